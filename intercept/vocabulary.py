@@ -1,0 +1,67 @@
+"""The bytes that each token of a vocabulary stands for."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_METASPACE = "\u2581"
+
+
+class Vocabulary:
+    """Token id to bytes; ids outside the table (padding of the output layer) are empty."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return the bytes that this token adds to a text."""
+        return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
+
+
+@lru_cache(maxsize=1)
+def _byte_of_character() -> dict[str, int]:
+    """Invert GPT-2's map of bytes to printable characters, which byte-level BPE vocabularies use.
+
+    Printable Latin-1 bytes stand for themselves; the others, in order, for U+0100 and on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    table.update({chr(0x100 + index): byte for index, byte in enumerate(others)})
+    return table
+
+
+def _byte_level(token: str) -> bytes:
+    table = _byte_of_character()
+    try:
+        return bytes(table[character] for character in token)
+    except KeyError:
+        return token.encode()
+
+
+def _metaspace(token: str) -> bytes:
+    byte = _BYTE_TOKEN.fullmatch(token)
+    if byte:
+        return bytes([int(byte.group(1), 16)])
+    return token.replace(_METASPACE, " ").encode()
+
+
+def vocabulary_of(
+    tokens: Sequence[str | None], added: Mapping[int, str], byte_level: bool
+) -> Vocabulary:
+    """Build the table from a tokenizer's raw token texts.
+
+    `tokens[i]` is the raw text of id i (None: unused), `added` maps ids of added tokens (special
+    ones too) to their plain text. `byte_level` tells a GPT-2 style vocabulary from a
+    SentencePiece style one, whose spaces are U+2581 and whose odd bytes are `<0x0A>`.
+    """
+    decode = _byte_level if byte_level else _metaspace
+    pieces = [b"" if token is None else decode(token) for token in tokens]
+    for token_id, text in added.items():
+        if 0 <= token_id < len(pieces):
+            pieces[token_id] = text.encode()
+    return Vocabulary(pieces)

@@ -1,0 +1,1 @@
+"""Who runs next. `records` are plain; `vllm` is the adapter to the engine."""

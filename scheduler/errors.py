@@ -1,0 +1,17 @@
+"""Errors that an engine may raise; `caesura.runtime.errors` draws the whole tree."""
+
+
+class CaesuraError(Exception):
+    """Base of every error that Caesura raises on purpose."""
+
+
+class UsageError(CaesuraError):
+    """The caller's mistake; the message says the mend."""
+
+
+class ContextOverflow(CaesuraError):
+    """The conversation no longer fits the model's context window."""
+
+
+class EngineFailed(CaesuraError):
+    """The engine died or refused to start."""

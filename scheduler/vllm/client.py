@@ -1,0 +1,134 @@
+"""The engine as the API process sees it: `VllmEngine` speaks to vLLM's `AsyncLLM`.
+
+It fits `caesura.runtime.engine.Engine`.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from caesura.intercept.formats import INLINE, TURN_FORMATS, detect
+from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.vllm.parse import TurnParser
+from caesura.scheduler.vllm.render import Renderer
+from caesura.scheduler.vllm.session import VllmSession
+from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
+
+
+class VllmEngine:
+    """A model served by vLLM in a process of its own."""
+
+    def __init__(self, llm: AsyncLLM, model: str, formats: Sequence[str] | None = None) -> None:
+        """`formats` name how the model writes calls; None reads it off its chat template.
+
+        Raises `UsageError` for a format that is unknown or that the model cannot write.
+        """
+        self.llm = llm
+        self._model = model
+        self.tokenizer: Any = llm.get_tokenizer()
+        template = self.tokenizer.chat_template or ""
+        if not isinstance(template, str):
+            template = json.dumps(template)
+        self.formats = tuple(formats) if formats is not None else detect(template)
+        self.ends = _end_tokens(llm, self.tokenizer)
+        self.renderer = Renderer(self.tokenizer, self.ends)
+        self._defaults = llm.model_config.get_diff_sampling_param()
+        self._check_formats()
+
+    @property
+    def model(self) -> str:
+        """Name under which the model is served."""
+        return self._model
+
+    @property
+    def context_tokens(self) -> int:
+        """The model's context window in tokens."""
+        return int(self.llm.model_config.max_model_len)
+
+    def open(self, spec: SessionSpec) -> VllmSession:
+        """Open a session; nothing is sent to the engine before its first turn."""
+        return VllmSession(self, spec)
+
+    def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
+        """Return a parser for the calls of one turn, or None if the model writes none in turns."""
+        for name in self.formats:
+            if name in TURN_FORMATS:
+                return TurnParser(TURN_FORMATS[name], self.tokenizer, tools)
+        return None
+
+    def sampling_params(
+        self, sampling: Sampling, max_tokens: int, watch: dict[str, Any] | None
+    ) -> SamplingParams:
+        """Translate; the model's own generation configuration fills what is not given.
+
+        Raises `UsageError` for values that vLLM refuses.
+        """
+        given = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "seed": sampling.seed,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+        }
+        chosen = {**self._defaults, **{k: v for k, v in given.items() if v is not None}}
+        chosen["max_tokens"] = max_tokens
+        try:
+            return SamplingParams(
+                **chosen,
+                extra_args=watch,
+                output_kind=RequestOutputKind.DELTA,
+                # Calls may be written with special tokens, and the token that stops a turn may
+                # hold text: nothing may be missing from what the parsers read.
+                skip_special_tokens=False,
+                include_stop_str_in_output=True,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+    async def state(self) -> dict[str, Any]:
+        """Ask the scheduler for its state (see `caesura.scheduler.vllm.snapshot`)."""
+        params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: "state"})
+        prompt = TokensPrompt(prompt_token_ids=[0])
+        async for output in self.llm.generate(prompt, params, f"state-{uuid.uuid4().hex}"):
+            if output.kv_transfer_params and REPORT_KEY in output.kv_transfer_params:
+                return dict(output.kv_transfer_params[REPORT_KEY])
+        raise EngineFailed("the scheduler did not answer: is it one of Caesura's?")
+
+    async def check_health(self) -> None:
+        """Raise `EngineFailed` if the engine cannot decode any more."""
+        try:
+            await self.llm.check_health()
+        except Exception as error:
+            raise EngineFailed(f"the engine is dead: {error}") from error
+
+    async def close(self) -> None:
+        """Stop the engine process."""
+        await asyncio.to_thread(self.llm.shutdown)
+
+    def _check_formats(self) -> None:
+        for name in self.formats:
+            if name not in TURN_FORMATS and name != INLINE:
+                known = ", ".join([*TURN_FORMATS, INLINE])
+                raise UsageError(f"unknown call format {name!r}; known: {known}")
+        try:
+            self.turn_parser(())
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+
+
+def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a turn: the tokenizer's, and all of the generation configuration."""
+    configured = llm.model_config.try_get_generation_config().get("eos_token_id", [])
+    ends = set(configured if isinstance(configured, list) else [configured])
+    if tokenizer.eos_token_id is not None:
+        ends.add(tokenizer.eos_token_id)
+    return frozenset(ends)

@@ -1,0 +1,76 @@
+"""Starting vLLM with Caesura's scheduler, and everything else as vLLM's own configuration says."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
+from caesura.scheduler.vllm.client import VllmEngine
+
+
+def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
+    """Read vLLM's own command line flags, as in `vllm serve`; unknown ones raise `UsageError`."""
+    parser = FlexibleArgumentParser(add_help=False, exit_on_error=False)
+    AsyncEngineArgs.add_cli_args(parser)
+    defaults = vars(parser.parse_args([]))
+    try:
+        given, unknown = parser.parse_known_args(list(arguments))
+    except Exception as error:
+        raise UsageError(f"vLLM does not take these arguments: {error}") from error
+    if unknown:
+        raise UsageError(f"vLLM does not know {' '.join(unknown)}; see `vllm serve --help=all`")
+    return {key: value for key, value in vars(given).items() if value != defaults[key]}
+
+
+def start(
+    model: str,
+    *,
+    served_name: str | None = None,
+    formats: Sequence[str] | None = None,
+    engine_args: Mapping[str, Any] | None = None,
+) -> VllmEngine:
+    """Start an engine; returns when the model is loaded. Needs a running event loop.
+
+    `model` is a Hugging Face id or a directory, `engine_args` are fields of vLLM's
+    `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
+    Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses.
+    """
+    try:
+        args = AsyncEngineArgs(model=model, **(engine_args or {}))
+        config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
+    except (ValueError, TypeError, OSError) as error:
+        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
+    config.scheduler_config.scheduler_cls = (
+        CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
+    )
+    try:
+        llm = AsyncLLM.from_vllm_config(
+            config,
+            usage_context=UsageContext.ENGINE_CONTEXT,
+            enable_log_requests=False,
+            disable_log_stats=args.disable_log_stats,
+        )
+    except (RuntimeError, ValueError, OSError) as error:
+        raise EngineFailed(
+            f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
+        ) from error
+    return VllmEngine(llm, served_name or Path(model).name, formats)
+
+
+def is_cpu() -> bool:
+    """Whether vLLM runs on the CPU here."""
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_cpu())
+
+
+def quiet() -> None:
+    """Keep vLLM's log to warnings, unless the environment asks for more."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

@@ -1,0 +1,86 @@
+"""A request inside vLLM, as the API process holds it: chunks go in, outputs come out."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from vllm import SamplingParams
+from vllm.engine.protocol import StreamingInput
+from vllm.exceptions import VLLMValidationError
+from vllm.inputs import TokensPrompt
+from vllm.outputs import RequestOutput
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+from caesura.scheduler.errors import EngineFailed, UsageError
+
+
+class LiveRequest:
+    """One request of vLLM's; a resumable one takes further chunks where it paused."""
+
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        request_id: str,
+        tokens: Sequence[int],
+        params: SamplingParams,
+        resumable: bool,
+    ) -> None:
+        self._llm = llm
+        self._request_id = request_id
+        self._resumable = resumable
+        self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
+        # vLLM extends the list that it is given, so it is never given ours.
+        prompt: Any = self._inputs() if resumable else _prompt(tokens)
+        self._outputs = llm.generate(prompt, params, request_id)
+        if resumable:
+            self.push(tokens, params)
+
+    def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
+        """Append tokens and let the request go on.
+
+        vLLM drops the last sampled token of a turn, whose KV was never computed, so the caller
+        sends it again at the head of `tokens`.
+        """
+        self._chunks.put_nowait(StreamingInput(_prompt(tokens), params))
+
+    async def turn(self) -> AsyncIterator[RequestOutput]:
+        """Yield outputs up to the one that stops the turn.
+
+        Raises `EngineFailed` if the engine died, and `UsageError` if vLLM refuses the request.
+        """
+        try:
+            async for output in self._outputs:
+                yield output
+                if output.outputs[0].finish_reason is not None:
+                    return
+        except VLLMValidationError as error:
+            raise UsageError(str(error)) from error
+        except (EngineDeadError, EngineGenerateError) as error:
+            raise EngineFailed(f"the engine failed: {error}") from error
+        raise EngineFailed("the engine ended the request without saying why")
+
+    async def end(self) -> None:
+        """Say goodbye to a request that has stopped: nothing more will be pushed."""
+        if self._resumable:
+            self._chunks.put_nowait(None)
+        with contextlib.suppress(EngineDeadError, EngineGenerateError):
+            async for _ in self._outputs:
+                pass
+
+    async def abort(self) -> None:
+        """Take the request out of the engine in whatever state it is; frees all that it holds."""
+        with contextlib.suppress(EngineDeadError):
+            await self._llm.abort(self._request_id)
+        # A turn that is being read elsewhere ends by itself, with the abort for a reason.
+        with contextlib.suppress(RuntimeError, EngineDeadError):
+            await self._outputs.aclose()
+
+    async def _inputs(self) -> AsyncIterator[StreamingInput]:
+        while (chunk := await self._chunks.get()) is not None:
+            yield chunk
+
+
+def _prompt(tokens: Sequence[int]) -> TokensPrompt:
+    return TokensPrompt(prompt_token_ids=list(tokens))

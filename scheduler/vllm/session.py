@@ -1,0 +1,208 @@
+"""One conversation with vLLM: a live request that pauses and resumes, token by token.
+
+The session keeps the tokens of its context, so that whatever comes next is appended to what the
+engine holds. While a turn waits for results its request stays alive inside the engine; after the
+last turn the tokens are enough to go on later, with the prefix cache's help.
+"""
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from vllm.outputs import RequestOutput
+
+from caesura.intercept.events import Event, ResumeReport, TurnEnded
+from caesura.intercept.formats import INLINE
+from caesura.intercept.inline import InlineParser, inline_result
+from caesura.intercept.trigger import Turn, WatchPlan
+from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
+from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.vllm.live import LiveRequest
+from caesura.scheduler.vllm.parse import new_call_id
+from caesura.scheduler.vllm.reader import TurnReader
+from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+
+if TYPE_CHECKING:
+    from caesura.scheduler.vllm.client import VllmEngine
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Appended:
+    """What a turn appends: tokens, and whether they continue what the engine holds."""
+
+    tokens: list[int]
+    turn: Turn = "fresh"
+    anew: bool = False
+
+
+class VllmSession:
+    """A conversation; it fits `caesura.runtime.engine.EngineSession`."""
+
+    def __init__(self, engine: "VllmEngine", spec: SessionSpec) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._watched = bool(spec.tools) and spec.tool_choice == "auto"
+        self._pausing = spec.pausing and self._watched
+        self._history: list[Message] = []
+        self._reader: TurnReader | None = None
+        self._live: LiveRequest | None = None
+        self._in_line = False
+        self._in_turn = False
+        self._closed = False
+        self.tokens: list[int] = []
+        """All tokens of the context, the last sampled one included."""
+
+    async def turn(
+        self, messages: Sequence[Message], sampling: Sampling | None = None
+    ) -> AsyncIterator[Event]:
+        """Append `messages` and decode until the turn ends; see `EngineSession.turn`."""
+        if self._closed:
+            raise UsageError("the session is closed; open another")
+        if self._in_turn:
+            raise UsageError("a session takes one turn at a time; open another session")
+        self._in_turn = True
+        done = False
+        try:
+            appended = self._append(messages)
+            request = await self._send(appended, sampling or self._spec.sampling)
+            async for event in self._read(request, appended):
+                yield event
+            done = True
+        finally:
+            self._in_turn = False
+            if not done:
+                # Nobody knows how far the engine got: this session cannot go on.
+                await self.close()
+
+    async def close(self) -> None:
+        """End the session in whatever state it is and free all that it holds."""
+        self._closed = True
+        live, self._live = self._live, None
+        if live is not None:
+            await live.abort()
+
+    # -- what goes in ----------------------------------------------------------------------------
+
+    def _append(self, messages: Sequence[Message]) -> _Appended:
+        """Turn messages into the tokens that follow the context."""
+        renderer, tools = self._engine.renderer, self._spec.tools
+        if self._reader is not None and self._in_line:
+            if len(messages) != 1:
+                raise UsageError("an in-line call takes exactly one result")
+            text = inline_result(str(messages[0].get("content") or ""), self._reader.overshoot)
+            self._reader.raw += text
+            holding = any(not call.inline for call in self._reader.calls)
+            return _Appended(renderer.encode(text), "holding" if holding else "begun")
+        bridge = None
+        if self._reader is not None:
+            turn = self._reader.message()
+            self._history.append(turn)
+            bridge = renderer.bridge(turn, messages, tools, self.tokens[-1])
+            if bridge is None:
+                logger.info("the chat template rewrites earlier turns: rendering anew")
+        self._history.extend(messages)
+        if bridge is not None:
+            return _Appended(bridge)
+        return _Appended(renderer.prompt(self._history, tools), anew=True)
+
+    async def _send(self, appended: _Appended, sampling: Sampling) -> LiveRequest:
+        """Hand the tokens to the engine: to the live request, or as a new one."""
+        context = [] if appended.anew else self.tokens
+        room = self._engine.context_tokens - len(context) - len(appended.tokens)
+        if room < 1:
+            raise ContextOverflow(
+                f"the conversation has {len(context) + len(appended.tokens)} tokens and the model's"
+                f" context window is {self._engine.context_tokens}; shorten it or raise"
+                " --max-model-len"
+            )
+        max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        params = self._engine.sampling_params(
+            sampling, max_tokens, self._watch(appended.turn, sampling.stop)
+        )
+        if self._live is not None and appended.anew:
+            await self._live.abort()
+            self._live = None
+        if appended.turn == "fresh":
+            self._reader = self._new_reader(sampling.stop)
+        request = self._live
+        if request is not None:
+            request.push([self.tokens[-1], *appended.tokens], params)
+        else:
+            request = LiveRequest(
+                self._engine.llm,
+                f"session-{uuid.uuid4().hex}",
+                [*context, *appended.tokens],
+                params,
+                resumable=self._pausing,
+            )
+            self._live = request
+        self.tokens = [*context, *appended.tokens]
+        return request
+
+    def _watch(self, turn: Turn, stop: tuple[str, ...]) -> dict[str, Any] | None:
+        formats = self._engine.formats if self._pausing else ()
+        if not formats and not stop:
+            return None
+        names = tuple(tool["function"]["name"] for tool in self._spec.tools)
+        return {WATCH_KEY: WatchPlan(formats, names, stop, turn).to_wire()}
+
+    def _new_reader(self, stop: tuple[str, ...]) -> TurnReader:
+        inline = None
+        if self._pausing and INLINE in self._engine.formats:
+            schemas = {
+                tool["function"]["name"]: tool["function"].get("parameters") or {}
+                for tool in self._spec.tools
+            }
+            inline = InlineParser(schemas, new_call_id)
+        parser = self._engine.turn_parser(self._spec.tools) if self._watched else None
+        return TurnReader(parser, inline, stop)
+
+    # -- what comes out --------------------------------------------------------------------------
+
+    async def _read(self, request: LiveRequest, appended: _Appended) -> AsyncIterator[Event]:
+        assert self._reader is not None
+        calls_before = len(self._reader.calls)
+        completion_tokens = 0
+        last: RequestOutput | None = None
+        async for output in request.turn():
+            last = output
+            piece = output.outputs[0]
+            token_ids = list(piece.token_ids)
+            self.tokens.extend(token_ids)
+            completion_tokens += len(token_ids)
+            text = piece.text
+            if piece.finish_reason is not None and token_ids:
+                text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
+            for event in self._reader.push(text, token_ids):
+                yield event
+        assert last is not None
+        finish = last.outputs[0].finish_reason
+        if finish not in ("stop", "length"):
+            raise EngineFailed(f"the engine gave the request up ({finish})")
+        report = (last.kv_transfer_params or {}).get(REPORT_KEY, {})
+        paused = bool(report.get("paused"))
+        self._in_line = paused and self.tokens[-1] not in self._engine.ends
+        if not self._in_line:
+            for event in self._reader.end():
+                yield event
+        reason: Literal["call", "stop", "length"] = "stop"
+        if finish == "length":
+            reason = "length"
+        elif len(self._reader.calls) > calls_before:
+            reason = "call"
+        if not paused or reason != "call":
+            self._live = None
+            self._in_line = False
+            await request.end()
+        resume = ResumeReport(**report["resume"]) if report.get("resume") else None
+        yield TurnEnded(
+            reason=reason,
+            prompt_tokens=len(appended.tokens),
+            completion_tokens=completion_tokens,
+            cached_tokens=resume.cached_tokens if resume else last.num_cached_tokens or 0,
+            resume=resume,
+        )

@@ -1,0 +1,31 @@
+"""Stop texts, cut from what the reader sees; the engine stops at the token by itself."""
+
+from caesura.intercept.markers import first_hit, held_back
+
+
+class StopText:
+    """Passes text on up to the first stop text, holding back what may still become one."""
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = [text.encode() for text in stops]
+        self._window = b""
+        self.hit = False
+
+    def push(self, text: str) -> str:
+        """Return what may be passed on."""
+        if self.hit or not self._stops:
+            return "" if self.hit else text
+        self._window += text.encode()
+        found = first_hit(self._window, self._stops)
+        if found is not None:
+            self.hit = True
+            return self._window[: found.start].decode()
+        kept = held_back(self._window, self._stops)
+        ready = self._window[: len(self._window) - kept]
+        self._window = self._window[len(ready) :]
+        return ready.decode()
+
+    def end(self) -> str:
+        """The turn is over: return what was held back."""
+        text, self._window = self._window, b""
+        return "" if self.hit else text.decode()

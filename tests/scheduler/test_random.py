@@ -1,0 +1,62 @@
+"""Random clients against the real scheduler: whatever they do, nothing is lost and all finish."""
+
+import random
+
+import pytest
+
+from .world import World, make_scheduler
+
+CALL = "sum [calc(1+2) ->"
+
+
+def random_session(world: World, rng: random.Random, index: int) -> None:
+    if rng.random() < 0.3:
+        tokens = range(index * 3, index * 3 + rng.randint(1, 150))
+        world.plain(f"plain-{index}", tokens, "z" * rng.randint(0, 40))
+        return
+    shared = rng.choice([0, 1000])
+    tokens = range(shared, shared + rng.randint(1, 120))
+    texts: list[str] = []
+    for _ in range(rng.randint(0, 3)):
+        texts += [("w" * rng.randint(0, 30)) + CALL, "r" * rng.randint(1, 60) + "]"]
+    world.session(f"session-{index}", tokens, *texts, "done")
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("asynchronous", "depth"), [(False, 0), (True, 1), (True, 3)])
+def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
+    rng = random.Random(seed)
+    world = World(
+        make_scheduler(
+            blocks=rng.choice([34, 60, 200]),
+            max_num_seqs=rng.choice([2, 5, 16]),
+            max_num_batched_tokens=rng.choice([32, 64, 512]),
+            prefix_caching=rng.random() < 0.7,
+            asynchronous=asynchronous,
+        ),
+        depth,
+    )
+    for index in range(150):
+        if rng.random() < 0.25:
+            random_session(world, rng, index)
+        world.step()
+        for session in world.sessions.values():
+            if session.paused and not session.finished and rng.random() < 0.2:
+                world.answer(session)
+            elif not session.finished and rng.random() < 0.005:
+                world.abort(session)
+        held = [pause.request_id for pause in world.scheduler._pauses.values() if pause.held]
+        if held and rng.random() < 0.1:
+            world.scheduler.drop_kv(rng.choice(held))
+    world.run(2000)
+    scheduler = world.scheduler
+    assert scheduler.requests == {}
+    pool = scheduler.kv_cache_manager.block_pool
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+    assert not scheduler._pauses
+    assert not scheduler._watches
+    assert scheduler.num_waiting_for_streaming_input == 0
+    for session in world.sessions.values():
+        if session.reports and session.reports[-1].get("verdict") == "end":
+            decoded = [token for part in session.parts[::2] for token in part]
+            assert session.delivered == decoded

@@ -1,0 +1,335 @@
+"""vLLM's real scheduler and KV cache manager around a fake model runner and fake KV memory.
+
+The runner knows only what the scheduler sends it. Its memory holds, per slot of a physical block,
+the hash of the token prefix whose KV was written there, so that a block reused too early, a token
+lost at a resume or a stale write shows at the very step. The model is a plan: for each request the
+whole sequence it will have, results of tools included; decoding anything else is an error.
+"""
+
+import tempfile
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import LlamaConfig
+from vllm import SamplingParams
+from vllm.config import (
+    CacheConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.vocabulary import Vocabulary
+from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
+from caesura.scheduler.vllm.snapshot import snapshot
+from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+
+END = 256
+BYTES = Vocabulary([bytes([value]) for value in range(256)] + [b"<end>"])
+
+
+@cache
+def _model_directory() -> str:
+    directory = tempfile.mkdtemp(prefix="caesura-test-model-")
+    config = LlamaConfig(
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        vocab_size=257,
+        max_position_embeddings=4096,
+        architectures=["LlamaForCausalLM"],
+    )
+    config.save_pretrained(directory)
+    init_none_hash(sha256)
+    return str(Path(directory))
+
+
+def make_scheduler(
+    *,
+    blocks: int = 100,
+    block_size: int = 16,
+    max_num_seqs: int = 16,
+    max_num_batched_tokens: int = 512,
+    max_model_len: int = 512,
+    prefix_caching: bool = True,
+    asynchronous: bool = False,
+    scheduler_class: type | None = None,
+) -> Any:
+    """Build a scheduler without an engine; `blocks` are those that requests can use."""
+    model_config = ModelConfig(
+        model=_model_directory(),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=max_model_len,
+    )
+    config = VllmConfig(
+        model_config=model_config,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
+            max_model_len=max_model_len,
+            async_scheduling=asynchronous,
+            is_encoder_decoder=False,
+        ),
+        cache_config=CacheConfig(block_size=block_size, enable_prefix_caching=prefix_caching),
+        parallel_config=ParallelConfig(),
+    )
+    config.cache_config.num_gpu_blocks = blocks + 1
+    register_all_kvcache_specs(config)
+    spec = FullAttentionSpec(
+        block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
+    )
+    default = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
+    scheduler = (scheduler_class or default)(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=blocks + 1,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        ),
+        block_size=block_size,
+        log_stats=False,
+        structured_output_manager=StructuredOutputManager(config),
+    )
+    scheduler.use_v2_model_runner = asynchronous
+    if scheduler_class is None:
+        scheduler._watcher._vocabulary = BYTES
+    return scheduler
+
+
+@dataclass
+class Session:
+    """What a client plans for one request: alternately decoded text and tools' results."""
+
+    request_id: str
+    prompt: list[int]
+    parts: list[list[int]]
+    formats: tuple[str, ...] = ("inline",)
+    position: int = 0
+    delivered: list[int] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
+    paused: bool = False
+    finished: bool = False
+
+    @property
+    def plan(self) -> list[int]:
+        return [*self.prompt, *(token for part in self.parts for token in part)]
+
+
+class World:
+    """Steps the scheduler and the fake runner, with `depth` steps in flight."""
+
+    def __init__(self, scheduler: Any, depth: int = 0) -> None:
+        self.scheduler = scheduler
+        self.depth = depth
+        self.block_size = scheduler.block_size
+        self.sessions: dict[str, Session] = {}
+        self.now = 0.0
+        if hasattr(scheduler, "_clock"):
+            scheduler._clock = lambda: self.now
+        self._memory: dict[tuple[int, int], int] = {}
+        self._view: dict[str, dict[str, Any]] = {}
+        self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def session(
+        self, request_id: str, prompt: Iterable[int], *texts: str, watched: bool = True
+    ) -> Session:
+        """Start a session: decoded text, result, decoded text, ...; the last ends its turn."""
+        parts = [list(text.encode()) for text in texts]
+        parts[-1].append(END)
+        session = Session(request_id, list(prompt), parts)
+        self.sessions[request_id] = session
+        self._add(session, session.prompt, resumable=True, watched=watched)
+        return session
+
+    def plain(self, request_id: str, prompt: Iterable[int], text: str = "ok") -> Session:
+        """Start a request that has nothing to do with tools."""
+        session = Session(request_id, list(prompt), [[*text.encode(), END]], formats=())
+        self.sessions[request_id] = session
+        self._add(session, session.prompt, resumable=False, watched=False)
+        return session
+
+    def answer(self, session: Session) -> None:
+        """The tool of a paused session returns: push the last token again, and the result."""
+        assert session.paused
+        session.paused = False
+        result = session.parts[session.position + 1]
+        session.position += 2
+        last = session.parts[session.position - 2][-1]
+        self._add(session, [last, *result], resumable=True, watched=True, turn="begun")
+
+    def goodbye(self, session: Session) -> None:
+        """Close the input of a session, as vLLM's frontend does: a final, empty request."""
+        self.scheduler.add_request(self._request(session.request_id, [0], False, None))
+
+    def abort(self, session: Session) -> None:
+        session.finished = True
+        self.scheduler.finish_requests(session.request_id, RequestStatus.FINISHED_ABORTED)
+
+    def _add(
+        self,
+        session: Session,
+        tokens: list[int],
+        resumable: bool,
+        watched: bool,
+        turn: str = "fresh",
+    ) -> None:
+        plan = WatchPlan(session.formats, ("calc",), (), turn) if watched else None  # type: ignore[arg-type]
+        self.scheduler.add_request(self._request(session.request_id, tokens, resumable, plan))
+
+    def _request(
+        self, request_id: str, tokens: list[int], resumable: bool, plan: WatchPlan | None
+    ) -> Request:
+        params = SamplingParams(
+            max_tokens=1000, extra_args={WATCH_KEY: plan.to_wire()} if plan else None
+        )
+        params.update_from_generation_config({}, END)
+        return Request(
+            request_id=request_id,
+            prompt_token_ids=list(tokens),
+            sampling_params=params,
+            pooling_params=None,
+            block_hasher=get_request_block_hasher(self.block_size, sha256),
+            resumable=resumable,
+        )
+
+    # -- the engine ------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """One step of the engine; returns the number of tokens scheduled."""
+        self.now += 1.0
+        output = self.scheduler.schedule()
+        self._in_flight.append((output, self._run(output)))
+        if len(self._in_flight) > self.depth:
+            self._deliver()
+        self.check()
+        return int(output.total_num_scheduled_tokens)
+
+    def drain(self) -> None:
+        """Deliver what is in flight."""
+        while self._in_flight:
+            self._deliver()
+        self.check()
+
+    def run(self, steps: int = 400, answer: bool = True) -> None:
+        """Step until every session has finished, answering every pause at once."""
+        for _ in range(steps):
+            if all(session.finished for session in self.sessions.values()):
+                self.drain()
+                return
+            self.step()
+            for session in self.sessions.values():
+                if answer and session.paused and not session.finished:
+                    self.answer(session)
+        raise AssertionError(f"not finished after {steps} steps: {snapshot(self.scheduler)}")
+
+    def check(self) -> None:
+        """The invariant of every step: all blocks are accounted for."""
+        if not hasattr(self.scheduler, "_pauses"):
+            return
+        state = snapshot(self.scheduler)
+        assert state["lost_blocks"] == 0, state
+        waiting = [*self.scheduler.waiting, *self.scheduler.kv_holding_waiting]
+        ids = [request.request_id for request in [*waiting, *self.scheduler.running]]
+        assert sorted(ids) == sorted(self.scheduler.requests), "a request is in exactly one queue"
+
+    def _deliver(self) -> None:
+        for of_client in self.scheduler.update_from_output(*self._in_flight.popleft()).values():
+            for output in of_client.outputs:
+                session = self.sessions.get(output.request_id)
+                if session is None or session.finished:
+                    continue
+                session.delivered.extend(output.new_token_ids)
+                if output.finish_reason is None:
+                    continue
+                report = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
+                session.reports.append(report)
+                session.paused = bool(report.get("paused"))
+                session.finished = not session.paused
+                if session.finished and report:
+                    self.goodbye(session)
+
+    def _run(self, output: Any) -> ModelRunnerOutput:
+        """The model runner: compute KV, sample where a sequence's end is reached."""
+        for request_id in {*output.finished_req_ids, *(output.preempted_req_ids or ())}:
+            self._view.pop(request_id, None)
+        for new in output.scheduled_new_reqs:
+            tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
+            self._view[new.req_id] = {
+                "tokens": list(tokens),
+                "blocks": list(new.block_ids[0]),
+                "computed": new.num_computed_tokens,
+            }
+        cached = output.scheduled_cached_reqs
+        for index, request_id in enumerate(cached.req_ids):
+            fresh = cached.new_block_ids[index]
+            if request_id in cached.resumed_req_ids:
+                self._view[request_id] = {
+                    "tokens": list(cached.all_token_ids[request_id]),
+                    "blocks": list(fresh[0]),
+                    "computed": cached.num_computed_tokens[index],
+                }
+            elif fresh:
+                self._view[request_id]["blocks"].extend(fresh[0])
+        ids = list(output.num_scheduled_tokens)
+        sampled = [self._compute(r, output.num_scheduled_tokens[r]) for r in ids]
+        return ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
+            sampled_token_ids=sampled,
+        )
+
+    def _compute(self, request_id: str, count: int) -> list[int]:
+        view = self._view[request_id]
+        tokens, blocks, start = view["tokens"], view["blocks"], view["computed"]
+        end = start + count
+        assert end <= len(tokens), f"{request_id}: scheduled past its own tokens"
+        hashes = _prefix_hashes(tokens)
+        for position in range(end):
+            slot = (blocks[position // self.block_size], position % self.block_size)
+            if position >= start:
+                self._memory[slot] = hashes[position]
+            assert self._memory.get(slot) == hashes[position], (
+                f"{request_id}: the KV at position {position} is not its own"
+            )
+        view["computed"] = end
+        if end < len(tokens):
+            return []
+        token = self._next(request_id, tokens)
+        tokens.append(token)
+        return [token]
+
+    def _next(self, request_id: str, tokens: list[int]) -> int:
+        session = self.sessions[request_id]
+        plan = session.plan
+        if session.finished or len(tokens) >= len(plan):
+            return 0
+        if not session.paused:
+            assert tokens[: len(plan)] == plan[: len(tokens)], f"{request_id}: wrong context"
+        return plan[len(tokens)]
+
+
+def _prefix_hashes(tokens: list[int]) -> list[int]:
+    hashes, current = [], 0
+    for token in tokens:
+        current = hash((current, token))
+        hashes.append(current)
+    return hashes
