@@ -1,0 +1,80 @@
+import pytest
+
+from caesura.tools.arguments import ArgumentsError
+from caesura.tools.validator import schema_validator
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "days": {"type": "integer", "minimum": 1},
+        "precise": {"type": "boolean"},
+        "scale": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+def test_valid_arguments_pass_unchanged():
+    arguments = {"city": "Oslo", "days": 2, "tags": ["a"]}
+    assert schema_validator(WEATHER)(arguments) == arguments
+
+
+def test_scalars_as_strings_are_read_and_strings_are_not():
+    given = {"city": "12", "days": "3", "precise": "true", "scale": "1.5"}
+    assert schema_validator(WEATHER)(given) == {
+        "city": "12",
+        "days": 3,
+        "precise": True,
+        "scale": 1.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "argument 'city': field required"),
+        ({"city": 5}, "argument 'city': 5 is not of type 'string'"),
+        ({"city": "x", "days": "few"}, "argument 'days': 'few' is not of type 'integer'"),
+        # A boolean is no integer, although Python's is.
+        ({"city": "x", "days": "true"}, "argument 'days': 'true' is not of type 'integer'"),
+        ({"city": "x", "days": 0}, "argument 'days': 0 is less than the minimum of 1"),
+        ({"city": "x", "tags": ["a", 1]}, "argument 'tags[1]': 1 is not of type 'string'"),
+        (
+            {"city": "x", "town": 1},
+            "unknown argument 'town' (accepted: city, days, precise, scale, tags)",
+        ),
+    ],
+)
+def test_one_sentence_for_what_is_wrong(arguments, sentence):
+    with pytest.raises(ArgumentsError) as caught:
+        schema_validator(WEATHER)(arguments)
+    assert str(caught.value) == sentence
+
+
+def test_what_the_schema_leaves_open_is_open():
+    assert schema_validator({"type": "object"})({"anything": 1}) == {"anything": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({}, '"type": "object"'),
+        ({"type": "string"}, '"type": "object"'),
+        ({"type": "object", "properties": {"x": {"type": "text"}}}, "not a valid JSON schema"),
+    ],
+)
+def test_bad_schemas_are_refused(schema, message):
+    with pytest.raises(ValueError, match=message):
+        schema_validator(schema)
+
+
+def test_a_reference_outside_the_schema_is_not_fetched(tmp_path):
+    # jsonschema's default is to open any URL, this one of a file that is there too.
+    (tmp_path / "schema.json").write_text("{}")
+    url = (tmp_path / "schema.json").as_uri()
+    validate = schema_validator({"type": "object", "properties": {"x": {"$ref": url}}})
+    with pytest.raises(Exception, match="Unresolvable"):
+        validate({"x": 1})

@@ -1,0 +1,30 @@
+"""Tools that a model may call, and the dispatcher that runs their calls.
+
+A tool is a typed Python function under `@tool`. A `Registry` holds tools by name; a session's
+`Dispatcher` runs the calls that a model writes, and tells every failure as a result.
+"""
+
+from caesura.tools.clock import clock
+from caesura.tools.dispatch import Dispatcher
+from caesura.tools.math import calculator
+from caesura.tools.registry import Registry
+from caesura.tools.result import ToolCall, ToolResult, malformed
+from caesura.tools.tool import Tool, tool
+
+__all__ = [
+    "Dispatcher",
+    "Registry",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "builtin",
+    "calculator",
+    "clock",
+    "malformed",
+    "tool",
+]
+
+
+def builtin() -> dict[str, Tool]:
+    """The built-in tools by name."""
+    return {built.name: built for built in (calculator, clock)}

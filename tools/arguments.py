@@ -1,0 +1,97 @@
+"""A call's arguments: the JSON text that a model wrote, as an object; what is wrong with them.
+
+Models err in a few usual ways, which are forgiven here: an empty text or `null` for "no
+arguments", and an object written inside a JSON string.
+"""
+
+import json
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+MAX_ERRORS_TOLD = 3
+"""How many things wrong with one call's arguments are told at once."""
+
+_JSON_TYPE = {
+    bool: "a boolean",
+    float: "a number",
+    int: "a number",
+    list: "an array",
+    str: "a string",
+}
+
+
+class ArgumentsError(ValueError):
+    """A call's arguments do not fit its tool. The message is one sentence, for the model."""
+
+
+def arguments_object(text: str) -> dict[str, Any]:
+    """Read the arguments' JSON text.
+
+    Returns the object; {} for an empty text or `null`; and for a JSON string the object that
+    is written in it. Raises ArgumentsError for anything else.
+    """
+    value = _json(text)
+    if isinstance(value, str):
+        try:
+            value = _json(value)
+        except ArgumentsError:
+            value = str(value)  # a plain string: told as such below
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ArgumentsError(f"arguments must be a JSON object, not {_JSON_TYPE[type(value)]}")
+    return value
+
+
+def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
+    """What pydantic found wrong, in one sentence that names the arguments.
+
+    error: what validation raised; accepted: the names of the tool's arguments.
+    """
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    told = [_detail(detail, accepted) for detail in details[:MAX_ERRORS_TOLD]]
+    if len(details) > MAX_ERRORS_TOLD:
+        told.append(f"and {len(details) - MAX_ERRORS_TOLD} more")
+    return "; ".join(told)
+
+
+def unknown_argument(name: str, accepted: list[str]) -> str:
+    """The sentence for an argument that the tool does not have."""
+    known = f"accepted: {', '.join(accepted)}" if accepted else "the tool takes no arguments"
+    return f"unknown argument {name!r} ({known})"
+
+
+def path_text(parts: tuple[str | int, ...] | list[str | int]) -> str:
+    """The place of a value inside the arguments: `filter.ids[2]`."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _json(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ArgumentsError(
+            f"arguments are not valid JSON: {error.msg} at character {error.pos}"
+        ) from None
+    except (ValueError, RecursionError):
+        # An integer of thousands of digits, or arrays nested thousands deep.
+        raise ArgumentsError(
+            "arguments are not valid JSON: too long a number or too deep"
+        ) from None
+
+
+def _detail(detail: ErrorDetails, accepted: list[str]) -> str:
+    place = path_text(detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        if len(detail["loc"]) == 1:
+            return unknown_argument(place, accepted)
+        return f"unknown argument {place!r}"
+    message = detail["msg"][:1].lower() + detail["msg"][1:]
+    return f"argument {place!r}: {message}" if place else message

@@ -1,0 +1,142 @@
+"""The calculator's functions and operators: each checks what it would cost before it runs.
+
+Integers are exact and may have MAX_BITS bits; a power, product, factorial or binomial that
+would have more is refused before it is computed.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from caesura.tools.expression import CalculationError
+
+Number = int | float
+
+MAX_BITS = 32_768
+"""The size of the greatest integer that is computed with."""
+MAX_ROUND_DIGITS = 100
+
+TOO_LARGE = "the number is too large"
+
+
+def bounded(value: Any) -> Number:
+    """The value, if it is a number of bearable size; raises CalculationError otherwise."""
+    if type(value) is int:
+        if value.bit_length() > MAX_BITS:
+            raise CalculationError(TOO_LARGE)
+        return value
+    if type(value) is float:
+        if math.isnan(value):
+            raise CalculationError("the result is not a number")
+        if math.isinf(value):
+            raise CalculationError(TOO_LARGE)
+        return value
+    raise CalculationError("the result is not a real number")
+
+
+def multiply(left: Number, right: Number) -> Number:
+    """The product."""
+    if isinstance(left, int) and isinstance(right, int):
+        _afford(left.bit_length() + right.bit_length() - 1)
+    return left * right
+
+
+def divide(left: Number, right: Number) -> Number:
+    """The quotient: exact where two integers divide evenly, a float otherwise."""
+    if isinstance(left, int) and isinstance(right, int) and left % right == 0:
+        return left // right
+    return left / right
+
+
+def power(base: Number, exponent: Number) -> Any:
+    """The power; a complex one is refused by `bounded`."""
+    if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
+        _afford((base.bit_length() - 1) * exponent)
+    return base**exponent
+
+
+def whole(value: Number) -> int:
+    """The integer that the value is; raises ValueError where it is none."""
+    if value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def factorial(value: Number) -> int:
+    """The factorial of a whole number from 0."""
+    number = whole(value)
+    if number > 1:
+        # ln n! > n ln n - n; beyond MAX_BITS the number itself is enough to tell.
+        _afford(number if number > MAX_BITS else number * (math.log2(number) - 1.5))
+    return math.factorial(number)
+
+
+def combinations(all_things: Number, chosen_things: Number) -> int:
+    """In how many ways some things may be chosen from all."""
+    total, chosen = whole(all_things), whole(chosen_things)
+    if 0 < chosen < total:
+        fewer = min(chosen, total - chosen)
+        _afford(fewer)  # the result has at least as many bits; log2 below may then not overflow
+        # It is at most (e n / k)^k.
+        _afford(fewer * (math.log2(total) - math.log2(fewer) + math.log2(math.e)))
+    return math.comb(total, chosen)
+
+
+def rounded(value: Number, digits: int = 0) -> Number:
+    """The value rounded to so many decimal digits, halves to even."""
+    if not isinstance(digits, int) or abs(digits) > MAX_ROUND_DIGITS:
+        raise CalculationError(f"round takes at most {MAX_ROUND_DIGITS} whole digits")
+    return round(value, digits) if digits else round(value)
+
+
+def square_root(value: Number) -> Number:
+    """The square root: exact for the square of an integer."""
+    if isinstance(value, int) and value >= 0:
+        root = math.isqrt(value)
+        if root * root == value:
+            return root
+    return math.sqrt(value)
+
+
+BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": multiply,
+    "Div": divide,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "Pow": power,
+}
+"""The binary operators, by the name of their node in Python's syntax tree."""
+
+UNARY: Mapping[str, Callable[[Any], Any]] = {"UAdd": operator.pos, "USub": operator.neg}
+
+CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e}
+
+FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
+    "sqrt": (square_root, 1, 1),
+    "abs": (abs, 1, 1),
+    "round": (rounded, 1, 2),
+    "min": (lambda *values: min(values), 1, 100),
+    "max": (lambda *values: max(values), 1, 100),
+    "floor": (math.floor, 1, 1),
+    "ceil": (math.ceil, 1, 1),
+    "log": (math.log, 1, 2),
+    "log2": (math.log2, 1, 1),
+    "log10": (math.log10, 1, 1),
+    "exp": (math.exp, 1, 1),
+    "sin": (math.sin, 1, 1),
+    "cos": (math.cos, 1, 1),
+    "tan": (math.tan, 1, 1),
+    "factorial": (factorial, 1, 1),
+    "comb": (combinations, 2, 2),
+    "gcd": (lambda *values: math.gcd(*map(whole, values)), 1, 100),
+}
+"""Each function with the least and the most arguments that it takes."""
+
+
+def _afford(bits: float) -> None:
+    """Raise CalculationError where a result of so many bits is not to be computed."""
+    if bits > MAX_BITS:
+        raise CalculationError(TOO_LARGE)

@@ -1,0 +1,32 @@
+"""How many calls of a tool may run at a time, over all sessions."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+from weakref import WeakKeyDictionary
+
+from caesura.tools.tool import Tool
+
+
+class Limits:
+    """The concurrency slots of tools, shared by the sessions that share a registry.
+
+    The slots belong to one event loop: used from a second loop (a second `asyncio.run` over the
+    same registry), it counts that loop's calls apart.
+    """
+
+    def __init__(self) -> None:
+        self._semaphores: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, dict[Tool, asyncio.Semaphore]
+        ] = WeakKeyDictionary()
+
+    def slot(self, tool: Tool) -> AbstractAsyncContextManager[None]:
+        """A context that waits for a slot, first come first served, and holds it.
+
+        Needs a running event loop.
+        """
+        if tool.concurrency is None:
+            return nullcontext()
+        semaphores = self._semaphores.setdefault(asyncio.get_running_loop(), {})
+        if tool not in semaphores:
+            semaphores[tool] = asyncio.Semaphore(tool.concurrency)
+        return semaphores[tool]

@@ -1,0 +1,88 @@
+"""The tools that a session may use, by name."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from caesura.tools.limits import Limits
+from caesura.tools.tool import Tool
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+class Registry:
+    """Tools by name, in the order in which they were added.
+
+    `limits` holds the tools' concurrency slots: the dispatchers over one registry, or over a
+    selection from it, share them.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), *, limits: Limits | None = None) -> None:
+        """Raises what `add` raises."""
+        self.limits = Limits() if limits is None else limits
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.add(tool)
+
+    def add(self, tool: Tool) -> Tool:
+        """Add a tool and return it.
+
+        Raises ValueError for a name that is taken or malformed, TypeError for what is no Tool.
+        """
+        if not isinstance(tool, Tool):
+            raise TypeError(f"{tool!r} is not a Tool: decorate the function with @tool")
+        if not _NAME.fullmatch(tool.name):
+            raise ValueError(
+                f"invalid tool name {tool.name!r}: use 1 to 64 letters, digits, '_' and '-', "
+                "starting with a letter or '_'"
+            )
+        if tool.name in self._tools:
+            raise ValueError(f"there is already a tool named {tool.name!r}")
+        self._tools[tool.name] = tool
+        return tool
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of that name, or None."""
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names, in order."""
+        return tuple(self._tools)
+
+    def specs(self) -> list[dict[str, Any]]:
+        """The tools as OpenAI's chat API takes them, in order."""
+        return [tool.spec() for tool in self]
+
+    def select(self, names: Iterable[str]) -> "Registry":
+        """A registry of these tools only, in this order, sharing the concurrency slots.
+
+        Raises ValueError for an unknown name, naming the nearest and all known ones, and for a
+        name given twice.
+        """
+        selection = Registry(limits=self.limits)
+        for name in names:
+            if name not in self._tools:
+                raise ValueError(self.unknown(name))
+            selection.add(self._tools[name])
+        return selection
+
+    def unknown(self, name: str) -> str:
+        """The sentence about a name that no tool has: the nearest one, and all known."""
+        near = difflib.get_close_matches(name[:64], self._tools, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        known = f"known tools: {', '.join(self._tools)}" if self._tools else "there are no tools"
+        return f"unknown tool {name[:64]!r}; {hint}{known}"
+
+    def __iter__(self) -> Iterator[Tool]:
+        """The tools, in order."""
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        """How many tools there are."""
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a tool of that name."""
+        return name in self._tools

@@ -1,0 +1,171 @@
+"""A JSON schema, and the validation of arguments, from a typed Python function."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+
+from caesura.tools.arguments import ArgumentsError, validation_sentence
+from caesura.tools.docstring import argument_descriptions, first_paragraph
+
+Validator = Callable[[dict[str, Any]], dict[str, Any]]
+"""Takes a call's arguments, returns the keyword arguments; raises ArgumentsError."""
+
+_NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_PLAIN_DATA = {"default", "const", "enum", "examples"}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model must know to call a function, and the check of what it then writes."""
+
+    description: str
+    """The docstring's first paragraph; "" without a docstring."""
+    parameters: dict[str, Any]
+    """JSON schema of type "object"."""
+    validate: Validator
+
+
+def signature_of(function: Callable[..., Any]) -> Signature:
+    """The signature of a typed function or bound method.
+
+    A parameter's description is that of its `Annotated[..., Field(description=...)]`, else that
+    of the docstring's "Args:" section. Raises TypeError for a function that cannot be called
+    from JSON, saying what to change.
+    """
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise TypeError(f"{function!r} is not a function: wrap it in a typed function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__qualname__} is a generator: return the whole result instead")
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = _hints(function)
+    for parameter in parameters:
+        _check(parameter, hints, function.__qualname__)
+    model = _model(parameters, hints, function.__qualname__)
+    return Signature(
+        description=first_paragraph(function),
+        parameters=_json_schema(model, function),
+        validate=_validator(model, parameters),
+    )
+
+
+def compact(schema: Any) -> Any:
+    """The schema without its "title" annotations, which tell a model nothing new.
+
+    Properties that happen to be called "title" stay.
+    """
+    if isinstance(schema, list):
+        return [compact(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _PLAIN_DATA:
+            kept[key] = value
+        elif key in _NAMED_SCHEMAS and isinstance(value, dict):
+            kept[key] = {name: compact(inner) for name, inner in value.items()}
+        elif key != "title":
+            kept[key] = compact(value)
+    return kept
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{function.__qualname__}: an annotation cannot be resolved ({error}); "
+            "define or import the type at module level"
+        ) from error
+
+
+def _check(parameter: inspect.Parameter, hints: dict[str, Any], where: str) -> None:
+    """Raise TypeError for a parameter that a model could not fill by name and type."""
+    name = parameter.name
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise TypeError(f"{where}: {stars}{name} has no schema; name and type each parameter")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise TypeError(
+            f"{where}: parameter {name!r} is positional-only, but arguments come by name; "
+            "remove the '/'"
+        )
+    if name not in hints:
+        raise TypeError(
+            f"{where}: parameter {name!r} has no type annotation; write for example `{name}: str`"
+        )
+    if isinstance(parameter.default, FieldInfo):
+        raise TypeError(
+            f"{where}: parameter {name!r} has a Field as its default; "
+            f"write `{name}: Annotated[..., Field(...)]` and a plain default"
+        )
+
+
+def _model(
+    parameters: list[inspect.Parameter], hints: dict[str, Any], where: str
+) -> type[BaseModel]:
+    """A pydantic model with one field per parameter.
+
+    The fields are called p0, p1, ... and carry the parameters' names as aliases: a parameter
+    may have a name that a model's field may not (`_x`, `schema`, `model_config`).
+    """
+    fields: dict[str, Any] = {}
+    for index, parameter in enumerate(parameters):
+        name: dict[str, Any] = {"alias": parameter.name, "validation_alias": parameter.name}
+        if parameter.default is not parameter.empty:
+            name["default"] = parameter.default
+        fields[f"p{index}"] = (hints[parameter.name], Field(**name))
+    try:
+        return create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    except PydanticUserError as error:
+        raise TypeError(f"{where}: {_first_line(error)}") from error
+
+
+class _Generator(GenerateJsonSchema):
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
+        """Say nothing of a default that JSON cannot say: it is the function's own affair."""
+        if kind != "non-serializable-default":
+            super().emit_warning(kind, detail)
+
+
+def _json_schema(model: type[BaseModel], function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        schema: dict[str, Any] = compact(
+            model.model_json_schema(by_alias=True, schema_generator=_Generator)
+        )
+    except PydanticUserError as error:
+        raise TypeError(f"{function.__qualname__}: {_first_line(error)}") from error
+    properties = schema.get("properties", {})
+    for name, text in argument_descriptions(function).items():
+        if name in properties:
+            properties[name].setdefault("description", text)
+    # Type first: the order that people, and so models, are used to.
+    return {"type": "object", "properties": properties} | schema
+
+
+def _validator(model: type[BaseModel], parameters: list[inspect.Parameter]) -> Validator:
+    names = [parameter.name for parameter in parameters]
+
+    def validate(arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            values = model.model_validate(arguments)
+        except ValidationError as error:
+            raise ArgumentsError(validation_sentence(error, names)) from None
+        # A parameter left out keeps the function's own default object, not pydantic's copy.
+        return {
+            parameter.name: getattr(values, f"p{index}")
+            for index, parameter in enumerate(parameters)
+            if f"p{index}" in values.model_fields_set or parameter.default is parameter.empty
+        }
+
+    return validate
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,180 @@
+"""A tool: a function that a model may call, with what the model is told of it."""
+
+import asyncio
+import copy
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast, overload
+
+from caesura.tools.arguments import arguments_object
+from caesura.tools.schema import Validator, signature_of
+from caesura.tools.validator import schema_validator
+
+TIMEOUT_SECONDS = 30.0
+"""How long a tool's call may take unless the tool says otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tool:
+    """A tool, compared by identity. Calling it calls the function that it was made from.
+
+    Raises ValueError at construction when a field makes no sense.
+    """
+
+    name: str
+    """How the model calls it; a Registry checks the form."""
+    description: str
+    """What it does, for the model; may be empty, but a model chooses by it."""
+    parameters: Mapping[str, Any] = field(repr=False)
+    """JSON schema of the arguments, of type "object"."""
+    call: Callable[..., Awaitable[Any]] = field(repr=False)
+    """Async callable that takes the validated arguments by keyword."""
+    timeout_seconds: float | None = TIMEOUT_SECONDS
+    """The longest that one attempt may run; None: no limit."""
+    retries: int = 0
+    """How often a call that failed or timed out is tried again; needs `safe_to_repeat`."""
+    safe_to_repeat: bool = False
+    """Whether running a call twice does no more than running it once."""
+    concurrency: int | None = None
+    """The most calls at a time, over all sessions that share a registry; None: no limit."""
+    function: Callable[..., Any] | None = field(default=None, repr=False)
+    """The Python function that it was made from, if any."""
+    validate: Validator | None = field(default=None, repr=False)
+    """Checks a call's arguments; left out, they are checked against `parameters`."""
+
+    def __post_init__(self) -> None:
+        """Check the fields; keep a copy of the schema that nobody else can change."""
+        _check(self)
+        object.__setattr__(self, "parameters", copy.deepcopy(dict(self.parameters)))
+        if self.validate is None:
+            object.__setattr__(self, "validate", schema_validator(self.parameters))
+
+    @classmethod
+    def from_schema(
+        cls,
+        name: str,
+        description: str,
+        parameters: Mapping[str, Any],
+        call: Callable[..., Any],
+        **options: Any,
+    ) -> "Tool":
+        """A tool whose arguments are described by a JSON schema, of type "object".
+
+        call: an async callable, or a plain one that runs in a thread, taking the arguments by
+        keyword. options: the other fields of Tool. Raises ValueError for a bad schema.
+        """
+        return cls(name, description, parameters, _as_async(call), function=call, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function that the tool was made from, as if it were not a tool."""
+        return (self.function or self.call)(*args, **kwargs)
+
+    def spec(self) -> dict[str, Any]:
+        """The tool as OpenAI's chat API describes one."""
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": copy.deepcopy(dict(self.parameters)),
+            },
+        }
+
+    def arguments(self, text: str) -> dict[str, Any]:
+        """The keyword arguments for `call`, from the JSON text that a model wrote.
+
+        Raises ArgumentsError, whose message is one sentence for the model.
+        """
+        return cast(Validator, self.validate)(arguments_object(text))
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = TIMEOUT_SECONDS,
+    retries: int = 0,
+    safe_to_repeat: bool = False,
+    concurrency: int | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = TIMEOUT_SECONDS,
+    retries: int = 0,
+    safe_to_repeat: bool = False,
+    concurrency: int | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a typed Python function a tool: `@tool`, or `@tool(timeout_seconds=5)`.
+
+    The options are the fields of Tool; the name is the function's, the description the
+    docstring's first paragraph. A plain (not async) function runs in a thread of asyncio's
+    default pool. A thread cannot be killed: a call that times out or is cancelled is abandoned,
+    and its thread runs on to its own end, although the session goes on without it and its
+    concurrency slot is free again. Waiting for a thread of the pool counts as running.
+
+    Raises TypeError for a function that cannot be called from JSON, ValueError for bad options.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        signature = signature_of(function)
+        return Tool(
+            name=function.__name__ if name is None else name,
+            description=signature.description if description is None else description,
+            parameters=signature.parameters,
+            call=_as_async(function),
+            timeout_seconds=timeout_seconds,
+            retries=retries,
+            safe_to_repeat=safe_to_repeat,
+            concurrency=concurrency,
+            function=function,
+            validate=signature.validate,
+        )
+
+    return make if function is None else make(function)
+
+
+def _check(tool: Tool) -> None:
+    """Raise ValueError for a field that makes no sense."""
+    seconds = tool.timeout_seconds
+    if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"tool {tool.name!r}: timeout_seconds must be above 0, or None")
+    if tool.retries < 0:
+        raise ValueError(f"tool {tool.name!r}: retries must be 0 or more")
+    if tool.retries and not tool.safe_to_repeat:
+        raise ValueError(f"tool {tool.name!r}: retries need safe_to_repeat=True")
+    if tool.concurrency is not None and tool.concurrency < 1:
+        raise ValueError(f"tool {tool.name!r}: concurrency must be 1 or more, or None")
+
+
+def _as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    """The function itself when it is async, else one that runs it in a thread."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    async def call(**kwargs: Any) -> Any:
+        result = await asyncio.to_thread(_in_thread, function, kwargs)
+        # A plain wrapper around an async function gives its coroutine.
+        return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def _in_thread(function: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return function(**kwargs)
+    except StopIteration as error:
+        # A future cannot carry StopIteration: in Python 3.11 its awaiter would wait for ever.
+        raise RuntimeError("StopIteration") from error
