@@ -1,3 +1,65 @@
-"""Caesura: an async agent runtime and scheduler plugin for tool-calling models, on stock vLLM."""
+"""Caesura: an async agent runtime and scheduler plugin for tool-calling models, on stock vLLM.
+
+What most programs need is exported here, and imported at first use:
+
+    from caesura import Agent, tool
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from caesura.runtime.agent import Agent
+    from caesura.runtime.errors import (
+        CaesuraError,
+        ContextOverflow,
+        EngineFailed,
+        LimitReached,
+        UsageError,
+    )
+    from caesura.runtime.limits import Limits
+    from caesura.runtime.scripted import ScriptedEngine
+    from caesura.runtime.session import Answer, Session
+    from caesura.scheduler.records import Sampling
+    from caesura.tools import Tool, tool
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "Agent": "caesura.runtime.agent",
+    "Answer": "caesura.runtime.session",
+    "CaesuraError": "caesura.runtime.errors",
+    "ContextOverflow": "caesura.runtime.errors",
+    "EngineFailed": "caesura.runtime.errors",
+    "LimitReached": "caesura.runtime.errors",
+    "Limits": "caesura.runtime.limits",
+    "Sampling": "caesura.scheduler.records",
+    "ScriptedEngine": "caesura.runtime.scripted",
+    "Session": "caesura.runtime.session",
+    "Tool": "caesura.tools",
+    "UsageError": "caesura.runtime.errors",
+    "tool": "caesura.tools",
+}
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "CaesuraError",
+    "ContextOverflow",
+    "EngineFailed",
+    "LimitReached",
+    "Limits",
+    "Sampling",
+    "ScriptedEngine",
+    "Session",
+    "Tool",
+    "UsageError",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at first use: `import caesura` alone costs next to nothing."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'caesura' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,1 @@
+"""The agent runtime: the Python SDK, sessions, the OpenAI-style endpoint and the command line."""

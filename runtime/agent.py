@@ -1,0 +1,147 @@
+"""`Agent`: a model, its tools and its instructions, ready to be asked."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
+from caesura.runtime.events import RunEvent
+from caesura.runtime.limits import Limits
+from caesura.runtime.session import Answer, Session
+from caesura.runtime.shared import BACKGROUND, ENGINES
+from caesura.scheduler.records import Message, Sampling
+from caesura.tools import Registry, Tool, builtin, tool
+
+DEFAULT_SAMPLING = Sampling()
+DEFAULT_LIMITS = Limits()
+
+
+class Agent:
+    """A model with tools.
+
+        agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
+        answer = await agent.run("What is 12 * 7?")
+
+    `model` is None for the bundled tiny model, a Hugging Face id, a directory, or an `Engine` to
+    use as it is. A named model's engine starts at first use and is shared by all agents of the
+    process that name it; `aclose`, or `async with`, lets go of it, and the last agent to do so
+    closes it. An engine belongs to one event loop: `run` and `stream` use the caller's, `run_sync`
+    one of its own.
+
+    `tools` are typed functions, `Tool`s or names of built-in tools. `instructions` become the
+    system message. `limits` bound each run.
+
+    Raises `UsageError` for an unknown built-in, and TypeError or ValueError for a function or a
+    name that cannot be a tool's.
+    """
+
+    def __init__(
+        self,
+        model: str | Engine | None = None,
+        tools: Iterable[Tool | Callable[..., Any] | str] = (),
+        *,
+        instructions: str | None = None,
+        name: str | None = None,
+        sampling: Sampling = DEFAULT_SAMPLING,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self._model = model
+        self._registry = Registry(as_tool(each) for each in tools)
+        self._instructions = instructions
+        self._sampling = sampling
+        self._limits = limits
+        self.name = name
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The agent's tools, in the order given."""
+        return tuple(self._registry)
+
+    async def run(self, prompt: str) -> Answer:
+        """Ask once, with no history, and wait for the answer.
+
+        Raises `LimitReached`, `ContextOverflow`, `EngineFailed`. A tool that fails raises
+        nothing: its error goes to the model.
+        """
+        async with self.session() as session:
+            return await session.run(prompt)
+
+    async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+        """Ask once and yield all that happens; `RunEnded` comes last.
+
+        To leave the loop early, wrap the call in `contextlib.aclosing`, so that the run is
+        cancelled at once. Raises what `run` raises.
+        """
+        async with self.session() as session, aclosing(session.stream(prompt)) as events:
+            async for event in events:
+                yield event
+
+    def run_sync(self, prompt: str) -> Answer:
+        """`run` for code without an event loop; the engine stays up from call to call.
+
+        Raises `UsageError` inside a running event loop, and what `run` raises.
+        """
+        return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
+
+    def session(self, messages: Sequence[Message] = ()) -> Session:
+        """Start a conversation; use it in `async with`.
+
+        `messages` is a history to go on with, such as `answer.messages`; the agent's instructions
+        are put before it unless it begins with a system message.
+        """
+        history = list(messages)
+        if self._instructions is not None and (not history or history[0]["role"] != "system"):
+            history.insert(0, {"role": "system", "content": self._instructions})
+        return Session(
+            self._engine,
+            self._registry,
+            sampling=self._sampling,
+            limits=self._limits,
+            messages=history,
+        )
+
+    async def aclose(self) -> None:
+        """Let go of the engine that the agent started; one that was passed in stays up."""
+        if self._model is None or isinstance(self._model, str):
+            await ENGINES.release(self._model, self)
+
+    def close(self) -> None:
+        """`aclose` for code that uses `run_sync`."""
+        BACKGROUND.run(self.aclose, "await agent.aclose()")
+
+    async def __aenter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the agent."""
+        await self.aclose()
+
+    async def _engine(self) -> Engine:
+        if self._model is None or isinstance(self._model, str):
+            return await ENGINES.hold(self._model, self)
+        return self._model
+
+    def __repr__(self) -> str:
+        model = self._model if isinstance(self._model, str | None) else self._model.model
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Agent{name} on {model or 'the bundled model'}: {list(self._registry.names)}>"
+
+
+def as_tool(given: Tool | Callable[..., Any] | str) -> Tool:
+    """Make a tool of a typed function or of a built-in's name; a `Tool` stays as it is."""
+    if isinstance(given, Tool):
+        return given
+    if not isinstance(given, str):
+        return tool(given)
+    known = builtin()
+    if given not in known:
+        raise UsageError(f"no built-in tool {given!r}: there are {', '.join(sorted(known))}")
+    return known[given]

@@ -1,0 +1,83 @@
+"""An event loop in a thread of its own, for callers that have none."""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from caesura.runtime.errors import UsageError
+
+T = TypeVar("T")
+
+STOP_SECONDS = 30.0
+"""How long the end of the process waits for what runs at exit."""
+
+
+class BackgroundLoop:
+    """Runs coroutines from plain code, all on one loop, so that what they start can live on.
+
+    The loop starts with the first `run` and stops when the process exits, after `at_exit`.
+    """
+
+    def __init__(self, at_exit: Callable[[], Awaitable[None]]) -> None:
+        self._at_exit = at_exit
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
+        """Run `make()` to its end and return its result; an interrupt cancels it.
+
+        Raises `UsageError` inside a running event loop, which it would block; the message says
+        what to write `instead`.
+        """
+        if _in_event_loop():
+            raise UsageError(f"an event loop is running here: write `{instead}` instead")
+        future = asyncio.run_coroutine_threadsafe(make(), self._started())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                # A daemon: a tool that hangs must not keep the process from ending.
+                name = "caesura-background-loop"
+                threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
+                atexit.register(self._stop, self._loop)
+            return self._loop
+
+    def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def finish() -> None:
+            loop.set_default_executor(_InPlace())
+            await self._at_exit()
+
+        try:
+            asyncio.run_coroutine_threadsafe(finish(), loop).result(STOP_SECONDS)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+
+
+class _InPlace(ThreadPoolExecutor):
+    """Runs at once what would go to a thread: while Python exits, no pool takes work any more."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run it."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

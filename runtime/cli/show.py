@@ -1,0 +1,70 @@
+"""Events of a run as a reader of a terminal sees them."""
+
+from rich.console import Console
+from rich.markup import escape
+
+from caesura.runtime.events import (
+    CallFinished,
+    CallMalformed,
+    RunEnded,
+    RunEvent,
+    TextDelta,
+    ToolReturned,
+    TurnEnded,
+)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a text to one line of at most `width` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def describe_resume(event: TurnEnded) -> str:
+    """Say in a few words how a turn came back from its pause; empty if it was none."""
+    resume = event.resume
+    if resume is None:
+        return ""
+    kept = f"{resume.cached_tokens} of {resume.context_tokens} tokens kept"
+    return f"{resume.handling}d, {kept}, paused {resume.pause_seconds * 1000:.0f} ms"
+
+
+class Printer:
+    """Prints text as it comes, and a line for each call, result and resume."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._in_text = False
+
+    def show(self, event: RunEvent) -> None:
+        """Print one event."""
+        match event:
+            case TextDelta(text=text):
+                self._console.print(escape(text), end="", highlight=False, soft_wrap=True)
+                self._in_text = not text.endswith("\n")
+            case CallFinished(name=name, arguments=arguments):
+                self._line(f"[cyan]⏸ {name}[/cyan] {escape(shorten(arguments, 100))}")
+            case CallMalformed(reason=reason):
+                self._line(f"[yellow]⏸ malformed call:[/yellow] {escape(reason)}")
+            case ToolReturned(result=result):
+                colour = "green" if result.error is None else "yellow"
+                seconds = f"[dim]{result.seconds * 1000:.0f} ms[/dim]"
+                self._line(
+                    f"[{colour}]▶ {escape(shorten(result.content, 100))}[/{colour}] {seconds}"
+                )
+            case TurnEnded():
+                if event.resume is not None:
+                    self._line(f"[dim]  {describe_resume(event)}[/dim]")
+            case RunEnded(usage=usage):
+                self._line(
+                    f"[dim]{usage.turns} turns, {usage.calls} calls, {usage.prompt_tokens} tokens "
+                    f"in, {usage.completion_tokens} out, {usage.cached_tokens} cached[/dim]"
+                )
+            case _:
+                pass
+
+    def _line(self, markup: str) -> None:
+        if self._in_text:
+            self._console.print()
+            self._in_text = False
+        self._console.print(markup, highlight=False)

@@ -1,0 +1,22 @@
+"""The error tree of the public API.
+
+    CaesuraError
+    ├── UsageError          the caller's mistake; the message says the mend
+    ├── ContextOverflow     the conversation no longer fits the model's context window
+    ├── LimitReached        a run hit one of its own limits (turns, tokens, seconds)
+    └── EngineFailed        the engine died or refused to start
+
+A tool that fails is none of these: its error is a result, and goes to the model.
+"""
+
+from caesura.scheduler.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
+
+__all__ = ["CaesuraError", "ContextOverflow", "EngineFailed", "LimitReached", "UsageError"]
+
+
+class LimitReached(CaesuraError):
+    """A run hit one of its limits; `limit` names it."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit

@@ -1,0 +1,84 @@
+"""What a run yields: everything the engine says (`caesura.intercept.events`), and the tools' side.
+
+A run is model turns and tool calls until the answer is complete. Its last event is `RunEnded`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from caesura.intercept.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    ResumeReport,
+    TextDelta,
+    TurnEnded,
+)
+from caesura.tools.dispatch import ToolCall, ToolResult
+
+__all__ = [
+    "ArgumentsDelta",
+    "CallFinished",
+    "CallMalformed",
+    "CallStarted",
+    "ResumeReport",
+    "RunEnded",
+    "RunEvent",
+    "TextDelta",
+    "ToolReturned",
+    "TurnEnded",
+    "Usage",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token and call totals over a run or a session.
+
+    `prompt_tokens` were appended by the caller and the tools, `completion_tokens` decoded;
+    `cached_tokens` of the context needed no computation when a turn began, summed over turns.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    turns: int = 0
+    calls: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        """Sum field by field."""
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.turns + other.turns,
+            self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """A tool's result, as it goes to the model; an error is a result too."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The end of a run.
+
+    `reason`: `stop` (the answer is complete), `length` (a token limit cut it), `calls` (the turn
+    holds calls of tools that the caller runs: `calls`). `text` is all text of the run's last turn
+    that the model wrote for the reader, text before and after in-line calls included.
+    """
+
+    reason: Literal["stop", "length", "calls"]
+    text: str
+    usage: Usage
+    calls: tuple[ToolCall, ...] = field(default=())
+
+
+RunEvent = Event | ToolReturned | RunEnded

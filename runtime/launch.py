@@ -1,0 +1,78 @@
+"""Starting the real engine: the one place where the runtime meets vLLM."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from caesura.runtime.engine import Engine
+
+# By the package and not by this file, which a development checkout reaches through a symbolic link.
+BUNDLED_MODEL = str(files("caesura").joinpath("models", "caesura-tiny"))
+
+BUNDLED_ARGS: dict[str, Any] = {
+    "max_model_len": 2048,
+    # It is trained in float32 and small enough to stay there.
+    "dtype": "float32",
+    "kv_cache_memory_bytes": 256 << 20,
+    # Compiling takes longer than all that anybody would ask of it.
+    "enforce_eager": True,
+}
+# The KV cache of the CPU build would otherwise take nearly all of the machine's memory.
+CPU_ARGS: dict[str, Any] = {"kv_cache_memory_bytes": 4 << 30, "enforce_eager": True}
+CPU_BLOCK_SIZE = 32
+
+
+def prepare_environment(model: str | None) -> None:
+    """Set what vLLM reads from the environment when it is imported; what is set already stays."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    # On a CPU this keeps the worker inside the engine's process: one start of Python less to wait
+    # for. On a GPU vLLM's client starts its engine process all the same.
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    if model is None:
+        # Four layers of 256 leave nothing to share among threads, whose barriers spin.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+async def start_engine(
+    model: str | None = None,
+    *,
+    formats: Sequence[str] | None = None,
+    vllm_args: Sequence[str] = (),
+    served_name: str | None = None,
+) -> Engine:
+    """Start vLLM on a model: a Hugging Face id, a directory, or None (the bundled one).
+
+    `formats` name how the model writes calls (None: read off its chat template), `vllm_args` are
+    vLLM's own flags as in `vllm serve`, and go before Caesura's defaults.
+
+    Raises `EngineFailed` if it does not start, and `UsageError` for what vLLM does not take.
+    """
+    prepare_environment(model)
+
+    def launch() -> Engine:
+        # Here and not above: vLLM is optional, and slow to import.
+        from caesura.scheduler.vllm.launch import parse_engine_args, start
+
+        return start(
+            model or BUNDLED_MODEL,
+            served_name=served_name,
+            formats=formats,
+            engine_args={**default_args(model), **parse_engine_args(vllm_args)},
+        )
+
+    # In a thread, so that whoever waits can be interrupted and show that something happens.
+    return await asyncio.to_thread(launch)
+
+
+def default_args(model: str | None) -> dict[str, Any]:
+    """Fields of vLLM's `AsyncEngineArgs` that differ from vLLM's own defaults."""
+    from caesura.scheduler.vllm.launch import is_cpu
+
+    args: dict[str, Any] = {}
+    if is_cpu():
+        args |= CPU_ARGS | {"block_size": CPU_BLOCK_SIZE}
+    if model is None:
+        args |= BUNDLED_ARGS
+    return args

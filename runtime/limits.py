@@ -1,0 +1,97 @@
+"""How far a run may go: turns, completion tokens, seconds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from caesura.runtime.errors import LimitReached, UsageError
+from caesura.scheduler.records import Sampling
+
+T = TypeVar("T")
+
+Clock = Callable[[], float]
+"""Monotonic seconds, such as `time.monotonic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on one run; None is no bound.
+
+    `max_turns` counts stretches of decoding: the first one, and one for every resume after calls.
+    `max_tokens` counts completion tokens over the run. `max_seconds` is wall time, tools included.
+
+    A run that would have to go past a bound raises `LimitReached`. Text that `max_tokens` cuts is
+    no error: the run ends with reason `length`, as it does at `Sampling.max_tokens`.
+
+    Raises `UsageError` for a bound that is not positive.
+    """
+
+    max_turns: int | None = 16
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "max_tokens", "max_seconds"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UsageError(f"{name} must be positive or None, not {value!r}")
+
+
+class Budget:
+    """What is left of a run's limits; `LimitReached.limit` is the name of the field of `Limits`."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._turns = 0
+        self._tokens = 0
+        self._deadline = None if limits.max_seconds is None else clock() + limits.max_seconds
+
+    def begin_turn(self, sampling: Sampling | None) -> Sampling | None:
+        """Count a turn; return `sampling` with `max_tokens` lowered to what the run has left.
+
+        Raises `LimitReached` if there is no turn, token or second left for it, and `UsageError` if
+        there is a token limit and no sampling to put it into.
+        """
+        turns, tokens = self._limits.max_turns, self._limits.max_tokens
+        if turns is not None and self._turns >= turns:
+            raise LimitReached("max_turns", f"the run needs more than max_turns={turns} turns")
+        if tokens is not None and self._tokens >= tokens:
+            raise LimitReached("max_tokens", f"the run needs more than max_tokens={tokens} tokens")
+        self._seconds_left()
+        self._turns += 1
+        if tokens is None:
+            return sampling
+        if sampling is None:
+            raise UsageError("a run with max_tokens needs `sampling`: it replaces the session's")
+        left = tokens - self._tokens
+        wanted = sampling.max_tokens
+        return replace(sampling, max_tokens=left if wanted is None else min(wanted, left))
+
+    def spend(self, tokens: int) -> None:
+        """Count completion tokens."""
+        self._tokens += tokens
+
+    async def wait(self, awaitable: Awaitable[T]) -> T:
+        """Await within the time that is left; cancels it and raises `LimitReached` at the end."""
+        try:
+            async with asyncio.timeout(self._seconds_left()) as scope:
+                return await awaitable
+        except TimeoutError:
+            # A TimeoutError may also come out of the engine: only our own is a limit.
+            if scope.expired():
+                raise self._out_of_time() from None
+            raise
+
+    def _seconds_left(self) -> float | None:
+        if self._deadline is None:
+            return None
+        left = self._deadline - self._clock()
+        if left <= 0:
+            raise self._out_of_time()
+        return left
+
+    def _out_of_time(self) -> LimitReached:
+        seconds = self._limits.max_seconds
+        return LimitReached("max_seconds", f"the run took longer than max_seconds={seconds:g}")

@@ -1,0 +1,199 @@
+"""What a `ScriptedEngine` says: the items of a script, and how one is played as events."""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from caesura.intercept.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    TextDelta,
+)
+from caesura.scheduler.records import Message, ToolSpec
+
+
+class ScriptError(AssertionError):
+    """The run and the script disagree: a turn too many or too few, or a contract broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Text that opened a call but is none, and the reason that the model is told."""
+
+    text: str
+    reason: str
+    name: str | None = None
+
+
+ScriptedCall = tuple[str, Mapping[str, Any] | str] | Malformed
+"""A tool's name and its arguments, a mapping or JSON text as it is to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A turn of text and then calls.
+
+    An `inline` call stands in the middle of a sentence, which the script's next item goes on with.
+    """
+
+    text: str = ""
+    calls: Sequence[ScriptedCall] = ()
+    inline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """A turn in which the engine writes `text` and then raises `error`."""
+
+    error: Exception
+    text: str = ""
+
+
+Item = str | Calls | Malformed | Fail
+"""One turn of a script; a str is an answer."""
+
+ScriptFunction = Callable[[Sequence[Message], Sequence[ToolSpec]], Item | Awaitable[Item]]
+"""Called each turn with the conversation so far and the tools that the model is shown."""
+
+Script = Sequence[Item] | ScriptFunction
+
+
+def say(text: str) -> str:
+    """Write an answer."""
+    return text
+
+
+def call(name: str, /, **arguments: Any) -> Calls:
+    """Call one tool."""
+    return Calls(calls=((name, arguments),))
+
+
+def calls(*items: Calls | Malformed, text: str = "") -> Calls:
+    """Make several calls in one turn, after `text`: `calls(call("a"), call("b", x=1))`."""
+    found: list[ScriptedCall] = []
+    for item in items:
+        found.extend([item] if isinstance(item, Malformed) else item.calls)
+    return Calls(text, tuple(found))
+
+
+def inline(text: str, name: str, /, **arguments: Any) -> Calls:
+    """Write `text`, then call a tool in the middle of the sentence."""
+    return Calls(text, ((name, arguments),), inline=True)
+
+
+def malformed(text: str, reason: str, name: str | None = None) -> Malformed:
+    """Write something that opened a call but is none."""
+    return Malformed(text, reason, name)
+
+
+def fail(error: Exception, text: str = "") -> Fail:
+    """Write `text`, then raise `error`, such as `EngineFailed("out of memory")`."""
+    return Fail(error, text)
+
+
+def count_units(text: str) -> int:
+    """Count the scripted engine's tokens: runs of characters without white space."""
+    return len(re.findall(r"\S+", text))
+
+
+def as_calls(item: Item) -> Calls:
+    """Bring an item to its general form."""
+    match item:
+        case str():
+            return Calls(item)
+        case Malformed():
+            return Calls(calls=(item,))
+        case Fail():
+            return Calls(item.text)
+        case _:
+            return item
+
+
+def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
+    """Cut a turn to `max_tokens`; return it, its tokens, and whether anything was cut off.
+
+    A call that does not fit is left out whole.
+    """
+    words = re.findall(r"\s*\S+", turn.text)
+    limit = max_tokens if max_tokens is not None else len(words) + _call_units(turn.calls)
+    if len(words) > limit:
+        return Calls("".join(words[:limit])), limit, True
+    kept: list[ScriptedCall] = []
+    used = len(words)
+    for each in turn.calls:
+        if used + _call_units([each]) > limit:
+            return Calls(turn.text, tuple(kept), turn.inline), limit, True
+        kept.append(each)
+        used += _call_units([each])
+    return turn, max(used, 1), False
+
+
+def play(turn: Calls, piece_characters: int, new_id: Callable[[], str]) -> Iterator[Event]:
+    """Yield a turn's events, all but its end, text and arguments in pieces."""
+    for piece in _pieces(turn.text, piece_characters):
+        yield TextDelta(piece)
+    for each in turn.calls:
+        call_id = new_id()
+        if isinstance(each, Malformed):
+            if each.name is not None:
+                yield CallStarted(call_id, each.name, turn.inline)
+            yield CallMalformed(call_id, each.name, each.text, each.reason, turn.inline)
+            continue
+        name, arguments = each
+        text = _arguments_text(arguments)
+        yield CallStarted(call_id, name, turn.inline)
+        for piece in _pieces(text, piece_characters):
+            yield ArgumentsDelta(call_id, piece)
+        yield CallFinished(call_id, name, text, turn.inline)
+
+
+class Reader:
+    """A script and how far it was read."""
+
+    def __init__(self, script: Script) -> None:
+        self._function = script if callable(script) else None
+        self._items = () if callable(script) else tuple(script)
+        self._position = 0
+
+    @property
+    def left(self) -> tuple[Item, ...]:
+        """The items not yet asked for; none where the script is a function."""
+        return self._items[self._position :]
+
+    async def read(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        error: Callable[[str], ScriptError],
+    ) -> Item:
+        """Take the next item; raises `error(...)` past the end."""
+        if self._function is not None:
+            item = self._function(messages, tools)
+            return await item if isinstance(item, Awaitable) else item
+        if not self.left:
+            last = json.dumps(messages[-1], ensure_ascii=False, default=str)
+            raise error(f"is past the end of the script ({self._position} items); it got {last}")
+        self._position += 1
+        return self._items[self._position - 1]
+
+
+def _call_units(found: Sequence[ScriptedCall]) -> int:
+    texts = [
+        c.text if isinstance(c, Malformed) else f"{c[0]} {_arguments_text(c[1])}" for c in found
+    ]
+    return sum(count_units(text) for text in texts)
+
+
+def _arguments_text(arguments: Mapping[str, Any] | str) -> str:
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _pieces(text: str, size: int) -> Iterator[str]:
+    return (text[start : start + size] for start in range(0, len(text), size))

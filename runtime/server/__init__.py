@@ -1,0 +1,6 @@
+"""The OpenAI-style HTTP endpoint: `create_app` makes it, `serve` serves it."""
+
+from caesura.runtime.server.app import create_app
+from caesura.runtime.server.listen import serve
+
+__all__ = ["create_app", "serve"]

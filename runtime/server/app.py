@@ -1,0 +1,143 @@
+"""The application: routes, and what every request passes through."""
+
+import hmac
+import time
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
+from caesura.runtime.limits import Limits
+from caesura.runtime.server.chat import chat_completions
+from caesura.runtime.server.errors import ApiError, errors_middleware
+from caesura.runtime.server.gate import Gate
+from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
+from caesura.runtime.server.state import OUTCOME, STATE, State
+from caesura.tools.registry import Registry
+
+MAX_CONCURRENT = 1024
+MAX_BODY_BYTES = 16 * 2**20
+KEEP_ALIVE_SECONDS = 15.0
+CLIENT_LEFT = 499
+"""Counted, never sent: the client was gone before it had its answer."""
+
+
+def create_app(
+    engine: Engine,
+    tools: Registry,
+    *,
+    api_key: str | None = None,
+    limits: Limits | None = None,
+    max_concurrent: int = MAX_CONCURRENT,
+    client_max_size: int = MAX_BODY_BYTES,
+    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+) -> web.Application:
+    """Make an application that serves `engine` in OpenAI's dialect.
+
+    `tools` are those that a client may ask the server to run, with `server_tools`. With `api_key`
+    every route but `/health` asks for it as a bearer token. `limits` bound each request's run,
+    `max_concurrent` the chat completions under way, `client_max_size` a body's bytes. A stream
+    that was silent for `keep_alive_seconds` gets a comment. The engine stays its owner's to close.
+
+    Serve it with `handler_cancellation=True`, as `serve` does: without it a client that leaves
+    while a tool runs is noticed only when there is something to write.
+
+    Raises `UsageError` for a setting that makes no sense.
+    """
+    if api_key is not None and not api_key.strip():
+        raise UsageError("api_key is empty: leave it out to serve without one")
+    if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
+        raise UsageError("max_concurrent, client_max_size and keep_alive_seconds must be positive")
+    metrics = Metrics()
+    middlewares: list[Middleware] = [_count, errors_middleware]
+    if api_key is not None:
+        middlewares.append(_authentication(api_key))
+    app = web.Application(middlewares=middlewares, client_max_size=client_max_size)
+    app[STATE] = State(
+        engine=engine,
+        tools=tools,
+        limits=limits or Limits(),
+        metrics=metrics,
+        gate=Gate(max_concurrent, metrics.in_flight),
+        keep_alive_seconds=keep_alive_seconds,
+        started_at=int(time.time()),
+    )
+    app.router.add_get("/v1/models", _models)
+    app.router.add_get("/v1/models/{id:.+}", _model)  # a model's name may hold slashes
+    app.router.add_post("/v1/chat/completions", chat_completions)
+    app.router.add_get("/health", _health)
+    app.router.add_get("/metrics", _metrics)
+    return app
+
+
+async def _models(request: web.Request) -> web.Response:
+    return web.json_response({"object": "list", "data": [_model_object(request)]})
+
+
+async def _model(request: web.Request) -> web.Response:
+    if request.match_info["id"] != request.app[STATE].engine.model:
+        message = f"The model {request.match_info['id']!r} is not served here."
+        raise ApiError(404, message, param="model", code="model_not_found")
+    return web.json_response(_model_object(request))
+
+
+def _model_object(request: web.Request) -> dict[str, Any]:
+    state = request.app[STATE]
+    return {
+        "id": state.engine.model,
+        "object": "model",
+        "created": state.started_at,
+        "owned_by": "caesura",
+        "max_model_len": state.engine.context_tokens,
+    }
+
+
+async def _health(request: web.Request) -> web.Response:
+    await request.app[STATE].engine.check_health()
+    return web.json_response({"status": "ok"})
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    body = request.app[STATE].metrics.exposition()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+@web.middleware
+async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Count every request under its route, not its path: strangers could make up any number."""
+    started = time.monotonic()
+    metrics = request.app[STATE].metrics
+    resource = request.match_info.route.resource
+    route = "unknown" if resource is None else resource.canonical
+    status = CLIENT_LEFT
+    try:
+        response = await handler(request)
+        status = request.get(OUTCOME, response.status)
+        return response
+    finally:
+        metrics.requests.labels(route, str(status)).inc()
+        metrics.duration.labels(route).observe(time.monotonic() - started)
+
+
+def _authentication(api_key: str) -> Middleware:
+    """Let in who shows the key, and anyone who only asks whether the server lives."""
+    expected = api_key.encode()
+
+    @web.middleware
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
+        given = shown.strip().encode("utf-8", "surrogateescape")
+        # Compared in constant time: how long it takes must not tell how much of a key is right.
+        known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
+        if not known and request.path != "/health":
+            raise ApiError(
+                401,
+                "The API key is missing or wrong: send it as a bearer token.",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        return await handler(request)
+
+    return authenticate

@@ -1,0 +1,107 @@
+"""`POST /v1/chat/completions`: one request, one session with the engine, one run."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from aiohttp import web
+
+from caesura.runtime.engine import EngineSession
+from caesura.runtime.errors import LimitReached
+from caesura.runtime.loop import run
+from caesura.runtime.server.answer import Answer, Delta
+from caesura.runtime.server.errors import client_left, from_exception
+from caesura.runtime.server.plan import Plan, make_plan
+from caesura.runtime.server.schema import ChatRequest, parse
+from caesura.runtime.server.state import OUTCOME, STATE, State
+from caesura.runtime.server.stream import EventStream
+from caesura.runtime.server.wire import Chunks, completion
+from caesura.tools.dispatch import Dispatcher
+
+
+async def chat_completions(request: web.Request) -> web.StreamResponse:
+    """Answer a chat completion request, streamed or whole.
+
+    However it ends, a client that leaves included, the engine's session is closed and the tools
+    under way are cancelled.
+    """
+    started = time.monotonic()
+    state = request.app[STATE]
+    with state.gate.enter():
+        asked = parse(await request.read())
+        plan = make_plan(asked, state.engine.model, state.tools, state.limits)
+        answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
+        session = state.engine.open(plan.spec)
+        try:
+            async with aclosing(_decode(state, plan, session, answer, started)) as deltas:
+                if asked.stream:
+                    return await _stream(request, asked, answer, deltas)
+                async for _ in deltas:
+                    pass
+                return web.json_response(completion(answer))
+        finally:
+            # Shielded: a second cancellation must not leave the session behind in the engine.
+            await asyncio.shield(session.close())
+
+
+async def _decode(
+    state: State, plan: Plan, session: EngineSession, answer: Answer, started: float
+) -> AsyncGenerator[Delta, None]:
+    """Run the plan to its end; yield what the client gets to see as it comes."""
+    waiting = True
+    events = run(
+        session,
+        plan.messages,
+        dispatcher=Dispatcher(plan.registry),
+        own_tools=plan.registry.names,
+        caller_tools=plan.client_tools,
+        limits=plan.limits,
+        sampling=plan.sampling,
+        pausing=plan.spec.pausing,
+    )
+    try:
+        async with aclosing(events):
+            async for event in events:
+                state.metrics.observe(event, plan.spec.pausing, plan.registry)
+                for delta in answer.take(event):
+                    if waiting:
+                        state.metrics.first_token.observe(time.monotonic() - started)
+                        waiting = False
+                    yield delta
+    except LimitReached as limit:
+        # The tokens were used up by a turn that ended with a call: to the client, a cut answer.
+        if limit.limit != "max_tokens":
+            raise
+        answer.cut()
+
+
+async def _stream(
+    request: web.Request,
+    asked: ChatRequest,
+    answer: Answer,
+    deltas: AsyncGenerator[Delta, None],
+) -> web.StreamResponse:
+    chunks = Chunks(answer, include_usage=asked.include_usage)
+    async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
+        try:
+            opened = False
+            async for delta in deltas:
+                if not opened:
+                    await stream.send(chunks.opening())
+                    opened = True
+                await stream.send(chunks.delta(delta))
+            if not opened:
+                await stream.send(chunks.opening())
+            for chunk in chunks.closing():
+                await stream.send(chunk)
+            await stream.send_done()
+        except Exception as error:
+            await stream.hush()
+            if not stream.begun or client_left(request):
+                raise
+            told = from_exception(error)
+            request[OUTCOME] = told.status
+            await stream.send(told.body())
+    await stream.response.write_eof()
+    return stream.response

@@ -1,0 +1,104 @@
+"""What the server counts, under `caesura_`; `/metrics` adds what vLLM counts in this process."""
+
+from collections.abc import Container
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+from caesura.intercept.events import TurnEnded
+from caesura.runtime.events import RunEvent, ToolReturned
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_SECONDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    120,
+    300,
+)
+
+
+class Metrics:
+    """The metrics of one application, in a registry of its own so that several can live."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Answered requests.", "route", "status")
+        self.in_flight = Gauge(
+            "caesura_requests_in_flight", "Chat completions under way.", registry=self._registry
+        )
+        self.first_token = self._histogram(
+            "time_to_first_token_seconds", "From a chat completion's arrival to its first output."
+        )
+        self.duration = self._histogram("request_seconds", "How long requests took.", "route")
+        self._tool_calls = self._counter(
+            "tool_calls", "Tool calls that the server ran.", "tool", "outcome"
+        )
+        self._tool_seconds = self._histogram(
+            "tool_seconds", "How long the server's tools took.", "tool"
+        )
+        self._pauses = self._counter("pauses", "Requests paused inside the engine.")
+        self._resumes = self._counter(
+            "resumes", "Requests that came back, by what happened to their KV cache.", "handling"
+        )
+        self._pause_seconds = self._histogram(
+            "pause_seconds", "From a pause to the tools' results."
+        )
+        self._queue_seconds = self._histogram(
+            "resume_queue_seconds", "From the tools' results to the step that resumed the request."
+        )
+        self._prompt_tokens = self._counter(
+            "prompt_tokens", "Tokens that clients and tools appended."
+        )
+        self._completion_tokens = self._counter("completion_tokens", "Tokens decoded.")
+        self._cached_tokens = self._counter(
+            "cached_tokens", "Tokens of context that were in the KV cache when a turn began."
+        )
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"caesura_{name}", about, labels, registry=self._registry)
+
+    def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
+        return Histogram(
+            f"caesura_{name}", about, labels, buckets=_SECONDS, registry=self._registry
+        )
+
+    def observe(self, event: RunEvent, pausing: bool, known_tools: Container[str]) -> None:
+        """Count what an event of a run tells; names that the model made up share one label."""
+        match event:
+            case TurnEnded():
+                self._observe_turn(event, pausing)
+            case ToolReturned(call=call, result=result):
+                tool = call.name if call.name in known_tools else "unknown"
+                self._tool_calls.labels(tool, result.error or "ok").inc()
+                self._tool_seconds.labels(tool).observe(result.seconds)
+            case _:
+                pass
+
+    def _observe_turn(self, turn: TurnEnded, pausing: bool) -> None:
+        self._prompt_tokens.inc(turn.prompt_tokens)
+        self._completion_tokens.inc(turn.completion_tokens)
+        self._cached_tokens.inc(turn.cached_tokens)
+        if turn.reason == "call" and pausing:
+            self._pauses.inc()
+        if turn.resume is not None:
+            self._resumes.labels(turn.resume.handling).inc()
+            self._pause_seconds.observe(turn.resume.pause_seconds)
+            self._queue_seconds.observe(turn.resume.queue_seconds)
+
+    def exposition(self) -> bytes:
+        """Everything in Prometheus' text format, the process's default registry included."""
+        return generate_latest(REGISTRY) + generate_latest(self._registry)

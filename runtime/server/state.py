@@ -1,0 +1,30 @@
+"""What the handlers of one application share."""
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.limits import Limits
+from caesura.runtime.server.gate import Gate
+from caesura.runtime.server.metrics import Metrics
+from caesura.tools.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The engine, the tools, and the application's settings and counters."""
+
+    engine: Engine
+    tools: Registry
+    limits: Limits
+    metrics: Metrics
+    gate: Gate
+    keep_alive_seconds: float
+    started_at: int
+
+
+STATE = web.AppKey("caesura", State)
+
+OUTCOME = web.RequestKey("caesura_outcome", int)
+"""The status that a request is counted under, where it differs from the one that was sent."""

@@ -1,0 +1,82 @@
+"""Server-sent events: one answer's bytes on the wire, and a sign of life while nothing is said."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",  # a proxy that collects the stream would defeat it
+}
+
+
+class EventStream:
+    """A stream of events. As a context manager it sends a comment whenever it was silent for long.
+
+    Nothing is sent before the first event or comment, so that an error that comes earlier can
+    still be answered with its own status.
+    """
+
+    def __init__(self, request: web.Request, keep_alive_seconds: float) -> None:
+        self._request = request
+        self._seconds = keep_alive_seconds
+        self._lock = asyncio.Lock()
+        self._last_write = asyncio.get_running_loop().time()
+        self._keeper: asyncio.Task[None] | None = None
+        self.response = web.StreamResponse(headers=_HEADERS)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has been sent the headers of a good answer."""
+        return self.response.prepared
+
+    async def send(self, payload: Mapping[str, Any]) -> None:
+        """Send one event."""
+        await self._write(b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n")
+
+    async def send_done(self) -> None:
+        """Send the mark of a complete stream."""
+        await self._write(b"data: [DONE]\n\n")
+
+    async def _write(self, data: bytes) -> None:
+        async with self._lock:
+            if not self.begun:
+                await self.response.prepare(self._request)
+            await self.response.write(data)
+            self._last_write = asyncio.get_running_loop().time()
+
+    async def __aenter__(self) -> Self:
+        self._keeper = asyncio.create_task(self._keep_alive())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.hush()
+
+    async def hush(self) -> None:
+        """Send no more comments. Idempotent."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            self._keeper = None
+
+    async def _keep_alive(self) -> None:
+        """Proxies and clients take a connection for dead that says nothing while a tool runs."""
+        clock = asyncio.get_running_loop().time
+        with suppress(ConnectionError):
+            while True:
+                left = self._last_write + self._seconds - clock()
+                if left > 0:
+                    await asyncio.sleep(left)
+                else:
+                    await self._write(b": keep-alive\n\n")

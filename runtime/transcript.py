@@ -1,0 +1,130 @@
+"""The history of a conversation, written down from the events of its turns."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from caesura.intercept.events import CallFinished, CallMalformed, TextDelta, TurnEnded
+from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.scheduler.records import Message
+
+CANCELLED = "error: cancelled: the run ended before this tool returned"
+"""What the history answers to a call that got no result."""
+
+NAMELESS = "malformed"
+"""What a call is called whose name could not be read."""
+
+
+def tool_message(call_id: str, name: str, content: str) -> Message:
+    """The message that carries a tool's result to the model."""
+    return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+
+@dataclass(slots=True)
+class _Call:
+    id: str
+    name: str
+    arguments: str
+    content: str | None = None
+
+
+class Transcript:
+    """Messages in OpenAI's shape; `messages` always is a history that a new session could open on.
+
+    Feed it every message sent and every event seen. A turn's assistant message is written when the
+    turn ends, its tool messages when the results are in; `settle` closes what was cut off.
+    """
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = list(messages)
+        self._text: list[str] = []
+        self._calls: list[_Call] = []
+        self._decoding = False
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history so far, without the turn under way."""
+        return tuple(self._messages)
+
+    def add(self, message: Message) -> None:
+        """Append a message that the caller sends; one that answers an open call is its result."""
+        call_id = message.get("tool_call_id")
+        if any(call.id == call_id for call in self._calls):
+            self._answer(str(call_id), message["content"])
+        else:
+            self._messages.append(message)
+
+    def take(self, event: RunEvent) -> None:
+        """Take down one event of a run."""
+        match event:
+            case TextDelta(text=text):
+                self._text.append(text)
+                self._decoding = True
+            case CallFinished():
+                self._calls.append(_Call(event.call_id, event.name, event.arguments))
+                self._decoding = True
+            case CallMalformed():
+                self._calls.append(_malformed(event))
+                self._decoding = True
+            case TurnEnded():
+                self._end_turn()
+            case ToolReturned(call=call, result=result):
+                self._answer(call.id, result.content)
+            case _:
+                pass
+
+    def settle(self) -> bool:
+        """Close a turn that was cut off: keep its text, answer its open calls as cancelled.
+
+        Returns whether anything had to be closed: the engine's session then knows of more or of
+        less than this history, and has to be opened anew.
+        """
+        cut = self._decoding
+        if self._decoding:
+            self._end_turn()
+        for call in self._calls:
+            if call.content is None:
+                call.content = CANCELLED
+                cut = True
+        self._write_results()
+        return cut
+
+    def rewind(self, length: int) -> None:
+        """Forget the turn under way and all messages but the first `length`."""
+        del self._messages[length:]
+        self._text.clear()
+        self._calls.clear()
+        self._decoding = False
+
+    def _end_turn(self) -> None:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        if self._calls:
+            message["tool_calls"] = [_tool_call(call) for call in self._calls]
+        self._messages.append(message)
+        self._text.clear()
+        self._decoding = False
+
+    def _answer(self, call_id: str, content: str) -> None:
+        for call in self._calls:
+            if call.id == call_id:
+                call.content = content
+        if all(call.content is not None for call in self._calls):
+            self._write_results()
+
+    def _write_results(self) -> None:
+        """Results come as tools finish; the history holds them in call order, as the model does."""
+        for call in self._calls:
+            self._messages.append(tool_message(call.id, call.name, call.content or ""))
+        self._calls.clear()
+
+
+def _tool_call(call: _Call) -> Message:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _malformed(event: CallMalformed) -> _Call:
+    # Chat templates parse `arguments`, so text that is no JSON object has to be wrapped in one.
+    arguments = json.dumps({"malformed": event.text}, ensure_ascii=False)
+    return _Call(event.call_id, event.name or NAMELESS, arguments)

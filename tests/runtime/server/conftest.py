@@ -1,0 +1,156 @@
+"""A real server on a free port of the loopback, over a scripted engine."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+from aiohttp import web
+
+from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.server import create_app
+from caesura.tools.registry import Registry
+from caesura.tools.tool import tool
+
+MODEL = "tiny/scripted"
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Tell the weather.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "strict": True,
+    },
+}
+
+
+class Served:
+    """An application that is being served, and clients to it."""
+
+    def __init__(self, engine: ScriptedEngine, app: web.Application, url: str) -> None:
+        self.engine = engine
+        self.app = app
+        self.url = url
+        self.http = aiohttp.ClientSession(base_url=url)
+        self.openai = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0)
+
+    def body(self, **fields: Any) -> dict[str, Any]:
+        """A valid request, with `fields` over it; a field that is ... is left out."""
+        messages = [{"role": "user", "content": "Hello"}]
+        body = {"model": MODEL, "messages": messages} | fields
+        return {name: value for name, value in body.items() if value is not ...}
+
+    async def chat(self, **fields: Any) -> tuple[int, dict[str, Any]]:
+        """POST a request; the status and the parsed answer."""
+        async with self.http.post("/v1/chat/completions", json=self.body(**fields)) as response:
+            return response.status, await response.json()
+
+    async def events(self, **fields: Any) -> list[Any]:
+        """POST a streamed request; its events, parsed, comments as they are."""
+        body = self.body(stream=True, **fields)
+        async with self.http.post("/v1/chat/completions", json=body) as response:
+            assert response.status == 200, await response.text()
+            assert response.content_type == "text/event-stream"
+            blocks = (await response.text()).removesuffix("\n\n").split("\n\n")
+        return [_event(block) for block in blocks]
+
+    async def metrics(self) -> str:
+        async with self.http.get("/metrics") as response:
+            assert response.status == 200
+            return await response.text()
+
+    async def aclose(self) -> None:
+        await self.http.close()
+        await self.openai.close()
+
+
+def _event(block: str) -> Any:
+    if block.startswith(":"):
+        return block
+    data = block.removeprefix("data: ")
+    return data if data == "[DONE]" else json.loads(data)
+
+
+@pytest.fixture
+async def serve_script() -> AsyncIterator[Callable[..., Any]]:
+    """Serve a script (or an engine) with some tools; everything is taken down after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(script: Any, tools: Any = (), **options: Any) -> Served:
+            engine = script
+            if not isinstance(script, ScriptedEngine):
+                engine = ScriptedEngine(script, model=MODEL)
+            app = create_app(engine, Registry(tools), **options)
+            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            served = Served(engine, app, f"http://127.0.0.1:{site.port}")
+            stack.push_async_callback(served.aclose)
+            return served
+
+        yield start
+
+
+@pytest.fixture
+def weather() -> dict[str, Any]:
+    """A tool that the client runs."""
+    return WEATHER
+
+
+@pytest.fixture
+def double() -> Any:
+    """A tool that the server runs."""
+
+    @tool
+    async def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    return double
+
+
+class Hanging:
+    """A tool that never returns, and what became of its call."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.released = asyncio.Event()
+
+        @tool(name="hang")
+        async def hang() -> str:
+            """Wait until released."""
+            self.started.set()
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+            return "released"
+
+        self.tool = hang
+
+
+@pytest.fixture
+def hanging() -> Hanging:
+    return Hanging()
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Wait, for five seconds at most, until a condition holds."""
+
+    async def wait(condition: Callable[[], bool]) -> None:
+        for _ in range(2500):
+            if condition():
+                return
+            await asyncio.sleep(0.002)
+        raise TimeoutError
+
+    return wait

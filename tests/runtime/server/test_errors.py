@@ -1,0 +1,123 @@
+"""Errors as clients see them: the status, the shape, and nothing of the server's insides."""
+
+import asyncio
+
+import pytest
+
+from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
+from caesura.runtime.scripted import call, fail
+from caesura.runtime.server import create_app
+from caesura.tools.registry import Registry
+
+
+def error_of(body):
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    return body["error"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "code"),
+    [
+        (ContextOverflow("9000 tokens exceed 8192"), 400, "context_length_exceeded"),
+        (UsageError("the tools have no room"), 400, None),
+        (EngineFailed("secret: out of memory"), 503, "engine_failed"),
+        (CaesuraError("secret"), 500, None),
+        (RuntimeError("secret"), 500, None),
+    ],
+)
+async def test_engine_errors(serve_script, raised, status, code):
+    served = await serve_script([fail(raised), fail(raised)])
+    for extra in ({}, {"stream": True}):
+        got, body = await served.chat(**extra)
+        error = error_of(body)
+        assert (got, error["code"]) == (status, code)
+        assert "secret" not in error["message"]
+    assert served.engine.open_sessions == 0
+
+
+async def test_error_in_the_middle_of_a_stream(serve_script):
+    served = await serve_script([fail(EngineFailed("secret"), "Once upon a time")])
+    *chunks, last = await served.events()
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert error_of(last)["code"] == "engine_failed"
+    assert "secret" not in last["error"]["message"]
+    assert '{route="/v1/chat/completions",status="503"} 1.0' in await served.metrics()
+
+
+async def test_unknown_model(serve_script):
+    served = await serve_script([])
+    status, body = await served.chat(model="gpt-5")
+    assert status == 404
+    assert error_of(body)["code"] == "model_not_found"
+    assert error_of(body)["param"] == "model"
+    async with served.http.get("/v1/models/gpt-5") as response:
+        assert response.status == 404
+        assert error_of(await response.json())["code"] == "model_not_found"
+
+
+async def test_invalid_body(serve_script):
+    served = await serve_script([])
+    status, body = await served.chat(model=...)
+    assert (status, error_of(body)["param"]) == (400, "model")
+    async with served.http.post("/v1/chat/completions", data=b"{") as response:
+        assert response.status == 400
+        assert "not valid JSON" in error_of(await response.json())["message"]
+
+
+async def test_unknown_route_and_wrong_method(serve_script):
+    served = await serve_script([])
+    async with served.http.get("/v2/anything") as response:
+        assert response.status == 404
+        assert error_of(await response.json())["code"] == "unknown_url"
+    async with served.http.get("/v1/chat/completions") as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        assert error_of(await response.json())["code"] == "method_not_allowed"
+
+
+async def test_too_large(serve_script):
+    served = await serve_script([], client_max_size=1000)
+    status, body = await served.chat(messages=[{"role": "user", "content": "x" * 2000}])
+    assert status == 413
+    assert error_of(body)["code"] == "request_too_large"
+
+
+async def test_api_key(serve_script):
+    served = await serve_script(["Fine."], api_key="schlüssel")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic schlüssel"}):
+        async with served.http.get("/v1/models", headers=headers) as response:
+            assert response.status == 401
+            assert response.headers["WWW-Authenticate"] == "Bearer"
+            assert error_of(await response.json())["code"] == "invalid_api_key"
+    async with served.http.get("/metrics") as response:
+        assert response.status == 401
+    async with served.http.get("/health") as response:
+        assert response.status == 200
+    right = {"Authorization": "Bearer schlüssel"}
+    async with served.http.post(
+        "/v1/chat/completions", json=served.body(), headers=right
+    ) as response:
+        assert response.status == 200
+
+
+async def test_too_many_requests(serve_script, hanging):
+    served = await serve_script([call("hang"), "Done."], [hanging.tool], max_concurrent=1)
+    first = asyncio.create_task(served.chat(server_tools=["hang"]))
+    await hanging.started.wait()
+    async with served.http.post("/v1/chat/completions", json=served.body()) as response:
+        assert response.status == 429
+        assert int(response.headers["Retry-After"]) >= 1
+        assert error_of(await response.json())["type"] == "rate_limit_error"
+    async with served.http.get("/health") as response:
+        assert response.status == 200, "only completions are counted"
+    hanging.released.set()
+    assert (await first)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "options", [{"api_key": ""}, {"max_concurrent": 0}, {"keep_alive_seconds": 0}]
+)
+def test_settings_that_make_no_sense(options):
+    with pytest.raises(UsageError):
+        create_app(None, Registry(), **options)

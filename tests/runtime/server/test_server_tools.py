@@ -1,0 +1,210 @@
+"""Tools that the server runs inside a request."""
+
+import asyncio
+
+from caesura.runtime.limits import Limits
+from caesura.runtime.scripted import call, calls, inline, malformed
+
+
+def content(events):
+    chunks = [event for event in events if isinstance(event, dict) and event["choices"]]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+
+
+async def test_server_tool_runs_inside_the_request(serve_script, double):
+    served = await serve_script([call("double", number=21), "It is 42."], [double])
+    _, body = await served.chat(server_tools=["double"])
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "It is 42."}
+    assert body["choices"][0]["finish_reason"] == "stop"
+    [ran] = body["caesura"]["calls"]
+    seconds = ran.pop("seconds")
+    assert 0 <= seconds < 5
+    assert ran == {
+        "name": "double",
+        "arguments": '{"number": 21}',
+        "content": "42",
+        "error": None,
+    }
+    [resume] = body["caesura"]["resumes"]
+    assert set(resume) == {
+        "handling",
+        "pause_seconds",
+        "queue_seconds",
+        "context_tokens",
+        "cached_tokens",
+    }
+    [session] = served.engine.sessions
+    assert session.spec.pausing and len(session.turns) == 2
+    assert session.spec.tools == [double.spec()]
+    assert served.engine.open_sessions == 0
+
+
+async def test_stream_goes_on_after_the_tool_and_shows_no_call(serve_script, double):
+    script = [calls(call("double", number=21), text="Let me see."), "It is 42."]
+    served = await serve_script(script * 2, [double])
+    events = await served.events(server_tools=["double"])
+    assert content(events) == "Let me see.\n\nIt is 42."
+    assert not any("tool_calls" in event["choices"][0]["delta"] for event in events[:-1])
+    assert events[-2]["choices"][0]["finish_reason"] == "stop"
+    _, body = await served.chat(server_tools=["double"])
+    assert body["choices"][0]["message"]["content"] == content(events)
+
+
+async def test_sentence_around_an_inline_call_stays_one(serve_script, double):
+    served = await serve_script([inline("It is ", "double", number=21), "42."], [double])
+    assert content(await served.events(server_tools=["double"])) == "It is 42."
+
+
+async def test_usage_covers_the_whole_request(serve_script, double):
+    served = await serve_script([call("double", number=21), "It is 42."], [double])
+    _, body = await served.chat(server_tools=["double"])
+    usage = body["usage"]
+    # "Hello" and the result "42"; `double {"number": 21}` and the answer.
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (2, 6)
+    # The context that the resume found again is no part of the client's prompt.
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+
+
+async def test_calls_are_told_in_call_order_with_their_errors(serve_script, double, hanging):
+    script = [
+        calls(call("hang"), call("double", number="x"), call("nothing"), malformed("{", "broken")),
+        "Done.",
+    ]
+    served = await serve_script(script, [double, hanging.tool])
+    hanging.released.set()
+    _, body = await served.chat(server_tools=["double", "hang"])
+    ran = body["caesura"]["calls"]
+    assert [each["name"] for each in ran][:3] == ["hang", "double", "nothing"]
+    assert [each["error"] for each in ran] == [
+        None,
+        "invalid_arguments",
+        "unknown_tool",
+        "malformed_call",
+    ]
+
+
+async def test_tool_that_was_not_named_cannot_be_reached(serve_script, double, hanging):
+    served = await serve_script([call("hang"), "Well."], [double, hanging.tool])
+    _, body = await served.chat(server_tools=["double"])
+    assert body["caesura"]["calls"][0]["error"] == "unknown_tool"
+    assert not hanging.started.is_set()
+
+
+async def test_client_and_server_tools_together(serve_script, double, weather):
+    script = [call("double", number=1), calls(call("weather", city="Oslo"), text="Looking.")]
+    served = await serve_script(script * 2, [double])
+    _, body = await served.chat(server_tools=["double"], tools=[weather])
+    choice = body["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    [shown] = choice["message"]["tool_calls"]
+    assert shown["function"] == {"name": "weather", "arguments": '{"city": "Oslo"}'}
+    assert [ran["name"] for ran in body["caesura"]["calls"]] == ["double"]
+    events = await served.events(server_tools=["double"], tools=[weather])
+    deltas = [
+        delta
+        for event in events[:-1]
+        for delta in event["choices"][0]["delta"].get("tool_calls", [])
+    ]
+    assert deltas[0]["function"] == {"name": "weather", "arguments": ""}
+    assert "".join(d["function"]["arguments"] for d in deltas) == '{"city": "Oslo"}'
+    assert {delta["index"] for delta in deltas} == {0}
+
+
+async def test_malformed_call_of_a_client_tool_is_retried_in_the_request(
+    serve_script, double, weather
+):
+    script = [malformed("weather(", "broken", "weather"), call("weather", city="Oslo")]
+    served = await serve_script(script, [double])
+    events = await served.events(server_tools=["double"], tools=[weather])
+    openings = [
+        delta
+        for event in events[:-1]
+        for delta in event["choices"][0]["delta"].get("tool_calls", [])
+        if "id" in delta
+    ]
+    assert len(openings) == 1
+
+
+async def test_unknown_server_tool(serve_script, double):
+    served = await serve_script([], [double])
+    status, body = await served.chat(server_tools=["dobule"])
+    assert status == 400
+    assert body["error"]["param"] == "server_tools"
+    assert "known tools: double" in body["error"]["message"]
+    assert not served.engine.sessions
+
+
+async def test_name_clash(serve_script, double):
+    served = await serve_script(["Fine."], [double])
+    status, body = await served.chat(tools=[double.spec()], server_tools=["double"])
+    assert status == 400
+    assert body["error"]["param"] == "tools[0].function.name"
+    status, _ = await served.chat(tools=[double.spec()])
+    assert status == 200, "a server's tool that is not named is in nobody's way"
+    status, body = await served.chat(tools=[double.spec()] * 2)
+    assert (status, body["error"]["param"]) == (400, "tools[1].function.name")
+
+
+async def test_token_limit_covers_the_whole_request(serve_script, double):
+    script = [call("double", number=1), "one two three four five"]
+    served = await serve_script([*script, script[0]], [double])
+    _, body = await served.chat(server_tools=["double"], max_tokens=5)
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["choices"][0]["message"]["content"] == "one two"
+    # The call alone uses the limit up: nothing is left to go on with after it.
+    _, body = await served.chat(server_tools=["double"], max_tokens=3)
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["usage"]["completion_tokens"] == 3
+
+
+async def test_turn_limit_is_an_error(serve_script, double):
+    looping = [call("double", number=1)] * 3
+    served = await serve_script(looping, [double], limits=Limits(max_turns=2))
+    status, body = await served.chat(server_tools=["double"])
+    assert status == 422
+    assert body["error"]["type"] == "limit_reached"
+    assert body["error"]["code"] == "max_turns"
+
+
+async def test_time_limit_cancels_the_tool(serve_script, hanging):
+    served = await serve_script([call("hang")], [hanging.tool], limits=Limits(max_seconds=0.05))
+    status, body = await served.chat(server_tools=["hang"])
+    assert (status, body["error"]["code"]) == (422, "max_seconds")
+    assert hanging.cancelled.is_set()
+    assert served.engine.open_sessions == 0
+
+
+async def test_stream_is_kept_alive_while_a_tool_runs(serve_script, hanging):
+    served = await serve_script([call("hang"), "Done."], [hanging.tool], keep_alive_seconds=0.02)
+    streaming = asyncio.create_task(served.events(server_tools=["hang"]))
+    await hanging.started.wait()
+    await asyncio.sleep(0.1)
+    hanging.released.set()
+    events = await streaming
+    comments = [event for event in events if event == ": keep-alive"]
+    assert len(comments) >= 2
+    assert events[0] == ": keep-alive"
+    assert content(events) == "Done."
+    assert events[-1] == "[DONE]"
+
+
+async def test_tool_choice(serve_script, double, weather):
+    served = await serve_script(["Fine."] * 4, [double])
+    both = {"tools": [weather], "server_tools": ["double"]}
+
+    async def spec(choice):
+        status, _ = await served.chat(tool_choice=choice, parallel_tool_calls=False, **both)
+        assert status == 200
+        spec = served.engine.sessions[-1].spec
+        names = [shown["function"]["name"] for shown in spec.tools]
+        return names, spec.tool_choice, spec.pausing
+
+    def named(name):
+        return {"type": "function", "function": {"name": name}}
+
+    assert await spec("required") == (["weather", "double"], "auto", True)
+    assert await spec("none") == (["weather", "double"], "none", False)
+    assert await spec(named("weather")) == (["weather"], "auto", False)
+    assert await spec(named("double")) == (["double"], "auto", True)
+    status, body = await served.chat(tool_choice=named("other"), **both)
+    assert (status, body["error"]["param"]) == (400, "tool_choice")

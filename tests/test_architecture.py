@@ -1,0 +1,83 @@
+"""The shape of the project: who may import whom, and how large a file may grow."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ROOMS = ("runtime", "tools", "intercept", "scheduler")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+# Room (the longest match wins) -> what of caesura it may import.
+MAY_IMPORT = {
+    "intercept": {"intercept"},
+    "tools": {"tools"},
+    "scheduler": {"scheduler", "intercept"},
+    "scheduler/vllm": {"scheduler", "scheduler/vllm", "intercept"},
+    "runtime": {"runtime", "tools", "intercept", "scheduler"},
+}
+# The only places that start the real engine: they import the adapter when they are asked to.
+COMPOSES = {"runtime/launch.py"}
+ENGINE_PACKAGES = {"vllm", "torch", "transformers", "tokenizers"}
+IMPURE = {"time", "random", "logging", "asyncio", "threading", "os", "datetime", "socket"}
+
+MOST_LINES = 300
+MOST_FUNCTION_LINES = 60
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def room_of(module: str) -> str:
+    """`scheduler/vllm/client.py` or `scheduler.vllm.client` -> `scheduler/vllm`."""
+    parts = module.removesuffix(".py").replace(".", "/").split("/")
+    return max(
+        (room for room in MAY_IMPORT if parts[: room.count("/") + 1] == room.split("/")), key=len
+    )
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name_of(path)}: relative imports hide the direction"
+            yield f"{node.module}"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_imports_go_one_way(path: Path) -> None:
+    room = room_of(name_of(path))
+    for module in imports(path):
+        if module.startswith("caesura.") and module != "caesura.models":
+            target = module.removeprefix("caesura.")
+            if target.split(".")[0] not in ROOMS:
+                continue
+            allowed = MAY_IMPORT[room] | (
+                {"scheduler/vllm"} if name_of(path) in COMPOSES else set()
+            )
+            assert room_of(target) in allowed, f"{name_of(path)} imports {module}"
+        top = module.split(".")[0]
+        if top in ENGINE_PACKAGES:
+            assert room == "scheduler/vllm", f"{name_of(path)} imports {module}"
+        if room == "intercept" or name_of(path) == "scheduler/records.py":
+            assert top not in IMPURE, f"{name_of(path)} imports {module}: policy is pure"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= MOST_LINES, f"{name_of(path)} is more than one room"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= MOST_FUNCTION_LINES, f"{name_of(path)}: {node.name} has {lines} lines"
+
+
+def test_every_room_is_seen() -> None:
+    assert {room_of(name_of(path)) for path in FILES} == set(MAY_IMPORT)
