@@ -1,6 +1,5 @@
 """Starting vLLM with Caesura's scheduler, and everything else as vLLM's own configuration says."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def start(
     formats: Sequence[str] | None = None,
     engine_args: Mapping[str, Any] | None = None,
 ) -> VllmEngine:
-    """Start an engine; returns when the model is loaded. Needs a running event loop.
+    """Start an engine; returns when the model is loaded, which takes seconds to minutes.
 
     `model` is a Hugging Face id or a directory, `engine_args` are fields of vLLM's
     `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
@@ -69,8 +68,3 @@ def is_cpu() -> bool:
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())
-
-
-def quiet() -> None:
-    """Keep vLLM's log to warnings, unless the environment asks for more."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")

@@ -7,7 +7,7 @@ last turn the tokens are enough to go on later, with the prefix cache's help.
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +50,7 @@ class VllmSession:
         self._history: list[Message] = []
         self._reader: TurnReader | None = None
         self._live: LiveRequest | None = None
+        self._held_results: list[Message] = []
         self._in_line = False
         self._in_turn = False
         self._closed = False
@@ -58,7 +59,7 @@ class VllmSession:
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Append `messages` and decode until the turn ends; see `EngineSession.turn`."""
         if self._closed:
             raise UsageError("the session is closed; open another")
@@ -91,12 +92,9 @@ class VllmSession:
         """Turn messages into the tokens that follow the context."""
         renderer, tools = self._engine.renderer, self._spec.tools
         if self._reader is not None and self._in_line:
-            if len(messages) != 1:
-                raise UsageError("an in-line call takes exactly one result")
-            text = inline_result(str(messages[0].get("content") or ""), self._reader.overshoot)
-            self._reader.raw += text
-            holding = any(not call.inline for call in self._reader.calls)
-            return _Appended(renderer.encode(text), "holding" if holding else "begun")
+            return self._append_in_line(self._reader, messages)
+        messages = [*self._held_results, *messages]
+        self._held_results = []
         bridge = None
         if self._reader is not None:
             turn = self._reader.message()
@@ -108,6 +106,20 @@ class VllmSession:
         if bridge is not None:
             return _Appended(bridge)
         return _Appended(renderer.prompt(self._history, tools), anew=True)
+
+    def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
+        """Answer the call in mid sentence; results of the turn's other calls wait for its end."""
+        call_id = reader.calls[-1].call_id
+        results = {str(message.get("tool_call_id")): message for message in messages}
+        if call_id not in results:
+            raise UsageError(f"the in-line call {call_id} has no result among the messages")
+        content = str(results.pop(call_id).get("content") or "")
+        self._held_results.extend(results.values())
+        text = inline_result(content, reader.overshoot)
+        reader.raw += text
+        return _Appended(
+            self._engine.renderer.encode(text), "holding" if self._held_results else "begun"
+        )
 
     async def _send(self, appended: _Appended, sampling: Sampling) -> LiveRequest:
         """Hand the tokens to the engine: to the live request, or as a new one."""
@@ -192,7 +204,7 @@ class VllmSession:
         reason: Literal["call", "stop", "length"] = "stop"
         if finish == "length":
             reason = "length"
-        elif len(self._reader.calls) > calls_before:
+        elif len(self._reader.calls) > calls_before or self._held_results:
             reason = "call"
         if not paused or reason != "call":
             self._live = None

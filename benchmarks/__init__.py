@@ -1,0 +1,1 @@
+"""Paired measurements: ratios in one run, never absolute times."""

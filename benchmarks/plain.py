@@ -1,0 +1,94 @@
+"""Requests without tools: Caesura's scheduler against vLLM's own, in pairs.
+
+Two engines with the same settings stand side by side; each round runs the same requests on both,
+one after the other, in changing order. Ratios are Caesura / stock, per pair: throughput above 1
+and latency below 1 are in Caesura's favour.
+"""
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+import uuid
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from vllm import SamplingParams
+from vllm.inputs import TokensPrompt
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from benchmarks.engines import BASELINE, caesura_engine, stock_engine
+from benchmarks.pairs import ratio
+
+
+async def one_request(llm: AsyncLLM, prompt: list[int], tokens: int) -> tuple[float, float]:
+    """Return the request's latency and its time to first token, in seconds."""
+    params = SamplingParams(
+        max_tokens=tokens, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+    )
+    began = time.perf_counter()
+    first = 0.0
+    prompt_data = TokensPrompt(prompt_token_ids=list(prompt))
+    async for _ in llm.generate(prompt_data, params, uuid.uuid4().hex):
+        first = first or time.perf_counter() - began
+    return time.perf_counter() - began, first
+
+
+async def one_round(llm: AsyncLLM, prompts: list[list[int]], tokens: int) -> dict[str, float]:
+    """Run all requests at once; return tokens per second, mean latency and mean TTFT."""
+    began = time.perf_counter()
+    timed = await asyncio.gather(*(one_request(llm, prompt, tokens) for prompt in prompts))
+    seconds = time.perf_counter() - began
+    return {
+        "throughput": len(prompts) * tokens / seconds,
+        "latency": statistics.fmean(latency for latency, _ in timed),
+        "ttft": statistics.fmean(first for _, first in timed),
+    }
+
+
+async def measure(rounds: int, tokens: int, concurrency: list[int], console: Console) -> Table:
+    """Run the pairs; return a table of ratios."""
+    rng = random.Random(0)
+    stock = stock_engine()
+    ours = caesura_engine()
+    engines = {"stock": stock, "caesura": ours.llm}
+    table = Table(title=f"Caesura / ({BASELINE}); median [middle half of {rounds} pairs]")
+    for column in ("concurrent", "throughput", "latency", "TTFT"):
+        table.add_column(column, justify="right")
+    try:
+        for count in concurrency:
+            seen: dict[str, list[dict[str, float]]] = {name: [] for name in engines}
+            for index in track(range(-1, rounds), f"{count} at once", console=console):
+                prompts = [[rng.randrange(300, 900) for _ in range(64)] for _ in range(count)]
+                order = list(engines) if index % 2 else list(reversed(engines))
+                for name in order:
+                    result = await one_round(engines[name], prompts, tokens)
+                    if index >= 0:
+                        seen[name].append(result)
+            ratios = [
+                ratio([r[key] for r in seen["caesura"]], [r[key] for r in seen["stock"]])
+                for key in ("throughput", "latency", "ttft")
+            ]
+            table.add_row(str(count), *map(str, ratios))
+    finally:
+        stock.shutdown()
+        await ours.close()
+    return table
+
+
+def main() -> None:
+    """Parse the command line and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=20, help="pairs per concurrency")
+    parser.add_argument("--tokens", type=int, default=96, help="tokens to decode per request")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
+    args = parser.parse_args()
+    console = Console()
+    console.print(asyncio.run(measure(args.rounds, args.tokens, args.concurrency, console)))
+
+
+if __name__ == "__main__":
+    main()
