@@ -1,0 +1,145 @@
+"""vLLM's real engine core in this process, on a tiny model with random weights.
+
+Random weights make the best witness: whatever is lost or mixed up in the KV cache changes what
+they say next, where a trained model might guess right all the same.
+"""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+
+from caesura.intercept.trigger import WatchPlan
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.vllm import CaesuraScheduler
+from caesura.scheduler.vllm.snapshot import snapshot
+from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+
+VOCABULARY = 1024
+
+
+@cache
+def random_model() -> str:
+    """A tiny Llama with random weights and the bundled model's tokenizer."""
+    directory = Path(tempfile.mkdtemp(prefix="caesura-random-model-"))
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=1024,
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(BUNDLED_MODEL, name), directory / name)
+    return str(directory)
+
+
+class Core:
+    """An engine core, stepped by hand."""
+
+    def __init__(self, **options: object) -> None:
+        args = EngineArgs(
+            model=random_model(),
+            dtype="float32",
+            enforce_eager=True,
+            max_model_len=1024,
+            kv_cache_memory_bytes=64 << 20,
+            block_size=32,
+            use_tqdm_on_load=False,
+            scheduler_cls=CaesuraScheduler,
+            **options,  # type: ignore[arg-type]
+        )
+        config = args.create_engine_config()
+        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self.scheduler = self._core.scheduler
+        self.said: dict[str, list[int]] = {}
+        self.reports: dict[str, dict[str, Any]] = {}
+        self.allowed_losses = 0
+        """Blocks that a test has taken out of the pool."""
+
+    def add(
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        max_tokens: int,
+        stop: int | None = None,
+        resumable: bool = False,
+    ) -> None:
+        """Add a request, or a session's next chunk; a session pauses at the token `stop`."""
+        plan = WatchPlan(("hermes",), turn="holding" if stop is not None else "fresh")
+        params = SamplingParams(
+            temperature=0,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            stop_token_ids=[stop] if stop is not None else None,
+            extra_args={WATCH_KEY: plan.to_wire()} if resumable else None,
+        )
+        params.update_from_generation_config({}, None)
+        request = EngineCoreRequest(
+            request_id=request_id,
+            prompt_token_ids=list(tokens),
+            mm_features=None,
+            sampling_params=params,
+            pooling_params=None,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            resumable=resumable,
+        )
+        self.said[request_id] = []
+        self.reports.pop(request_id, None)
+        self._core.add_request(*self._core.preprocess_add_request(request))
+
+    def run(self, request_ids: Iterable[str], steps: int = 2000) -> None:
+        """Step until all of these have stopped."""
+        waiting = set(request_ids)
+        for _ in range(steps):
+            outputs, _ = self._core.step()
+            for of_client in outputs.values():
+                for output in of_client.outputs:
+                    self.said[output.request_id].extend(output.new_token_ids)
+                    if output.finish_reason is not None:
+                        waiting.discard(output.request_id)
+                        params = output.kv_transfer_params or {}
+                        self.reports[output.request_id] = params.get(REPORT_KEY, {})
+            assert snapshot(self.scheduler)["lost_blocks"] == self.allowed_losses
+            if not waiting:
+                return
+        raise AssertionError(f"{waiting} did not stop: {snapshot(self.scheduler)}")
+
+    def say(self, tokens: Sequence[int], count: int) -> list[int]:
+        """What the model says after these tokens, computed from scratch."""
+        self.scheduler.reset_prefix_cache()
+        request_id = f"plain-{uuid.uuid4().hex}"
+        self.add(request_id, tokens, count)
+        self.run([request_id])
+        return self.said[request_id]
+
+    def close(self) -> None:
+        self._core.shutdown()

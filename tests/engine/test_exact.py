@@ -1,0 +1,140 @@
+"""Over any pause, greedy output is what the model says to the concatenated tokens from scratch."""
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from vllm.v1.request import RequestStatus
+
+from .core import Core
+
+pytestmark = pytest.mark.engine
+
+PAUSES = 3
+
+
+@dataclass
+class Talk:
+    """A session's plan: what it will say between results, computed from scratch beforehand."""
+
+    prompt: list[int]
+    results: list[list[int]]
+    said: list[list[int]] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(True, 512), (False, 512), (True, 48), (False, 48)],
+    ids=["cache", "no-cache", "cache-chunked", "no-cache-chunked"],
+)
+def core(request: pytest.FixtureRequest) -> Iterator[Core]:
+    prefix_caching, budget = request.param
+    made = Core(
+        enable_prefix_caching=prefix_caching, max_num_batched_tokens=budget, max_num_seqs=16
+    )
+    yield made
+    made.close()
+
+
+def plan(core: Core, seed: int) -> Talk:
+    """Choose a token to stop at from what the model will say; write down all it should say."""
+    rng = random.Random(seed)
+    talk = Talk(
+        [rng.randrange(8, 1000) for _ in range(rng.randint(20, 150))],
+        [[rng.randrange(8, 1000) for _ in range(rng.randint(1, 90))] for _ in range(PAUSES)],
+    )
+    context = list(talk.prompt)
+    for result in talk.results:
+        ahead = core.say(context, 24)
+        at = next(i for i in range(8, 24) if ahead[i] not in ahead[:i])
+        talk.said.append(ahead[: at + 1])
+        talk.stops.append(ahead[at])
+        context += ahead[: at + 1] + result
+    talk.said.append(core.say(context, 20))
+    return talk
+
+
+@pytest.mark.parametrize("handling", ["preserve", "discard", "discard-and-evict"])
+def test_eight_sessions_at_once(core: Core, handling: str) -> None:
+    talks = {f"{handling}-{seed}": plan(core, seed) for seed in range(8)}
+    core.scheduler.reset_prefix_cache()
+    for name, talk in talks.items():
+        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+    for turn in range(PAUSES):
+        core.run(talks)
+        for name, talk in talks.items():
+            assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+            if handling != "preserve":
+                core.scheduler.drop_kv(name)
+        if handling == "discard-and-evict":
+            assert core.scheduler.reset_prefix_cache()
+        for name, talk in talks.items():
+            last = turn + 1 == PAUSES
+            core.add(
+                name,
+                [talk.said[turn][-1], *talk.results[turn]],
+                20 if last else 100,
+                None if last else talk.stops[turn + 1],
+                resumable=True,
+            )
+    core.run(talks)
+    for name, talk in talks.items():
+        assert core.said[name] == talk.said[-1], name
+        resume = core.reports[name]["resume"]
+        assert resume["handling"] == ("preserve" if handling == "preserve" else "discard")
+        if handling == "preserve":
+            assert resume["cached_tokens"] == resume["context_tokens"]
+        if handling == "discard-and-evict":
+            assert resume["cached_tokens"] == 0
+    assert core.scheduler.requests == {}
+
+
+def test_control_a_lost_token_would_be_noticed(core: Core) -> None:
+    """The test above can fail: a result that misses the re-sent last token changes the rest."""
+    talk = plan(core, 99)
+    core.add("lossy", talk.prompt, 100, talk.stops[0], resumable=True)
+    core.run(["lossy"])
+    core.add("lossy", talk.results[0], 100, talk.stops[1], resumable=True)
+    core.run(["lossy"])
+    assert core.said["lossy"] != talk.said[1]
+    core.scheduler.finish_requests("lossy", RequestStatus.FINISHED_ABORTED)
+
+
+def test_under_pressure(core: Core) -> None:
+    """Sessions and other requests in a pool too small for all of them, answers unchanged."""
+    talks = {f"pressed-{seed}": plan(core, seed) for seed in range(100, 106)}
+    core.scheduler.reset_prefix_cache()
+    pool = core.scheduler.kv_cache_manager.block_pool
+    taken = pool.get_new_blocks(pool.get_num_free_blocks() - 24)
+    core.allowed_losses = len(taken)
+    handlings: set[str] = set()
+    try:
+        for name, talk in talks.items():
+            core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+        for turn in range(PAUSES):
+            core.run(talks)
+            handlings |= {report["resume"]["handling"] for report in resumed(core, talks)}
+            for name, talk in talks.items():
+                assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+                last = turn + 1 == PAUSES
+                core.add(
+                    name,
+                    [talk.said[turn][-1], *talk.results[turn]],
+                    20 if last else 100,
+                    None if last else talk.stops[turn + 1],
+                    resumable=True,
+                )
+        core.run(talks)
+        for name, talk in talks.items():
+            assert core.said[name] == talk.said[-1], name
+        assert "discard" in handlings, "there was no pressure"
+    finally:
+        pool.free_blocks(taken)
+        core.allowed_losses = 0
+
+
+def resumed(core: Core, names: Iterable[str]) -> list[dict[str, Any]]:
+    return [core.reports[name] for name in names if core.reports[name].get("resume")]
