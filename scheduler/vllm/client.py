@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm import SamplingParams
-from vllm.inputs import TokensPrompt
+from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.intercept.formats import INLINE, TURN_FORMATS, detect
 from caesura.scheduler.errors import EngineFailed, UsageError
@@ -31,7 +32,7 @@ class VllmEngine:
 
         Raises `UsageError` for a format that is unknown or that the model cannot write.
         """
-        self.llm = llm
+        self._llm: AsyncLLM | None = llm
         self._model = model
         self.tokenizer: Any = llm.get_tokenizer()
         template = self.tokenizer.chat_template or ""
@@ -41,6 +42,7 @@ class VllmEngine:
         self.ends = _end_tokens(llm, self.tokenizer)
         self.renderer = Renderer(self.tokenizer, self.ends)
         self._defaults = llm.model_config.get_diff_sampling_param()
+        self._context_tokens = int(llm.model_config.max_model_len)
         self._check_formats()
 
     @property
@@ -49,9 +51,16 @@ class VllmEngine:
         return self._model
 
     @property
+    def llm(self) -> AsyncLLM:
+        """vLLM's own client; raises `EngineFailed` if the engine is closed."""
+        if self._llm is None:
+            raise EngineFailed("the engine is closed")
+        return self._llm
+
+    @property
     def context_tokens(self) -> int:
         """The model's context window in tokens."""
-        return int(self.llm.model_config.max_model_len)
+        return self._context_tokens
 
     def open(self, spec: SessionSpec) -> VllmSession:
         """Open a session; nothing is sent to the engine before its first turn."""
@@ -97,8 +106,9 @@ class VllmEngine:
     async def state(self) -> dict[str, Any]:
         """Ask the scheduler for its state (see `caesura.scheduler.vllm.snapshot`)."""
         params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: "state"})
-        prompt = TokensPrompt(prompt_token_ids=[0])
-        async for output in self.llm.generate(prompt, params, f"state-{uuid.uuid4().hex}"):
+        async for output in self.llm.generate(
+            tokens_input([0]), params, f"state-{uuid.uuid4().hex}"
+        ):
             if output.kv_transfer_params and REPORT_KEY in output.kv_transfer_params:
                 return dict(output.kv_transfer_params[REPORT_KEY])
         raise EngineFailed("the scheduler did not answer: is it one of Caesura's?")
@@ -107,12 +117,17 @@ class VllmEngine:
         """Raise `EngineFailed` if the engine cannot decode any more."""
         try:
             await self.llm.check_health()
-        except Exception as error:
+        except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
 
     async def close(self) -> None:
         """Stop the engine process."""
-        await asyncio.to_thread(self.llm.shutdown)
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            if llm.output_handler is not None:
+                # It would take the end of the engine for its death, and say so at length.
+                llm.output_handler.cancel()
+            await asyncio.to_thread(llm.shutdown)
 
     def _check_formats(self) -> None:
         for name in self.formats:

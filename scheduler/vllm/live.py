@@ -8,7 +8,7 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
 from vllm.exceptions import VLLMValidationError
-from vllm.inputs import TokensPrompt
+from vllm.inputs import TokensInput, tokens_input
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -82,5 +82,5 @@ class LiveRequest:
             yield chunk
 
 
-def _prompt(tokens: Sequence[int]) -> TokensPrompt:
-    return TokensPrompt(prompt_token_ids=list(tokens))
+def _prompt(tokens: Sequence[int]) -> TokensInput:
+    return tokens_input(list(tokens))

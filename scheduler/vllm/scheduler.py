@@ -7,7 +7,8 @@ pushes the tool's result, it is appended to the very same request, which goes on
 differ from vLLM's stock sessions, since a pause must never stand in anybody's way:
 
 - its KV cache may be reclaimed at any step (`pressure`), and is recomputed when it resumes;
-- it gives its runner slot back: `max_num_seqs` bounds running requests, not sessions;
+- it gives its runner slot back: `max_num_seqs` bounds running requests, not sessions
+  (sessions that nobody watches keep theirs: vLLM's own tests ask for it);
 - a turn that ends without a call finishes the request at once instead of waiting for the client.
 """
 
@@ -43,6 +44,7 @@ class PausingScheduler(Scheduler):
     _stops: Any = _NOTHING
     _closing: Any = frozenset()
     _displaced: Any = ()
+    _slot_holders: Any = frozenset()
     _watcher: Watcher | None = None
     _control: ControlPort | None = None
     num_waiting_for_streaming_input: int
@@ -58,6 +60,8 @@ class PausingScheduler(Scheduler):
         self._resumes: dict[str, ResumeReport] = {}
         self._stops: dict[str, dict[str, Any]] = {}
         self._displaced: list[Request] = []
+        # Paused sessions that nobody watches: vLLM's own, which keep their runner slot as ever.
+        self._slot_holders: set[str] = set()
         # Sessions that ended here while the client has still to close its input.
         self._closing: set[str] = set()
 
@@ -94,8 +98,10 @@ class PausingScheduler(Scheduler):
         is dropped: the frontier stands in for it, so that no decoded token is lost.
         """
         pause = self._pauses.get(session.request_id)
-        if pause is not None and not pause.held:
-            session.num_computed_tokens = pause.frontier_tokens
+        if pause is not None:
+            self._slot_holders.discard(session.request_id)
+            if not pause.held:
+                session.num_computed_tokens = pause.frontier_tokens
         super()._update_request_as_session(session, update)
         if pause is not None:
             pause.take(Step.RETURN, self._clock())
@@ -118,9 +124,9 @@ class PausingScheduler(Scheduler):
         if self._pauses:
             pressure.relieve(self)
         # vLLM counts paused sessions as running, since its runner would keep a slot for each.
-        # Ours have given theirs back, so for the length of this call there are none to count.
+        # Ours have given theirs back, so for the length of this call they do not count.
         sessions = self.num_waiting_for_streaming_input
-        self.num_waiting_for_streaming_input = 0
+        self.num_waiting_for_streaming_input = len(self._slot_holders)
         try:
             output = super().schedule(throttle_prefills)
         finally:
@@ -202,6 +208,9 @@ class PausingScheduler(Scheduler):
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
             self._displaced.append(request)
+        if request.request_id not in self._watches:
+            self._slot_holders.add(request.request_id)
+            return
         # The runner frees the slot of a preempted request, and its next chunk arrives as a new
         # request with computed tokens. Blocks are the scheduler's business, not the runner's.
         self.reset_preempted_req_ids.add(request.request_id)
@@ -266,6 +275,7 @@ class PausingScheduler(Scheduler):
         if self._pauses:
             pause = self._pauses.pop(request_id, None)
             if pause is not None:
+                self._slot_holders.discard(request_id)
                 pause.take(Step.CLOSE)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 

@@ -111,15 +111,11 @@ def test_abort_from_any_state_frees_everything(asynchronous: bool, depth: int, s
     assert scheduler.get_num_unfinished_requests() == 0
 
 
-@pytest.mark.parametrize("watched", [True, False])
-def test_paused_sessions_do_not_hold_running_slots(watched: bool) -> None:
+def test_paused_sessions_do_not_hold_running_slots() -> None:
     """vLLM's own sessions do: with two paused and max_num_seqs=2 a third request is stuck."""
     world = make_world(max_num_seqs=2)
-    texts = (CALL, " 3]", " done") if watched else ("stops here", " x", " done")
-    sessions = [world.session(name, range(40), *texts, watched=watched) for name in "ab"]
-    for _ in range(40):
-        world.step()
-    assert world.scheduler.num_waiting_for_streaming_input == len(sessions)
+    sessions = [world.session(name, range(40), CALL, " 3]", " done") for name in "ab"]
+    run_until_paused(world, *sessions)
     other = world.plain("c", range(30))
     for _ in range(10):
         world.step()
