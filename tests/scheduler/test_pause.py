@@ -4,6 +4,8 @@ import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
+from caesura.scheduler.vllm import pressure
+
 from .world import World, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
@@ -176,13 +178,10 @@ def test_nothing_is_reclaimed_without_need() -> None:
     assert world.scheduler._pauses["a"].held
 
 
-@pytest.mark.parametrize(("asynchronous", "depth"), MODES)
-def test_sessions_that_all_come_back_at_once_do_not_wedge(asynchronous: bool, depth: int) -> None:
-    """The dead-lock of vLLM's stock sessions: each holds blocks, none can get the rest."""
+def all_come_back_at_once(asynchronous: bool, depth: int) -> World:
     world = make_world(asynchronous, depth, blocks=30, max_model_len=448)
-    result = "x" * 200
     sessions = [
-        world.session(f"s{index}", range(index * 5, index * 5 + 90), CALL, result, " done")
+        world.session(f"s{index}", range(index * 5, index * 5 + 90), CALL, "x" * 200, " done")
         for index in range(12)
     ]
     for _ in range(300):
@@ -192,8 +191,31 @@ def test_sessions_that_all_come_back_at_once_do_not_wedge(asynchronous: bool, de
     assert all(session.paused for session in sessions)
     for session in sessions:
         world.answer(session)
+    return world
+
+
+@pytest.mark.parametrize(("asynchronous", "depth"), MODES)
+def test_sessions_that_all_come_back_at_once_do_not_wedge(asynchronous: bool, depth: int) -> None:
+    """The dead-lock of vLLM's stock sessions: each holds blocks, none can get the rest."""
+    world = all_come_back_at_once(asynchronous, depth)
     world.run(1000)
     assert world.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 30
+
+
+def test_progress_even_if_the_prediction_were_wrong(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing runs and somebody is ready: everything else gives way."""
+    world = make_world(blocks=20, max_model_len=320)
+    for index in range(2):
+        tokens = range(index * 1000, index * 1000 + 120)
+        world.session(f"s{index}", tokens, CALL, "x" * 100, " done")
+    run_until_paused(world, *world.sessions.values())
+    monkeypatch.setattr(pressure, "relieve", lambda scheduler: None)
+    for session in world.sessions.values():
+        world.answer(session)
+    world.run(300)
+    assert "nothing could be scheduled" in caplog.text
 
 
 @pytest.mark.parametrize("depth", [1, 2])
