@@ -16,6 +16,7 @@ BUNDLED_ARGS: dict[str, Any] = {
     # It is trained in float32 and small enough to stay there.
     "dtype": "float32",
     "kv_cache_memory_bytes": 256 << 20,
+    "use_tqdm_on_load": False,
     # Compiling takes longer than all that anybody would ask of it.
     "enforce_eager": True,
 }
@@ -26,7 +27,7 @@ CPU_BLOCK_SIZE = 32
 
 def prepare_environment(model: str | None) -> None:
     """Set what vLLM reads from the environment when it is imported; what is set already stays."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     # On a CPU this keeps the worker inside the engine's process: one start of Python less to wait
     # for. On a GPU vLLM's client starts its engine process all the same.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import warnings
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
@@ -24,15 +25,15 @@ errors = Console(stderr=True)
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="Hugging Face id or directory. [default: the bundled one]"),
+    typer.Option("--model", "-m", help="Hugging Face id or directory. Default: the bundled one."),
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="How the model writes calls. [default: as its template says]"),
+    typer.Option("--format", help="How it writes calls. Default: as its template says."),
 ]
 Tools = Annotated[
     list[str] | None,
-    typer.Option("--tool", "-t", help="A built-in tool; repeat for more. [default: all of them]"),
+    typer.Option("--tool", "-t", help="A built-in tool; repeat for more. Default: all of them."),
 ]
 VllmArgs = Annotated[
     list[str] | None,
@@ -54,8 +55,15 @@ def run(work: Coroutine[Any, Any, Any]) -> None:
 
 
 def set_log_level(verbose: bool) -> None:
-    """Choose what vLLM logs, before it is imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO" if verbose else "ERROR")
+    """Choose what vLLM and its libraries tell, before they are imported."""
+    if verbose:
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+        return
+    # For this process, and for the engine's, which inherits the environment.
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
 @app.callback(invoke_without_command=True)
@@ -105,7 +113,8 @@ def serve(
     vllm_args: VllmArgs = None,
     model: Model = None,
     served_model_name: Annotated[
-        str | None, typer.Option(help="Name of the model for clients. [default: its last part]")
+        str | None,
+        typer.Option(help="The model's name for clients. Default: from --model."),
     ] = None,
     format: Formats = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -146,7 +155,7 @@ def demo(verbose: Verbose = False) -> None:
 @app.command()
 def doctor() -> None:
     """Check that everything Caesura needs is there, and say the mend for what is not."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    set_log_level(False)
     from caesura.runtime.cli.doctor import examine
 
     raise typer.Exit(examine())

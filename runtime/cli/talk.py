@@ -6,12 +6,12 @@ from contextlib import aclosing
 
 from rich.console import Console
 
-from caesura.runtime.agent import Agent
+from caesura.runtime.agent import Agent, as_tool
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.show import Printer
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.session import Session
-from caesura.tools import builtin
+from caesura.tools import Tool, builtin
 
 console = Console()
 
@@ -24,9 +24,9 @@ async def ask_once(
     vllm_args: Sequence[str],
 ) -> None:
     """Ask, print what happens, and stop."""
-    names = builtin() if tools is None else tools
+    chosen = _choose(tools)
     async with engine_on(model, formats, vllm_args) as engine:
-        agent = Agent(engine, list(names))
+        agent = Agent(engine, chosen)
         async with agent.session() as session:
             await _say(session, question)
 
@@ -39,10 +39,11 @@ async def converse(
     vllm_args: Sequence[str],
 ) -> None:
     """Read questions from the terminal until it ends."""
-    names = builtin() if tools is None else tools
+    chosen = _choose(tools)
     async with engine_on(model, formats, vllm_args) as engine:
-        agent = Agent(engine, list(names), instructions=system)
-        console.print(f"{engine.model}, tools: {', '.join(names)}. Ctrl-D ends.", style="dim")
+        agent = Agent(engine, chosen, instructions=system)
+        names = ", ".join(each.name for each in chosen)
+        console.print(f"{engine.model}, tools: {names}. Ctrl-D ends.", style="dim")
         async with agent.session() as session:
             while (line := await _read_line()) is not None:
                 if not line.strip():
@@ -51,6 +52,11 @@ async def converse(
                     await _say(session, line)
                 except CaesuraError as error:
                     console.print(f"[red]error:[/red] {error}")
+
+
+def _choose(names: Sequence[str] | None) -> list[Tool]:
+    """Find the tools before the engine starts: a wrong name is told at once."""
+    return [as_tool(name) for name in (builtin() if names is None else names)]
 
 
 async def _say(session: Session, text: str) -> None:

@@ -1,0 +1,140 @@
+"""The command line, with a scripted engine where one is needed."""
+
+import io
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from caesura import __version__
+from caesura.runtime.cli import demo, doctor, talk
+from caesura.runtime.cli.app import app
+from caesura.runtime.cli.show import Printer, describe_resume, shorten
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import EngineFailed
+from caesura.runtime.events import ResumeReport, TextDelta, TurnEnded
+from caesura.runtime.scripted import ScriptedEngine, call, inline, say
+
+
+def invoke(*arguments: str, given: str | None = None) -> tuple[int, str]:
+    result = CliRunner().invoke(app, list(arguments), input=given)
+    return result.exit_code, result.output
+
+
+def use_engine(monkeypatch: pytest.MonkeyPatch, engine: Engine | Exception) -> None:
+    @asynccontextmanager
+    async def engine_on(*_: object, **__: object) -> AsyncIterator[Engine]:
+        if isinstance(engine, Exception):
+            raise engine
+        yield engine
+
+    monkeypatch.setattr(talk, "engine_on", engine_on)
+    monkeypatch.setattr(demo, "engine_on", engine_on)
+
+
+def catch(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    caught = io.StringIO()
+    monkeypatch.setattr(talk, "console", Console(file=caught, width=120))
+    return caught
+
+
+@pytest.mark.parametrize("command", ["ask", "chat", "serve", "demo", "doctor"])
+def test_every_command_explains_itself(command: str) -> None:
+    code, output = invoke(command, "--help")
+    assert code == 0
+    assert "Usage" in output
+
+
+def test_version() -> None:
+    assert invoke("--version") == (0, f"caesura {__version__}\n")
+
+
+def test_a_wrong_tool_is_told_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_engine(monkeypatch, AssertionError("the engine was started"))
+    code, output = invoke("ask", "--tool", "teapot", "hello")
+    assert code == 1
+    assert "no built-in tool 'teapot'" in output
+    assert "Traceback" not in output
+
+
+def test_an_engine_that_does_not_start_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_engine(monkeypatch, EngineFailed("no memory left"))
+    code, output = invoke("ask", "hello")
+    assert (code, output.strip()) == (1, "error: no memory left")
+
+
+def test_ask_shows_calls_results_and_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = catch(monkeypatch)
+    script = [call("calculator", expression="48*17"), say("It is 816.")]
+    use_engine(monkeypatch, ScriptedEngine(script))
+    code, _ = invoke("ask", "What is 48 * 17?")
+    shown = caught.getvalue()
+    assert code == 0
+    assert shown.index("calculator") < shown.index("▶ 816") < shown.index("It is 816.")
+    assert "2 turns, 1 calls" in shown
+
+
+def test_chat_reads_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = catch(monkeypatch)
+    use_engine(monkeypatch, ScriptedEngine([say("Hello."), say("Bye.")]))
+    code, _ = invoke("chat", "--tool", "calculator", given="hi\n\nbye\n")
+    assert code == 0
+    assert "Hello." in caught.getvalue()
+    assert "Bye." in caught.getvalue()
+
+
+def test_text_from_models_is_never_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    caught = io.StringIO()
+    Printer(Console(file=caught)).show(TextDelta("[red]not red[/red] [/nothing]"))
+    assert caught.getvalue() == "[red]not red[/red] [/nothing]"
+
+
+def test_shorten() -> None:
+    assert shorten("a\n b", 10) == "a b"
+    assert shorten("abcdefgh", 4) == "abc…"
+
+
+def test_resumes_in_words() -> None:
+    resume = ResumeReport("preserve", 0.5, 0.001, 100, 100)
+    event = TurnEnded("stop", 1, 1, 1, resume)
+    assert describe_resume(event) == "preserved, 100 of 100 tokens kept, paused 500 ms"
+    assert describe_resume(TurnEnded("stop", 1, 1, 1)) == ""
+
+
+async def test_the_demo_reports_every_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "QUESTIONS", ("How much is 1 + 2?", "Write a sentence."))
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def play(messages: Sequence[dict[str, object]], tools: object) -> object:
+        if messages[-1]["role"] == "tool":
+            return say("which is 3.")
+        if "sentence" in str(messages[-1]["content"]):
+            return inline("A sum, ", "calculator", expression="1+2")
+        return call("calculator", expression="1+2")
+
+    engine = ScriptedEngine(play)  # type: ignore[arg-type]
+    use_engine(monkeypatch, engine)
+    await demo.show()
+    shown = capsys.readouterr().out
+    assert "2 requests at once" in shown
+    assert shown.count("pause") >= 2
+    assert "which is 3." in shown
+    assert engine.open_sessions == 0
+
+
+def test_doctor_says_the_mend(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "VLLM_VERSION", "9.9.9")
+    monkeypatch.setattr(doctor, "BUNDLED_MODEL", "/nowhere")
+    monkeypatch.setattr(doctor, "_scheduler", lambda: "not looked at")
+    monkeypatch.setattr(doctor, "_torch", lambda: "not looked at")
+    monkeypatch.setattr(doctor, "_transformers", lambda: "not looked at")
+    assert doctor.examine() == 2
+    shown = capsys.readouterr().out
+    assert "==9.9.9" in shown
+    assert "make model" in shown
