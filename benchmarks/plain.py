@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from vllm import SamplingParams
-from vllm.inputs import TokensPrompt
+from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -31,8 +31,7 @@ async def one_request(llm: AsyncLLM, prompt: list[int], tokens: int) -> tuple[fl
     )
     began = time.perf_counter()
     first = 0.0
-    prompt_data = TokensPrompt(prompt_token_ids=list(prompt))
-    async for _ in llm.generate(prompt_data, params, uuid.uuid4().hex):
+    async for _ in llm.generate(tokens_input(list(prompt)), params, uuid.uuid4().hex):
         first = first or time.perf_counter() - began
     return time.perf_counter() - began, first
 

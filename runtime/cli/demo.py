@@ -14,7 +14,7 @@ from rich.table import Table
 
 from caesura.runtime.agent import Agent
 from caesura.runtime.cli.engine import engine_on
-from caesura.runtime.cli.show import describe_resume, shorten
+from caesura.runtime.cli.show import describe_call, describe_resume, shorten
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import (
     CallFinished,
@@ -26,7 +26,8 @@ from caesura.runtime.events import (
     TurnEnded,
     Usage,
 )
-from caesura.tools import tool
+from caesura.scheduler.records import Sampling
+from caesura.tools import Tool, tool
 
 QUESTIONS = (
     "What is 48 * 17?",
@@ -42,6 +43,9 @@ QUESTIONS = (
     "Hello, who are you?",
     "What is the weather in Atlantis?",
 )
+
+PLAIN_WIDTH = 132
+"""Columns of the output where there is no terminal to ask."""
 
 PRICES = {"lamp": 34, "chair": 59, "book": 12, "pen": 2, "table": 140}
 POPULATIONS = {"oslo": 717710, "paris": 2102650, "rome": 2748109, "berlin": 3755251}
@@ -103,7 +107,7 @@ class Board:
         self._console = console
         self._started = time.monotonic()
         self.live = (
-            Live(get_renderable=self._table, console=console, refresh_per_second=12)
+            Live(get_renderable=self.progress, console=console, refresh_per_second=12)
             if console.is_terminal
             else None
         )
@@ -114,7 +118,7 @@ class Board:
             case TextDelta(text=text):
                 row.state, row.text = "decoding", row.text + text
             case CallFinished(name=name, arguments=arguments):
-                call = f"{name} {arguments}"
+                call = describe_call(name, arguments)
                 row.calls.append(call)
                 self._line(row, f"[cyan]call[/cyan]   {escape(call)}")
             case ToolReturned(result=result):
@@ -152,7 +156,7 @@ class Board:
                 pauses,
                 str(row.usage.prompt_tokens + row.usage.completion_tokens),
                 cached,
-                escape(row.error or row.text),
+                escape(shorten(row.error or row.text, 120)),
             )
         return table
 
@@ -170,7 +174,8 @@ class Board:
                 soft_wrap=True,
             )
 
-    def _table(self) -> Table:
+    def progress(self) -> Table:
+        """The live table: a line per request."""
         colours = {"paused": "cyan", "done": "green", "failed": "red", "waiting": "dim"}
         table = Table(box=None, pad_edge=False)
         table.add_column("#", justify="right", style="dim")
@@ -193,8 +198,11 @@ class Board:
 async def show() -> None:
     """Run the demo; raises `EngineFailed` if the engine does not start."""
     console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PLAIN_WIDTH)
     async with engine_on(None, None, ()) as engine:
-        agent = Agent(engine, ["calculator", "clock", weather, price, population])
+        tools: list[Tool | str] = ["calculator", "clock", weather, price, population]
+        agent = Agent(engine, tools, sampling=Sampling(max_tokens=120))
         board = Board(console, QUESTIONS)
         started = time.monotonic()
         with board.live or nullcontext():

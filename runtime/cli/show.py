@@ -1,5 +1,7 @@
 """Events of a run as a reader of a terminal sees them."""
 
+import json
+
 from rich.console import Console
 from rich.markup import escape
 
@@ -18,6 +20,15 @@ def shorten(text: str, width: int) -> str:
     """Cut a text to one line of at most `width` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def describe_call(name: str, arguments: str) -> str:
+    """Write a call as a reader would: `price(lamp)`; `arguments` is the JSON text of an object."""
+    values = [
+        value if isinstance(value, str) else json.dumps(value)
+        for value in json.loads(arguments).values()
+    ]
+    return f"{name}({', '.join(values)})"
 
 
 def describe_resume(event: TurnEnded) -> str:
@@ -43,7 +54,7 @@ class Printer:
                 self._console.print(escape(text), end="", highlight=False, soft_wrap=True)
                 self._in_text = not text.endswith("\n")
             case CallFinished(name=name, arguments=arguments):
-                self._line(f"[cyan]⏸ {name}[/cyan] {escape(shorten(arguments, 100))}")
+                self._line(f"[cyan]⏸ {escape(shorten(describe_call(name, arguments), 100))}[/cyan]")
             case CallMalformed(reason=reason):
                 self._line(f"[yellow]⏸ malformed call:[/yellow] {escape(reason)}")
             case ToolReturned(result=result):

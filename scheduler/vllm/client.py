@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vllm import SamplingParams
+from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -41,7 +42,7 @@ class VllmEngine:
         self.formats = tuple(formats) if formats is not None else detect(template)
         self.ends = _end_tokens(llm, self.tokenizer)
         self.renderer = Renderer(self.tokenizer, self.ends)
-        self._defaults = llm.model_config.get_diff_sampling_param()
+        self._defaults = _default_sampling(llm)
         self._context_tokens = int(llm.model_config.max_model_len)
         self._check_formats()
 
@@ -100,7 +101,7 @@ class VllmEngine:
                 skip_special_tokens=False,
                 include_stop_str_in_output=True,
             )
-        except ValueError as error:
+        except (ValueError, VLLMValidationError) as error:
             raise UsageError(str(error)) from error
 
     async def state(self) -> dict[str, Any]:
@@ -147,3 +148,14 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     if tokenizer.eos_token_id is not None:
         ends.add(tokenizer.eos_token_id)
     return frozenset(ends)
+
+
+def _default_sampling(llm: AsyncLLM) -> dict[str, Any]:
+    """The model's own generation configuration, its wish for greedy decoding included.
+
+    vLLM reads the temperature and takes its absence for 1; `do_sample: false` says greedy.
+    """
+    defaults = llm.model_config.get_diff_sampling_param()
+    if llm.model_config.try_get_generation_config().get("do_sample") is False:
+        defaults.setdefault("temperature", 0.0)
+    return defaults
