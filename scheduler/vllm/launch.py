@@ -41,8 +41,10 @@ def start(
     `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
     Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses.
     """
+    name = served_name or Path(model).name
     try:
-        args = AsyncEngineArgs(model=model, **(engine_args or {}))
+        # vLLM labels its metrics with the served name.
+        args = AsyncEngineArgs(model=model, **{"served_model_name": name, **(engine_args or {})})
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
@@ -60,7 +62,7 @@ def start(
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
-    return VllmEngine(llm, served_name or Path(model).name, formats)
+    return VllmEngine(llm, name, formats)
 
 
 def is_cpu() -> bool:
