@@ -55,7 +55,7 @@ bench: setup ## Measure against stock vLLM, in pairs (about 15 minutes)
 
 model: setup ## Train the bundled model anew, and measure it
 	@$(BIN)/python training/train.py
-	@$(BIN)/python training/evaluate.py
+	@$(BIN)/python training/evaluate.py --card
 
 lock: setup ## Resolve the CPU lock anew (needs uv)
 	uv pip compile pyproject.toml --extra cpu --extra dev --python-version 3.11 \

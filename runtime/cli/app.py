@@ -1,7 +1,6 @@
 """The commands and their options; each command's work is in a file of its own."""
 
 import asyncio
-import logging
 import os
 import sys
 import warnings
@@ -61,10 +60,10 @@ def set_log_level(verbose: bool) -> None:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
         return
     # For this process, and for the engine's, which inherits the environment.
-    logging.getLogger("torch._library.triton").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_LOGS", "-torch._library.triton")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
