@@ -7,8 +7,8 @@ prepare_environment(None)
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
-from caesura.scheduler.vllm.client import VllmEngine  # noqa: E402
-from caesura.scheduler.vllm.launch import start  # noqa: E402
+from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
+from caesura.scheduler.vllm.client.launch import start  # noqa: E402
 
 BASELINE = "stock vLLM scheduler, prefix caching on, chunked prefill on"
 

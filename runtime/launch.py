@@ -54,7 +54,7 @@ async def start_engine(
 
     def launch() -> Engine:
         # Here and not above: vLLM is optional, and slow to import.
-        from caesura.scheduler.vllm.launch import parse_engine_args, start
+        from caesura.scheduler.vllm.client.launch import parse_engine_args, start
 
         return start(
             model or BUNDLED_MODEL,
@@ -69,7 +69,7 @@ async def start_engine(
 
 def default_args(model: str | None) -> dict[str, Any]:
     """Fields of vLLM's `AsyncEngineArgs` that differ from vLLM's own defaults."""
-    from caesura.scheduler.vllm.launch import is_cpu
+    from caesura.scheduler.vllm.client.launch import is_cpu
 
     args: dict[str, Any] = {}
     if is_cpu():

@@ -57,6 +57,19 @@ def plan(core: Core, seed: int) -> Talk:
     return talk
 
 
+def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
+    """All tools return: re-send the last token, append the result."""
+    last = turn + 1 == PAUSES
+    for name, talk in talks.items():
+        core.add(
+            name,
+            [talk.said[turn][-1], *talk.results[turn]],
+            20 if last else 100,
+            None if last else talk.stops[turn + 1],
+            resumable=True,
+        )
+
+
 @pytest.mark.parametrize("handling", ["preserve", "discard", "discard-and-evict"])
 def test_eight_sessions_at_once(core: Core, handling: str) -> None:
     talks = {f"{handling}-{seed}": plan(core, seed) for seed in range(8)}
@@ -71,15 +84,7 @@ def test_eight_sessions_at_once(core: Core, handling: str) -> None:
                 core.scheduler.drop_kv(name)
         if handling == "discard-and-evict":
             assert core.scheduler.reset_prefix_cache()
-        for name, talk in talks.items():
-            last = turn + 1 == PAUSES
-            core.add(
-                name,
-                [talk.said[turn][-1], *talk.results[turn]],
-                20 if last else 100,
-                None if last else talk.stops[turn + 1],
-                resumable=True,
-            )
+        answer(core, talks, turn)
     core.run(talks)
     for name, talk in talks.items():
         assert core.said[name] == talk.said[-1], name
@@ -119,14 +124,7 @@ def test_under_pressure(core: Core) -> None:
             handlings |= {report["resume"]["handling"] for report in resumed(core, talks)}
             for name, talk in talks.items():
                 assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
-                last = turn + 1 == PAUSES
-                core.add(
-                    name,
-                    [talk.said[turn][-1], *talk.results[turn]],
-                    20 if last else 100,
-                    None if last else talk.stops[turn + 1],
-                    resumable=True,
-                )
+            answer(core, talks, turn)
         core.run(talks)
         for name, talk in talks.items():
             assert core.said[name] == talk.said[-1], name

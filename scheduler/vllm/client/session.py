@@ -19,13 +19,13 @@ from caesura.intercept.inline import InlineParser, inline_result
 from caesura.intercept.trigger import Turn, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.records import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm.live import LiveRequest
-from caesura.scheduler.vllm.parse import new_call_id
-from caesura.scheduler.vllm.reader import TurnReader
+from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.parse import new_call_id
+from caesura.scheduler.vllm.client.reader import TurnReader
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 if TYPE_CHECKING:
-    from caesura.scheduler.vllm.client import VllmEngine
+    from caesura.scheduler.vllm.client.engine import VllmEngine
 
 logger = logging.getLogger(__name__)
 

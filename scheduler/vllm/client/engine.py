@@ -19,9 +19,9 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from caesura.intercept.formats import INLINE, TURN_FORMATS, detect
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
-from caesura.scheduler.vllm.parse import TurnParser
-from caesura.scheduler.vllm.render import Renderer
-from caesura.scheduler.vllm.session import VllmSession
+from caesura.scheduler.vllm.client.parse import TurnParser
+from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta
 from caesura.intercept.inline import InlineParser
 from caesura.scheduler.records import Message
-from caesura.scheduler.vllm.parse import TurnParser
-from caesura.scheduler.vllm.stops import StopText
+from caesura.scheduler.vllm.client.parse import TurnParser
+from caesura.scheduler.vllm.client.stops import StopText
 
 
 class TurnReader:

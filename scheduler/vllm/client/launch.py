@@ -11,7 +11,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.client import VllmEngine
+from caesura.scheduler.vllm.client.engine import VllmEngine
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
