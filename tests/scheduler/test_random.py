@@ -22,7 +22,13 @@ def random_session(world: World, rng: random.Random, index: int) -> None:
     world.session(f"session-{index}", tokens, *texts, "done")
 
 
-@pytest.mark.parametrize("seed", range(12))
+SEEDS = [
+    *range(12),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 100)),
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("asynchronous", "depth"), [(False, 0), (True, 1), (True, 3)])
 def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
     rng = random.Random(seed)
