@@ -1,0 +1,38 @@
+"""The real engine on the bundled model, started once for the whole suite."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from caesura.runtime.launch import start_engine
+from caesura.scheduler.vllm.client.engine import VllmEngine
+
+
+@pytest.fixture(scope="session")
+async def engine() -> AsyncIterator[VllmEngine]:
+    started = await start_engine()
+    assert isinstance(started, VllmEngine)
+    yield started
+    await started.close()
+
+
+@pytest.fixture
+async def settled(engine: VllmEngine) -> AsyncIterator[Callable[[], Any]]:
+    """Check, at the end of a test and on demand, that the engine holds nothing of it any more."""
+
+    async def check() -> None:
+        state: dict[str, Any] = {}
+        for _ in range(100):
+            state = await engine.state()
+            if state["blocks_free"] == state["blocks_total"] and not state["closing"]:
+                break
+            await asyncio.sleep(0.05)
+        assert state["blocks_free"] == state["blocks_total"], state
+        assert state["running"] == state["waiting"] == state["watched"] == 0, state
+        assert state["closing"] == state["lost_blocks"] == 0, state
+
+    await check()
+    yield check
+    await check()

@@ -1,0 +1,138 @@
+"""From the SDK and from an OpenAI client down to the engine, with the bundled model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from openai import AsyncOpenAI
+
+from caesura import Agent, Sampling, tool
+from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
+from caesura.runtime.server import create_app
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools import Registry, builtin
+
+pytestmark = pytest.mark.engine
+
+Settled = Callable[[], Any]
+CALCULATOR = builtin()["calculator"].spec()
+QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
+
+
+@pytest.fixture
+async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
+    runner = web.AppRunner(
+        create_app(engine, Registry(builtin().values())), handler_cancellation=True
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made:
+        yield made
+    await runner.cleanup()
+
+
+async def test_the_sdk(engine: VllmEngine, settled: Settled) -> None:
+    @tool
+    def price(item: str) -> int:
+        """Look up the price of an item."""
+        return {"lamp": 34}[item]
+
+    agent = Agent(engine, ["calculator", price], sampling=Sampling(temperature=0))
+    answer = await agent.run("How much do 7 lamps cost?")
+    assert [call.name for call, _ in answer.calls] == ["price", "calculator"]
+    assert "238" in answer.text
+    assert answer.usage.turns == 3
+    assert answer.usage.cached_tokens > 0
+
+
+async def test_parallel_calls_overlap_decoding(engine: VllmEngine, settled: Settled) -> None:
+    """The first call of a turn is at work before the turn has ended."""
+    started: list[str] = []
+
+    @tool
+    async def weather(city: str) -> str:
+        """Tell the weather in a city."""
+        started.append(city)
+        return "17 degrees, light rain"
+
+    agent = Agent(engine, [weather], sampling=Sampling(temperature=0))
+    seen: list[Any] = []
+    async for event in agent.stream("What is the weather in Paris and in Rome?"):
+        seen.append((event, len(started)))
+    turn_end = next(i for i, (event, _) in enumerate(seen) if isinstance(event, TurnEnded))
+    assert seen[turn_end][1] >= 1, "nothing had started when the turn ended"
+    assert sorted(started) == ["Paris", "Rome"]
+    assert sum(isinstance(event, CallFinished) for event, _ in seen) == 2
+    assert sum(isinstance(event, ToolReturned) for event, _ in seen) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_openai_client_with_a_server_tool(
+    client: AsyncOpenAI, settled: Settled, stream: bool
+) -> None:
+    options: dict[str, Any] = {
+        "model": "caesura-tiny",
+        "messages": QUESTION,
+        "temperature": 0,
+        "extra_body": {"server_tools": ["calculator"]},
+    }
+    if not stream:
+        whole = await client.chat.completions.create(**options)
+        assert "816" in (whole.choices[0].message.content or "")
+        assert whole.choices[0].finish_reason == "stop"
+        assert whole.choices[0].message.tool_calls is None
+        assert whole.model_extra["caesura"]["calls"][0]["content"] == "816"
+        return
+    text, reason = "", None
+    async for chunk in await client.chat.completions.create(stream=True, **options):
+        delta = chunk.choices[0].delta
+        assert not delta.tool_calls
+        text += delta.content or ""
+        reason = chunk.choices[0].finish_reason or reason
+    assert "816" in text
+    assert reason == "stop"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_openai_client_with_a_client_tool(
+    client: AsyncOpenAI, settled: Settled, stream: bool
+) -> None:
+    options: dict[str, Any] = {
+        "model": "caesura-tiny",
+        "messages": list(QUESTION),
+        "temperature": 0,
+        "tools": [CALCULATOR],
+    }
+    if stream:
+        async with client.chat.completions.stream(**options) as events:
+            message = (await events.get_final_completion()).choices[0].message
+    else:
+        message = (await client.chat.completions.create(**options)).choices[0].message
+    (call,) = message.tool_calls or ()
+    assert call.function.name == "calculator"
+    assert "48" in call.function.arguments
+    options["messages"] += [
+        message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "816"},
+    ]
+    followed = await client.chat.completions.create(**options)
+    assert "816" in (followed.choices[0].message.content or "")
+
+
+async def test_a_client_that_leaves_frees_its_request(
+    client: AsyncOpenAI, settled: Settled
+) -> None:
+    stream = await client.chat.completions.create(
+        model="caesura-tiny",
+        messages=[{"role": "user", "content": "Hello, who are you?"}],
+        stream=True,
+        extra_body={"server_tools": ["calculator"]},
+    )
+    async for _ in stream:
+        break
+    await stream.close()
+    await asyncio.wait_for(settled(), 20)

@@ -1,0 +1,60 @@
+"""The held-out scenarios: drawn from their own seed stream and kept out of the training data."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import segments
+from tasks.conversation import TASKS, Conversation, conversation
+from tasks.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A conversation whose last exchange the model has to play; the rest is given."""
+
+    talk: Conversation
+    asked: Exchange
+
+    @property
+    def given(self) -> list[segments.Segment]:
+        """The pieces of the conversation up to the point where the model's turn starts."""
+        before = Conversation(self.talk.system, self.talk.tools, self.talk.exchanges[:-1])
+        if not before.exchanges:
+            text = segments.prompt(self.talk.system, self.talk.tools, self.asked.user)
+            return [segments.Segment(text, False)]
+        pieces = segments.conversation_segments(before)
+        return [*pieces, segments.Segment(segments.user_turn(self.asked.user), False)]
+
+
+def scenario(rng: random.Random, task: str) -> Scenario:
+    """Return a scenario of the task; every fourth has an exchange before the one that counts."""
+    while True:
+        talk = conversation(rng, task, turns=2 if rng.random() < 0.25 else 1)
+        if talk.exchanges[-1].task == task:
+            return Scenario(talk, talk.exchanges[-1])
+
+
+def scenarios(count: int, seed: int = 0) -> dict[str, list[Scenario]]:
+    """Return ``count`` scenarios of every task."""
+    chosen = {}
+    for task in TASKS:
+        rng = random.Random(f"held out {seed} {task}")
+        chosen[task] = [scenario(rng, task) for _ in range(count)]
+    return chosen
+
+
+def distinct(text: str) -> bool:
+    """Tell whether a question names a number or a name, so that it can be held out at all."""
+    return any(c.isdigit() for c in text) or any(c.isupper() for c in text[1:])
+
+
+def prompts(count: int, seed: int = 0) -> frozenset[str]:
+    """Return the questions that training must not contain.
+
+    "Hello" or "What time is it?" cannot be held out: there, only the setting is new.
+    """
+    found = scenarios(count, seed)
+    chosen = (s.asked.user for task, group in found.items() if task != "none" for s in group)
+    return frozenset(text for text in chosen if distinct(text))

@@ -1,0 +1,1 @@
+"""Generators of the synthetic conversations that caesura-tiny is trained and tested on."""

@@ -1,0 +1,104 @@
+"""Exchanges without a call: small talk, a few facts, and what the model cannot do."""
+
+from __future__ import annotations
+
+import random
+
+from .exchange import Exchange, vary
+from .words import made_up, person, thing
+
+_SMALL_TALK = {
+    "Hello! How can I help you?": (
+        "hello", "hi", "hey", "hello!", "hi there", "good morning", "good evening", "hi!",
+        "hey there!", "good afternoon", "hello there", "greetings", "Hi, it's {p}.",
+        "Hello, my name is {p}.",
+    ),
+    "I am caesura-tiny, a very small language model that calls tools.": (
+        "who are you?", "what are you?", "what is your name?", "tell me about yourself.",
+        "introduce yourself.", "are you an AI?", "are you a human?", "what model are you?",
+        "are you a language model?", "what's your name?", "who am I talking to?",
+    ),
+    "I can call the tools that I am given and tell you what they answer.": (
+        "what can you do?", "how can you help me?", "what are you able to do?", "help", "help me",
+        "what do you do?", "can you help me?", "what are you good at?", "what tools do you have?",
+    ),
+    "You are welcome!": (
+        "thanks", "thank you", "thanks!", "thank you very much", "thanks a lot", "great, thanks!",
+        "thank you!", "many thanks", "thx", "perfect, thank you.", "ok, thanks",
+        "thanks for your help",
+    ),
+    "I am fine, thank you. How can I help you?": (
+        "how are you?", "how are you doing?", "how is it going?", "are you well?", "how do you do?",
+        "hi, how are you?", "how are you today?",
+    ),
+    "Goodbye!": ("bye", "goodbye", "see you", "bye!", "good night", "see you later",
+    "that is all, bye"), "I am glad to hear that.": ("great", "nice", "well done", "good job",
+    "perfect", "cool", "ok", "good"), "I was trained on synthetic conversations only.": (
+        "how were you trained?", "what were you trained on?",
+        "where does your knowledge come from?",
+    ),
+}  # fmt: skip
+_FACTS = {
+    ("capital", "France"): "Paris", ("capital", "Italy"): "Rome", ("capital", "Japan"): "Tokyo",
+    ("capital", "Germany"): "Berlin", ("capital", "Spain"): "Madrid", ("capital", "Norway"): "Oslo",
+    ("capital", "Egypt"): "Cairo", ("capital", "Peru"): "Lima", ("capital", "Portugal"): "Lisbon",
+    ("capital", "Austria"): "Vienna", ("capital", "Greece"): "Athens", ("capital",
+    "Poland"): "Warsaw", ("colour", "grass"): "green", ("colour", "the sky"): "blue", ("colour",
+    "snow"): "white", ("colour", "blood"): "red", ("colour", "coal"): "black", ("colour",
+    "a lemon"): "yellow", ("opposite", "hot"): "cold", ("opposite", "big"): "small", ("opposite",
+    "up"): "down", ("opposite", "day"): "night", ("opposite", "open"): "closed", ("opposite",
+    "old"): "new",
+}  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+UNKNOWN = "I am a very small model and do not know that."
+_UNKNOWN = (
+    "who wrote {C}?", "who is {P}?", "explain {w}.", "what does {w} mean?", "tell me a joke.",
+    "write a poem about {x}.", "what is the meaning of life?", "explain quantum physics.",
+    "translate {w} to French.", "who won the match yesterday?", "what is the history of {C}?",
+    "write a program that sorts a list.", "summarise the book {C}.", "who invented the {s}?",
+    "why is the sky blue?", "how do I cook {x}?", "what is a {w}?", "tell me about {C}.",
+    "who is the president of {C}?", "how old is {P}?", "what do you think about {x}?",
+    "tell me a story about {P}.", "where is {P}?", "what is love?", "recommend a film.",
+    "how does a {s} work?", "what is the best {s}?", "can you sing?", "who was {P}?",
+)  # fmt: skip
+
+
+def small_talk(rng: random.Random) -> Exchange:
+    """Return a greeting, thanks or a question about the model itself."""
+    answer, texts = rng.choice(list(_SMALL_TALK.items()))
+    text = rng.choice(texts).format(p=person(rng))
+    if rng.random() < 0.7:
+        text = text[0].upper() + text[1:]
+    if text[-1].isalpha() and rng.random() < 0.3:
+        text += rng.choice(("!", "."))
+    return Exchange("none", text, (answer,))
+
+
+def fact(rng: random.Random) -> Exchange:
+    """Return a question about one of the few facts that the model knows."""
+    if rng.random() < 0.2:
+        place = rng.randrange(7)
+        text, value = f"which day comes after {_DAYS[place]}?", _DAYS[(place + 1) % 7]
+        answer = f"After {_DAYS[place]} comes {value}."
+    else:
+        (kind, subject), value = rng.choice(list(_FACTS.items()))
+        text = rng.choice(
+            ("what is the {k} of {s}?", "what's the {k} of {s}?", "tell me the {k} of {s}.")
+        )
+        text = text.format(k=kind, s=subject)
+        answer = f"The {kind} of {subject} is {value}."
+    return Exchange("none", vary(rng, text[0].upper() + text[1:]), (answer,), (), (value,))
+
+
+def unknown(rng: random.Random) -> Exchange:
+    """Return a question that is far beyond the model."""
+    single, things = thing(rng)
+    text = rng.choice(_UNKNOWN).format(
+        C=made_up(rng).capitalize(), P=person(rng), w=made_up(rng), x=things, s=single
+    )
+    return Exchange("none", vary(rng, text[0].upper() + text[1:]), (UNKNOWN,))
+
+
+def none(rng: random.Random) -> Exchange:
+    """Return an exchange without a call."""
+    return rng.choice((small_talk, small_talk, fact, fact, unknown))(rng)

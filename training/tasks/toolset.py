@@ -1,0 +1,118 @@
+"""Tool definitions as they stand in the system turn: the five known ones and distractors."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from .words import made_up
+
+KNOWN: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
+    "calculator": (
+        {"expression": "string"},
+        (
+            "Evaluate arithmetic.",
+            "Evaluate an arithmetic expression.",
+            "Calculate the value of an expression.",
+            "Do arithmetic.",
+            "Compute an arithmetic expression such as 2*(3+4).",
+            "",
+        ),
+    ),
+    "clock": (
+        {"timezone?": "string"},
+        (
+            "The current time.",
+            "Tell the current date and time.",
+            "Current date and time in an IANA time zone.",
+            "Get the time in a time zone, UTC by default.",
+            "",
+        ),
+    ),
+    "weather": (
+        {"city": "string"},
+        (
+            "The weather in a city.",
+            "Get the current weather.",
+            "Weather report for a city.",
+            "Look up the weather of a city.",
+            "",
+        ),
+    ),
+    "price": (
+        {"item": "string"},
+        (
+            "The price of an item.",
+            "Look up what an item costs.",
+            "Get the price of one item in the shop.",
+            "Price list.",
+            "",
+        ),
+    ),
+    "population": (
+        {"city": "string"},
+        (
+            "The population of a city.",
+            "How many people live in a city.",
+            "Get the number of inhabitants.",
+            "Look up a city's population.",
+            "",
+        ),
+    ),
+}
+_VERBS = ("get", "find", "send", "list", "open", "read", "book", "set", "search", "delete", "check")
+_NOUNS = (
+    "mail", "file", "flight", "order", "user", "note", "song", "page", "event", "room", "news",
+    "stock", "invoice", "message", "recipe", "route", "contact", "photo", "task", "table", "word",
+)  # fmt: skip
+_PARAMETERS = {
+    "id": "integer", "name": "string", "query": "string", "count": "integer", "text": "string",
+    "to": "string", "limit": "integer", "date": "string", "path": "string", "amount": "number",
+    "language": "string", "title": "string", "key": "string", "room": "string", "symbol": "string",
+}  # fmt: skip
+Tool = dict[str, Any]
+
+
+def tool(name: str, parameters: dict[str, str], description: str) -> Tool:
+    """Return an OpenAI-style definition; a parameter whose name ends in ``?`` is optional."""
+    schema = {
+        "type": "object",
+        "properties": {key.rstrip("?"): {"type": kind} for key, kind in parameters.items()},
+        "required": [key for key in parameters if not key.endswith("?")],
+    }
+    function = {"name": name, "description": description, "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def known(rng: random.Random, name: str) -> Tool:
+    """Return one of the five known tools with one of its descriptions."""
+    parameters, descriptions = KNOWN[name]
+    description = rng.choice(descriptions)
+    if rng.random() < 0.08:
+        description = " ".join(made_up(rng) for _ in range(rng.randrange(2, 6))).capitalize() + "."
+    return tool(name, parameters, description)
+
+
+def distractor(rng: random.Random) -> Tool:
+    """Return a tool that no question of the known kinds needs."""
+    noun = made_up(rng) if rng.random() < 0.4 else rng.choice(_NOUNS)
+    verb = made_up(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
+    name = rng.choice((noun, f"{verb}_{noun}", f"{verb}_{noun}", f"{verb}{noun.capitalize()}"))
+    keys = rng.sample(list(_PARAMETERS), rng.choice((0, 1, 1, 1, 2, 2)))
+    parameters = {key: _PARAMETERS[key] for key in keys}
+    if rng.random() < 0.2:
+        parameters[made_up(rng)] = rng.choice(("string", "integer"))
+    description = rng.choice(
+        (f"{verb} a {noun}.", f"{verb} the {noun} you want.", f"The {noun}.", "")
+    )
+    return tool(name, parameters, description[:1].upper() + description[1:])
+
+
+def toolset(rng: random.Random, wanted: frozenset[str] = frozenset()) -> list[Tool]:
+    """Return the wanted tools among a random choice of others, in random order."""
+    others = [name for name in KNOWN if name not in wanted]
+    extra = rng.sample(others, min(len(others), rng.choice((0, 0, 0, 1, 1, 2, 5))))
+    tools = [known(rng, name) for name in (*sorted(wanted), *extra)]
+    tools += [distractor(rng) for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2)))]
+    rng.shuffle(tools)
+    return list({entry["function"]["name"]: entry for entry in tools}.values())

@@ -1,0 +1,213 @@
+"""Trains caesura-tiny from nothing: tokenizer, model and the files that others load.
+
+One command, one core, well under an hour: ``python training/train.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import heldout
+import segments
+import start
+import tokenizer as bpe
+import torch
+from tasks.conversation import conversation
+from tokenizers import Tokenizer
+from torch.nn import functional
+from tqdm import tqdm
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+MODEL = Path(__file__).parents[1] / "src/caesura/models/caesura-tiny"
+LONGEST = 640
+POOL = 64  # batches that are sorted by length together, so that little padding is computed
+HELD_OUT = 200  # scenarios per task that never occur in training; the evaluation takes the first
+IGNORED = -100
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def config(vocabulary: int) -> LlamaConfig:
+    """Return the shape of the model: 3.4 million parameters."""
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=256,
+        intermediate_size=688,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        head_dim=64,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=bpe.SPECIAL.index("<|im_end|>"),
+        pad_token_id=bpe.SPECIAL.index("<|endoftext|>"),
+    )
+
+
+def pool(tokens: Tokenizer, size: int, seed: str, excluded: frozenset[str]) -> list[Batch]:
+    """Return a shuffled list of batches, each of conversations of about the same length."""
+    rng, encoder = random.Random(seed), bpe.encoder(tokens)
+    encoded: list[tuple[list[int], list[bool]]] = []
+    while len(encoded) < size * POOL:
+        talk = conversation(rng)
+        if excluded.isdisjoint(exchange.user for exchange in talk.exchanges):
+            item = segments.encode(segments.conversation_segments(talk), encoder)
+            if len(item[0]) <= LONGEST:
+                encoded.append(item)
+    encoded.sort(key=lambda item: len(item[0]))
+    batches = [pad(encoded[start : start + size]) for start in range(0, len(encoded), size)]
+    rng.shuffle(batches)
+    return batches
+
+
+def pad(items: list[tuple[list[int], list[bool]]]) -> Batch:
+    """Return ids and labels; padding on the right needs no mask under causal attention."""
+    width = max(len(ids) for ids, _ in items)
+    ids = torch.zeros(len(items), width, dtype=torch.long)
+    labels = torch.full((len(items), width), IGNORED)
+    for row, (tokens, learned) in enumerate(items):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, : len(tokens)] = torch.where(
+            torch.tensor(learned), ids[row, : len(tokens)], IGNORED
+        )
+    return ids, labels
+
+
+def batches(
+    tokens: Tokenizer, size: int, seed: int, begin: int, excluded: frozenset[str]
+) -> Iterator[Batch]:
+    """Yield batches for ever, from batch ``begin`` on; the same seed gives the same batches."""
+    number = begin // POOL
+    skip = begin % POOL
+    while True:
+        yield from pool(tokens, size, f"train {seed} {number}", excluded)[skip:]
+        number, skip = number + 1, 0
+
+
+def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss over the tokens that the model writes; only those get logits."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        wanted = labels[:, 1:]
+        kept = wanted != IGNORED
+        logits = model.lm_head(hidden[:, :-1][kept])
+    return functional.cross_entropy(logits.float(), wanted[kept])
+
+
+def optimizer_of(model: LlamaForCausalLM, rate: float) -> torch.optim.AdamW:
+    """Return AdamW with weight decay on the matrices only."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))
+
+
+def rate_at(step: int, steps: int, peak: float) -> float:
+    """Return the learning rate: a short warm-up, then a cosine down to 2 % of the peak."""
+    warm = min(60, steps // 5 + 1)
+    if step < warm:
+        return peak * (step + 1) / warm
+    return peak * (
+        0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
+    )
+
+
+def first_model(options: argparse.Namespace, tokens: Tokenizer) -> LlamaForCausalLM:
+    """Return the weights to start from: those of ``--init``, or fresh ones that can copy."""
+    if options.init:
+        return LlamaForCausalLM.from_pretrained(options.init, dtype=torch.float32)
+    model = LlamaForCausalLM(config(tokens.get_vocab_size()))
+    start.prepare(model)
+    return model
+
+
+def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausalLM, float]:
+    """Train, or go on from the checkpoint; return the model and its mean loss at the end."""
+    torch.manual_seed(options.seed)
+    model = first_model(options, tokens)
+    optimizer = optimizer_of(model, options.rate)
+    begin, mean = 0, 0.0
+    if options.checkpoint and options.checkpoint.exists():
+        state = torch.load(options.checkpoint)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        begin, mean = state["step"], state["mean"]
+    stream = batches(tokens, options.batch, options.seed, begin, heldout.prompts(HELD_OUT))
+    bar = tqdm(
+        range(begin, options.steps), initial=begin, total=options.steps, unit="step", mininterval=5
+    )
+    for step in bar:
+        for group in optimizer.param_groups:
+            group["lr"] = rate_at(step, options.steps, options.rate)
+        loss = loss_of(model, *next(stream))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        mean = loss.item() if step == 0 else 0.98 * mean + 0.02 * loss.item()
+        bar.set_postfix_str(f"loss {mean:.4f}", refresh=False)
+        if options.checkpoint and ((step + 1) % 100 == 0 or step + 1 == options.steps):
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**state, "step": step + 1, "mean": mean}, options.checkpoint)
+    return model, mean
+
+
+def save(model: LlamaForCausalLM, tokens: Tokenizer, out: Path) -> None:
+    """Write the model directory: into a fresh folder first, then file by file into place."""
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as name:
+        folder = Path(name)
+        model.generation_config = GenerationConfig(
+            do_sample=False,
+            eos_token_id=model.config.eos_token_id,
+            pad_token_id=model.config.pad_token_id,
+        )
+        model.to(torch.bfloat16).save_pretrained(folder)
+        bpe.save(tokens, folder)
+        for path in sorted(folder.iterdir()):
+            path.chmod(0o644)
+            path.replace(out / path.name)
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=3200, help="optimizer steps")
+    parser.add_argument("--batch", type=int, default=16, help="conversations per step")
+    parser.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the data and of the weights")
+    parser.add_argument("--init", type=Path, help="model directory whose training goes on")
+    parser.add_argument("--threads", type=int, default=1, help="threads that PyTorch uses")
+    parser.add_argument(
+        "--out", type=Path, default=MODEL, help="where the model directory is written"
+    )
+    parser.add_argument(
+        "--checkpoint", type=Path, help="file to save to and, if it exists, to go on from"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Train and save."""
+    options = arguments()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    torch.set_num_threads(options.threads)
+    tokens = (
+        Tokenizer.from_file(str(options.init / "tokenizer.json")) if options.init else bpe.train()
+    )
+    model, loss = train(options, tokens)
+    save(model, tokens, options.out)
+    print(json.dumps({"steps": options.steps, "loss": round(loss, 5), "out": str(options.out)}))
+
+
+if __name__ == "__main__":
+    main()
