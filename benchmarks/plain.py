@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96, help="tokens to decode per request")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
     args = parser.parse_args()
-    console = Console()
+    console = Console(width=110)
     console.print(asyncio.run(measure(args.rounds, args.tokens, args.concurrency, console)))
 
 
