@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import warnings
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -25,9 +26,24 @@ CPU_ARGS: dict[str, Any] = {"kv_cache_memory_bytes": 4 << 30, "enforce_eager": T
 CPU_BLOCK_SIZE = 32
 
 
+# A module whose warnings about other libraries say nothing to whoever starts an engine.
+NOISY_MODULE = "vllm.triton_utils.dispatcher"
+WARNINGS = (FutureWarning, DeprecationWarning)
+
+
 def prepare_environment(model: str | None) -> None:
-    """Set what vLLM reads from the environment when it is imported; what is set already stays."""
+    """Set what vLLM reads from the environment when it is imported; what is set already stays.
+
+    The engine's process inherits it. `VLLM_LOGGING_LEVEL=INFO` shows vLLM's log.
+    """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("TORCH_LOGS", "-torch._library.triton")
+    os.environ.setdefault(
+        "PYTHONWARNINGS", ",".join(f"ignore::{each.__name__}:{NOISY_MODULE}" for each in WARNINGS)
+    )
+    for category in WARNINGS:
+        warnings.filterwarnings("ignore", category=category, module=NOISY_MODULE)
     # On a CPU this keeps the worker inside the engine's process: one start of Python less to wait
     # for. On a GPU vLLM's client starts its engine process all the same.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

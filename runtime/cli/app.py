@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-import warnings
 from collections.abc import Coroutine
 from typing import Annotated, Any
 
@@ -55,16 +54,9 @@ def run(work: Coroutine[Any, Any, Any]) -> None:
 
 
 def set_log_level(verbose: bool) -> None:
-    """Choose what vLLM and its libraries tell, before they are imported."""
+    """Show vLLM's log if it is asked for; vLLM reads this when it is imported."""
     if verbose:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
-        return
-    # For this process, and for the engine's, which inherits the environment.
-    warnings.simplefilter("ignore")
-    os.environ.setdefault("PYTHONWARNINGS", "ignore")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("TORCH_LOGS", "-torch._library.triton")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 
 @app.callback(invoke_without_command=True)
@@ -156,7 +148,6 @@ def demo(verbose: Verbose = False) -> None:
 @app.command()
 def doctor() -> None:
     """Check that everything Caesura needs is there, and say the mend for what is not."""
-    set_log_level(False)
     from caesura.runtime.cli.doctor import examine
 
     raise typer.Exit(examine())

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.runtime.launch import BUNDLED_MODEL, prepare_environment
 
 VLLM_VERSION = "0.32.0"
 NEEDED_DISK_BYTES = 2 << 30
@@ -27,6 +27,7 @@ class Complaint(Exception):
 
 def examine() -> int:
     """Print a line per check; return the number of complaints."""
+    prepare_environment(None)
     console = Console()
     complaints = 0
     for name, check in _checks():

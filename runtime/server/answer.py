@@ -161,7 +161,8 @@ class _ShownCall:
 
     def __init__(self, index: int, name: str) -> None:
         # The engine's ids are unique in a session only, the client's conversation outlives it.
-        self._id = f"call_{uuid.uuid4().hex}"
+        # Nine alphanumerical characters: Mistral's chat templates refuse any other id.
+        self._id = uuid.uuid4().hex[:9]
         self._index = index
         self._name = name
         self._sent = ""
