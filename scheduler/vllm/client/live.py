@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from vllm import SamplingParams
@@ -45,7 +45,7 @@ class LiveRequest:
         """
         self._chunks.put_nowait(StreamingInput(_prompt(tokens), params))
 
-    async def turn(self) -> AsyncIterator[RequestOutput]:
+    async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
 
         Raises `EngineFailed` if the engine died, and `UsageError` if vLLM refuses the request.

@@ -7,7 +7,8 @@ last turn the tokens are enough to go on later, with the prefix cache's help.
 
 import logging
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,8 +71,9 @@ class VllmSession:
         try:
             appended = self._append(messages)
             request = await self._send(appended, sampling or self._spec.sampling)
-            async for event in self._read(request, appended):
-                yield event
+            async with aclosing(self._read(request, appended)) as events:
+                async for event in events:
+                    yield event
             done = True
         finally:
             self._in_turn = False
@@ -175,22 +177,23 @@ class VllmSession:
 
     # -- what comes out --------------------------------------------------------------------------
 
-    async def _read(self, request: LiveRequest, appended: _Appended) -> AsyncIterator[Event]:
+    async def _read(self, request: LiveRequest, appended: _Appended) -> AsyncGenerator[Event, None]:
         assert self._reader is not None
         calls_before = len(self._reader.calls)
         completion_tokens = 0
         last: RequestOutput | None = None
-        async for output in request.turn():
-            last = output
-            piece = output.outputs[0]
-            token_ids = list(piece.token_ids)
-            self.tokens.extend(token_ids)
-            completion_tokens += len(token_ids)
-            text = piece.text
-            if piece.finish_reason is not None and token_ids:
-                text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
-            for event in self._reader.push(text, token_ids):
-                yield event
+        async with aclosing(request.turn()) as outputs:
+            async for output in outputs:
+                last = output
+                piece = output.outputs[0]
+                token_ids = list(piece.token_ids)
+                self.tokens.extend(token_ids)
+                completion_tokens += len(token_ids)
+                text = piece.text
+                if piece.finish_reason is not None and token_ids:
+                    text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
+                for event in self._reader.push(text, token_ids):
+                    yield event
         assert last is not None
         finish = last.outputs[0].finish_reason
         if finish not in ("stop", "length"):
