@@ -63,7 +63,8 @@ def _vllm() -> str:
             continue
     if not found:
         raise Complaint(
-            "not installed", "pip install 'caesura[cuda]' on a GPU, `make setup` for the CPU build"
+            "not installed",
+            "in a clone: pip install '.[cuda]' on a GPU, `make setup` for the CPU build",
         )
     if len(found) > 1:
         raise Complaint(

@@ -87,7 +87,7 @@ def vllm_version() -> str:
             return version(name).partition("+")[0]
         except PackageNotFoundError:
             continue
-    raise HarnessError("vLLM is not installed here.\nMend: pip install 'caesura[cpu]'")
+    raise HarnessError("vLLM is not installed here.\nMend: make setup")
 
 
 def report(root: Path, runs: list[Run]) -> int:
