@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 def relieve(scheduler: Any) -> None:
     """Reclaim what the running requests and those about to be admitted need in this step."""
+    if scheduler.pause_state == PauseState.PAUSED_ALL:
+        return
     free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     running = _running_blocks(scheduler, free)
     if running > free:
