@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.errors import EngineFailed
 
 # By the package and not by this file, which a development checkout reaches through a symbolic link.
 BUNDLED_MODEL = str(files("caesura").joinpath("models", "caesura-tiny"))
@@ -44,9 +45,6 @@ def prepare_environment(model: str | None) -> None:
     )
     for category in WARNINGS:
         warnings.filterwarnings("ignore", category=category, module=NOISY_MODULE)
-    # On a CPU this keeps the worker inside the engine's process: one start of Python less to wait
-    # for. On a GPU vLLM's client starts its engine process all the same.
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     if model is None:
         # Four layers of 256 leave nothing to share among threads, whose barriers spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -70,7 +68,12 @@ async def start_engine(
 
     def launch() -> Engine:
         # Here and not above: vLLM is optional, and slow to import.
-        from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+        try:
+            from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+        except ImportError as error:
+            raise EngineFailed(
+                f"vLLM cannot be imported ({error}); `caesura doctor` says the mend"
+            ) from error
 
         return start(
             model or BUNDLED_MODEL,
@@ -84,11 +87,16 @@ async def start_engine(
 
 
 def default_args(model: str | None) -> dict[str, Any]:
-    """Fields of vLLM's `AsyncEngineArgs` that differ from vLLM's own defaults."""
+    """Fields of vLLM's `AsyncEngineArgs` that differ from vLLM's own defaults.
+
+    On a CPU this also sets what vLLM takes from the environment only.
+    """
     from caesura.scheduler.vllm.client.launch import is_cpu
 
     args: dict[str, Any] = {}
     if is_cpu():
+        # Keeps the worker inside the engine's process: one start of Python less to wait for.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         args |= CPU_ARGS | {"block_size": CPU_BLOCK_SIZE}
     if model is None:
         args |= BUNDLED_ARGS

@@ -16,7 +16,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.formats import INLINE, TURN_FORMATS, detect
+from caesura.intercept.formats import TURN_FORMATS, detect
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parse import TurnParser
@@ -31,7 +31,7 @@ class VllmEngine:
     def __init__(self, llm: AsyncLLM, model: str, formats: Sequence[str] | None = None) -> None:
         """`formats` name how the model writes calls; None reads it off its chat template.
 
-        Raises `UsageError` for a format that is unknown or that the model cannot write.
+        Raises `UsageError` for a format that the model cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
@@ -44,7 +44,7 @@ class VllmEngine:
         self.renderer = Renderer(self.tokenizer, self.ends)
         self._defaults = _default_sampling(llm)
         self._context_tokens = int(llm.model_config.max_model_len)
-        self._check_formats()
+        self._check_parser()
 
     @property
     def model(self) -> str:
@@ -130,11 +130,7 @@ class VllmEngine:
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown)
 
-    def _check_formats(self) -> None:
-        for name in self.formats:
-            if name not in TURN_FORMATS and name != INLINE:
-                known = ", ".join([*TURN_FORMATS, INLINE])
-                raise UsageError(f"unknown call format {name!r}; known: {known}")
+    def _check_parser(self) -> None:
         try:
             self.turn_parser(())
         except ValueError as error:

@@ -9,6 +9,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from caesura.intercept.formats import resolve
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -42,6 +43,7 @@ def start(
     Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses.
     """
     name = served_name or Path(model).name
+    _check(model, formats or ())
     try:
         # vLLM labels its metrics with the served name.
         args = AsyncEngineArgs(model=model, **{"served_model_name": name, **(engine_args or {})})
@@ -62,7 +64,21 @@ def start(
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
-    return VllmEngine(llm, name, formats)
+    try:
+        return VllmEngine(llm, name, formats)
+    except UsageError:
+        llm.shutdown()
+        raise
+
+
+def _check(model: str, formats: Sequence[str]) -> None:
+    """Find mistakes that do not take an engine to find."""
+    if Path(model).is_absolute() and not Path(model).is_dir():
+        raise UsageError(f"there is no model directory {model}")
+    try:
+        resolve(formats, ())
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def is_cpu() -> bool:

@@ -1,0 +1,36 @@
+"""Mistakes that are told before an engine starts."""
+
+import pytest
+
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+
+
+def test_vllms_own_flags_are_read_as_vllm_serve_does() -> None:
+    given = parse_engine_args(["--max-model-len", "4k", "--tensor-parallel-size", "2"])
+    assert given == {"max_model_len": 4000, "tensor_parallel_size": 2}
+    assert parse_engine_args([]) == {}
+
+
+@pytest.mark.parametrize("arguments", [["--nonsense", "3"], ["--tensor-parallel-size", "many"]])
+def test_wrong_flags_are_the_users_mistake(arguments: list[str]) -> None:
+    with pytest.raises(UsageError, match="vLLM does not"):
+        parse_engine_args(arguments)
+
+
+def test_a_missing_model_directory() -> None:
+    with pytest.raises(UsageError, match="no model directory /nowhere/at/all"):
+        start("/nowhere/at/all")
+
+
+def test_an_unknown_format() -> None:
+    with pytest.raises(UsageError, match="known: hermes"):
+        start(BUNDLED_MODEL, formats=["xml"])
+
+
+def test_what_vllm_refuses() -> None:
+    with pytest.raises(UsageError, match="max_model_len"):
+        start(BUNDLED_MODEL, engine_args={"max_model_len": 10**6})
+    with pytest.raises(UsageError, match="no_such_field"):
+        start(BUNDLED_MODEL, engine_args={"no_such_field": 1})
