@@ -40,7 +40,7 @@ QUESTIONS = (
     "Write a sentence about 15 boxes of 24 pencils.",
     "Write a sentence about 9 bags of 13 apples.",
     "What is 7 / 0?",
-    "Hello, who are you?",
+    "Who are you?",
     "What is the weather in Atlantis?",
 )
 
@@ -62,7 +62,7 @@ async def weather(city: str) -> str:
     """Tell the weather in a city."""
     await _far_away()
     if city.lower() == "atlantis":
-        raise ValueError(f"unknown city {city!r}")
+        raise ValueError(f"unknown city {city}")
     seed = random.Random(city)
     return f"{seed.randint(2, 29)} degrees, {seed.choice(SKIES)}"
 
@@ -72,7 +72,7 @@ async def price(item: str) -> int:
     """Look up the price of an item."""
     await _far_away()
     if item.lower() not in PRICES:
-        raise ValueError(f"unknown item {item!r}")
+        raise ValueError(f"unknown item {item}")
     return PRICES[item.lower()]
 
 
@@ -81,7 +81,7 @@ async def population(city: str) -> int:
     """Look up how many people live in a city."""
     await _far_away()
     if city.lower() not in POPULATIONS:
-        raise ValueError(f"unknown city {city!r}")
+        raise ValueError(f"unknown city {city}")
     return POPULATIONS[city.lower()]
 
 
