@@ -1,6 +1,6 @@
 """Trains caesura-tiny from nothing: tokenizer, model and the files that others load.
 
-One command, one core, well under an hour: ``python training/train.py``.
+One command, one core, about an hour: ``python training/train.py``.
 """
 
 from __future__ import annotations
