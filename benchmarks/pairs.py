@@ -12,7 +12,6 @@ class Ratio:
     median: float
     low: float
     high: float
-    pairs: int
 
     def __str__(self) -> str:
         return f"{self.median:.3f} [{self.low:.3f} .. {self.high:.3f}]"
@@ -22,6 +21,6 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio:
     """Compare pair by pair; the spread is that of the middle half of the pairs."""
     ratios = sorted(b / a for b, a in zip(of, to, strict=True))
     if len(ratios) < 4:
-        return Ratio(statistics.median(ratios), ratios[0], ratios[-1], len(ratios))
+        return Ratio(statistics.median(ratios), ratios[0], ratios[-1])
     low, _, high = statistics.quantiles(ratios, n=4)
-    return Ratio(statistics.median(ratios), low, high, len(ratios))
+    return Ratio(statistics.median(ratios), low, high)
