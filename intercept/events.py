@@ -66,9 +66,10 @@ class CallMalformed:
 class ResumeReport:
     """How a paused request came back, as the scheduler saw it.
 
-    `handling` is what happened to its KV cache (`preserve` or `discard`), `pause_seconds` the time
-    from the pause to the tool's result, `queue_seconds` from the result to the step that resumed
-    it, `context_tokens` what the request held, of which `cached_tokens` needed no recomputation.
+    `handling` is what happened to its KV cache (`preserve`, `discard` or `swap`), `pause_seconds`
+    the time from the pause to the tool's result, `queue_seconds` from the result to the step that
+    resumed it, `context_tokens` what the request held, of which `cached_tokens` needed no
+    recomputation: `loaded_tokens` of them came from the host.
     """
 
     handling: str
@@ -76,6 +77,7 @@ class ResumeReport:
     queue_seconds: float
     context_tokens: int
     cached_tokens: int
+    loaded_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

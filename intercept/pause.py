@@ -80,12 +80,16 @@ class Pause:
         elif step is Step.RETURN:
             self.returned_at = now
 
-    def report(self, now: float, context_tokens: int, cached_tokens: int) -> ResumeReport:
+    def report(
+        self, now: float, context_tokens: int, cached_tokens: int, loaded_tokens: int = 0
+    ) -> ResumeReport:
         """Describe the pause at the step that resumes it."""
+        handling = "preserve" if self.held else "swap" if loaded_tokens else "discard"
         return ResumeReport(
-            handling="preserve" if self.held else "discard",
+            handling=handling,
             pause_seconds=self.returned_at - self.paused_at,
             queue_seconds=now - self.returned_at,
             context_tokens=context_tokens,
             cached_tokens=cached_tokens,
+            loaded_tokens=loaded_tokens,
         )

@@ -73,7 +73,7 @@ class Watch:
 
     def __init__(self, plan: WatchPlan, vocabulary: Vocabulary, ends: frozenset[int]) -> None:
         """`ends` are the token ids that end a turn by themselves."""
-        formats = resolve(plan.formats, plan.tools)
+        formats = self.formats = resolve(plan.formats, plan.tools)
         self._vocabulary = vocabulary
         self._ends = ends
         self._stops = [text.encode() for text in plan.stop]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -56,11 +56,15 @@ async def start_engine(
     formats: Sequence[str] | None = None,
     vllm_args: Sequence[str] = (),
     served_name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    connector: Mapping[str, Any] | None = None,
 ) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None (the bundled one).
 
     `formats` name how the model writes calls (None: read off its chat template), `vllm_args` are
-    vLLM's own flags as in `vllm serve`, and go before Caesura's defaults.
+    vLLM's own flags as in `vllm serve`, and go before Caesura's defaults. `settings` say how paused
+    requests are treated (`caesura.scheduler.settings.Settings`), `connector` how much host memory
+    they may have (`host_gib`) and which file takes the scheduler's records (`records`).
 
     Raises `EngineFailed` if it does not start, and `UsageError` for what vLLM does not take.
     """
@@ -80,6 +84,8 @@ async def start_engine(
             served_name=served_name,
             formats=formats,
             engine_args={**default_args(model), **parse_engine_args(vllm_args)},
+            settings=settings,
+            connector=connector,
         )
 
     # In a thread, so that whoever waits can be interrupted and show that something happens.

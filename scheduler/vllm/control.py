@@ -4,7 +4,7 @@ vLLM has no public way to call a scheduler from the API process; a request whose
 hold a control message is one, with an answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
@@ -13,7 +13,28 @@ from vllm.v1.request import Request
 from caesura.scheduler.vllm.snapshot import snapshot
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 
-COMMANDS: dict[str, Callable[[Any], dict[str, Any]]] = {"state": snapshot}
+
+def samples(scheduler: Any) -> dict[str, Any]:
+    """Hand out what has been measured of steps and copies since the last time."""
+    keeper = scheduler._keeper
+    steps = [list(step) for step in keeper.ledger.samples]
+    keeper.ledger.samples.clear()
+    copies = [] if keeper.planner is None else [list(copied) for copied in keeper.planner.copied]
+    return {"steps": steps, "copies": copies, "cost": keeper.costs.model.to_wire()}
+
+
+COMMANDS: dict[str, Callable[[Any], dict[str, Any]]] = {"state": snapshot, "samples": samples}
+
+
+def attach_reports(
+    outputs: dict[int, EngineCoreOutputs], reports: Mapping[str, dict[str, Any]]
+) -> None:
+    """Add to the last outputs of turns why they ended."""
+    for of_client in outputs.values():
+        for output in of_client.outputs:
+            if output.finish_reason is not None and output.request_id in reports:
+                report = {REPORT_KEY: reports[output.request_id]}
+                output.kv_transfer_params = {**(output.kv_transfer_params or {}), **report}
 
 
 class ControlPort:

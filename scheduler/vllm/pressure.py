@@ -2,11 +2,13 @@
 
 Before a step, the blocks that it will ask for are compared with those that are free, by asking
 vLLM's KV cache manager the very questions that `schedule()` will ask it. What is missing is taken
-from paused requests, most wasteful first (`caesura.intercept.reclaim`). Requests that have come
-back from a pause and hold KV while they queue are spared as long as somebody is running, who will
-free blocks in time; if nobody is, or a running request would otherwise be preempted, the last in
-the queue give theirs. Without that, sessions that all come back at once wedge the engine: each
-holds blocks, none can get the rest.
+from paused requests, in the order that the handling gives. Running requests always win. To admit a
+waiting one, a handling may protect what is worth more where it is, but not if nobody runs: then
+the head of the queue is admitted by force. Requests that have come back from a pause and hold KV
+while they queue are spared as long as somebody is running, who will free blocks in time, with one
+exception: a request that is back and all but complete takes the few blocks that it lacks from the
+last in the queue. Without these rules sessions that all come back at once form a convoy: each holds
+blocks, none can get the rest.
 """
 
 import logging
@@ -18,22 +20,25 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from caesura.intercept.pause import State
-from caesura.intercept.reclaim import HeldKV, choose_victims
+from caesura.scheduler.vllm.holding import Holding
 
 logger = logging.getLogger(__name__)
+
+FEW_BLOCKS = 8
+"""So many blocks at most a returning request takes from those behind it in the queue."""
 
 
 def relieve(scheduler: Any) -> None:
     """Reclaim what the running requests and those about to be admitted need in this step."""
     if scheduler.pause_state == PauseState.PAUSED_ALL:
         return
+    keeper = scheduler._keeper
     free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     running = _running_blocks(scheduler, free)
     if running > free:
-        free += _reclaim_paused(scheduler, running - free)
+        free += _reclaim(scheduler, running - free, True, _paused(keeper))
         if running > free:
-            free += _reclaim_resuming(scheduler, running - free, spare=None)
+            free += _reclaim_returned(scheduler, running - free, spare=None)
     free -= running
     slots = scheduler.max_num_active_reqs - len(scheduler.running)
     budget = scheduler.max_num_scheduled_tokens - len(scheduler.running)
@@ -42,14 +47,26 @@ def relieve(scheduler: Any) -> None:
             return
         needed, computed = _admission_blocks(scheduler, request, free)
         if needed > free:
-            free += _reclaim_paused(scheduler, needed - free)
-        if needed > free and not scheduler.running:
-            free += _reclaim_resuming(scheduler, needed - free, spare=request)
+            free = _make_room(scheduler, request, needed, free)
         if needed > free:
             return
         free -= needed
         slots -= 1
         budget -= request.num_tokens - computed
+
+
+def _make_room(scheduler: Any, request: Request, needed: int, free: int) -> int:
+    """Reclaim blocks to admit a waiting request; return how many are free then."""
+    keeper = scheduler._keeper
+    alone = not scheduler.running
+    among = [holding for holding in _paused(keeper) if holding.follow_up != request.request_id]
+    free += _reclaim(scheduler, needed - free, alone, among)
+    if needed <= free:
+        return free
+    few = request.request_id in keeper.holdings and needed - free <= FEW_BLOCKS
+    if alone or few:
+        free += _reclaim_returned(scheduler, needed - free, spare=request)
+    return free
 
 
 def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
@@ -62,14 +79,41 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
         return
     if scheduler.pause_state != PauseState.UNPAUSED:
         return
+    if scheduler.defer_block_free and scheduler.sched_step_seq > scheduler.processed_step_seq:
+        return  # blocks will be free when the steps in flight are over
     head = next(_ready(scheduler), None)
     if head is None:
         return
-    everything = scheduler.kv_cache_manager.block_pool.num_gpu_blocks
-    freed = _reclaim_paused(scheduler, everything)
-    freed += _reclaim_resuming(scheduler, everything, spare=head)
+    keeper, now = scheduler._keeper, scheduler._clock()
+    pool = scheduler.kv_cache_manager.block_pool
+    before = pool.get_num_free_blocks()
+    for holding in list(keeper.holdings.values()):
+        if holding.key != head.request_id and holding.follow_up != head.request_id:
+            keeper.drop(holding, now)
+    freed = pool.get_num_free_blocks() - before
+    if not freed and scheduler.finished_recving_kv_req_ids and head.request_id in keeper.holdings:
+        # Somebody behind it has all that it needs, but vLLM stops looking at the first misfit.
+        keeper.drop(keeper.holdings[head.request_id], now)
     if freed:
         logger.warning("nothing could be scheduled: reclaimed %d blocks of paused requests", freed)
+
+
+def _reclaim(scheduler: Any, blocks: int, forced: bool, among: list[Holding]) -> int:
+    """Have the handling choose; what nobody owns alone goes last, and only if it must."""
+    keeper, now = scheduler._keeper, scheduler._clock()
+    freed = keeper.reclaim(blocks, forced, now, among)
+    if forced and freed < blocks:
+        freed += keeper.reclaim_shared(blocks - freed, now, among)
+    return _freed(scheduler, freed)
+
+
+def _freed(scheduler: Any, expected: int) -> int:
+    """Return how many blocks are free at once: none, while a step in flight may touch them."""
+    return 0 if scheduler.defer_block_free else expected
+
+
+def _paused(keeper: Any) -> list[Holding]:
+    return [holding for holding in keeper.holdings.values() if not holding.returned]
 
 
 def _ready(scheduler: Any) -> Iterator[Request]:
@@ -142,43 +186,18 @@ def _blocks_to_allocate(
     )
 
 
-def _reclaim_paused(scheduler: Any, blocks: int) -> int:
-    now = scheduler._clock()
-    held = [
-        HeldKV(
-            pause.request_id,
-            _own_blocks(scheduler, pause.request_id),
-            pause.frontier_tokens,
-            now - pause.paused_at,
-        )
-        for pause in scheduler._pauses.values()
-        if pause.held and pause.state is State.PAUSED
-    ]
-    return _drop(scheduler, choose_victims(held, blocks))
+def _reclaim_returned(scheduler: Any, blocks: int, spare: Request | None) -> int:
+    """Take KV from requests that came back and queue, the last in the queue first.
 
-
-def _reclaim_resuming(scheduler: Any, blocks: int, spare: Request | None) -> int:
-    """Take KV from requests that came back and queue, the last in the queue first."""
+    One by one from the back, and never from `spare` or from those before it.
+    """
+    keeper, now = scheduler._keeper, scheduler._clock()
     freed = 0
-    for request in reversed(tuple(scheduler.kv_holding_waiting)):
-        pause = scheduler._pauses.get(request.request_id)
+    queued = [*scheduler.kv_holding_waiting, *scheduler.waiting]
+    for request in reversed(queued):
         if freed >= blocks or request is spare:
             break
-        if pause is not None and pause.held and pause.state is State.RESUMING:
-            freed += _drop(scheduler, [request.request_id])
-    return freed
-
-
-def _drop(scheduler: Any, request_ids: list[str]) -> int:
-    """Discard; return how many blocks that freed."""
-    pool = scheduler.kv_cache_manager.block_pool
-    before = pool.get_num_free_blocks()
-    for request_id in request_ids:
-        scheduler.drop_kv(request_id)
-    return int(pool.get_num_free_blocks() - before)
-
-
-def _own_blocks(scheduler: Any, request_id: str) -> int:
-    """Blocks that nobody shares with the request, so that freeing it frees them."""
-    groups = scheduler.kv_cache_manager.get_blocks(request_id).blocks
-    return sum(block.ref_cnt == 1 and not block.is_null for group in groups for block in group)
+        holding = keeper.holdings.get(request.request_id)
+        if holding is not None and holding.returned:
+            freed += keeper.release(holding, min(blocks - freed, holding.resident), now)
+    return _freed(scheduler, freed)

@@ -6,64 +6,57 @@ a call is decoded, the request stops there and waits with its KV cache in place;
 pushes the tool's result, it is appended to the very same request, which goes on. Three things
 differ from vLLM's stock sessions, since a pause must never stand in anybody's way:
 
-- its KV cache may be reclaimed at any step (`pressure`), and is recomputed when it resumes;
+- its KV cache may be given up at any step (`keeper`, `pressure`), block by block;
 - it gives its runner slot back: `max_num_seqs` bounds running requests, not sessions
   (sessions that nobody watches keep theirs: vLLM's own tests ask for it);
 - a turn that ends without a call finishes the request at once instead of waiting for the client.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
-from types import MappingProxyType
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from caesura.intercept.events import ResumeReport
 from caesura.intercept.pause import Pause, State, Step
-from caesura.intercept.trigger import Verdict, Watch
 from caesura.scheduler.vllm import pressure
 from caesura.scheduler.vllm.control import ControlPort
-from caesura.scheduler.vllm.watching import Watcher
-from caesura.scheduler.vllm.wire import REPORT_KEY
+from caesura.scheduler.vllm.recompute import Recomputation
+from caesura.scheduler.vllm.retention import Retainer
+from caesura.scheduler.vllm.setup import make_keeper
+from caesura.scheduler.vllm.stopping import NOTHING, StoppingScheduler
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-
-class PausingScheduler(Scheduler):
+class PausingScheduler(StoppingScheduler):
     """vLLM's scheduler with pause and resume; a mixin for every scheduler derived from it."""
 
     # Class-level defaults, since vLLM's own tests build schedulers without calling __init__.
-    _watches: Any = _NOTHING
-    _pauses: Any = _NOTHING
-    _resumes: Any = _NOTHING
-    _stops: Any = _NOTHING
-    _closing: Any = frozenset()
+    _pauses: Any = NOTHING
+    _resumes: Any = NOTHING
     _displaced: Any = ()
     _slot_holders: Any = frozenset()
-    _watcher: Watcher | None = None
     _control: ControlPort | None = None
+    _retainer: Retainer | None = None
+    _keeper: Any = None
     num_waiting_for_streaming_input: int
+    max_num_scheduled_tokens: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what vLLM's scheduler takes."""
         super().__init__(*args, **kwargs)
         self._clock = time.monotonic
-        self._watcher = Watcher(self.vllm_config)
+        self._keeper = make_keeper(self)
+        self._recompute = Recomputation(self, self._keeper.costs)
+        assert self._watcher is not None
+        self._retainer = Retainer(self, self._keeper, self._watcher)
         self._control = ControlPort(self)
-        self._watches: dict[str, Watch] = {}
         self._pauses: dict[str, Pause] = {}
         self._resumes: dict[str, ResumeReport] = {}
-        self._stops: dict[str, dict[str, Any]] = {}
         self._displaced: list[Request] = []
-        # Paused sessions that nobody watches: vLLM's own, which keep their runner slot as ever.
+        # Paused sessions of vLLM's own, which keep their runner slot as ever.
         self._slot_holders: set[str] = set()
-        # Sessions that ended here while the client has still to close its input.
-        self._closing: set[str] = set()
 
     # -- what comes in ---------------------------------------------------------------------------
 
@@ -71,25 +64,9 @@ class PausingScheduler(Scheduler):
         """Add a request, a session's next chunk, its end, or a control message."""
         if self._control is not None and self._control.take(request):
             return
-        request_id = request.request_id
-        known = request_id in self.requests
-        if not known and request_id in self._closing:
-            self._closing.discard(request_id)
-            return
         super().add_request(request)
-        if not known:
-            self._watch(request)
-
-    def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> list[Request]:
-        """Abort from whatever state."""
-        if self._closing:
-            if request_ids is None:
-                self._closing.clear()
-            else:
-                ids = (request_ids,) if isinstance(request_ids, str) else tuple(request_ids)
-                request_ids = ids
-                self._closing.difference_update(ids)
-        return super().finish_requests(request_ids, finished_status)
+        if self._retainer is not None and request.request_id in self.requests:
+            self._retainer.arrived(request)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append the tool's result.
@@ -104,36 +81,42 @@ class PausingScheduler(Scheduler):
                 session.num_computed_tokens = pause.frontier_tokens
         super()._update_request_as_session(session, update)
         if pause is not None:
-            pause.take(Step.RETURN, self._clock())
+            now = self._clock()
+            pause.take(Step.RETURN, now)
+            self._keeper.returned(self._keeper.holdings[session.request_id], now)
             if not pause.held:
                 session.num_computed_tokens = 0
+            # A new turn: vLLM would take one that was preempted in an earlier turn for one that
+            # the runner still knows, with the tokens of that turn.
+            session.num_preemptions = 0
         self._watch(session)
-
-    def _watch(self, request: Request) -> None:
-        """Attach the watch that the request asks for, for the turn that begins."""
-        if self._watches:
-            self._watches.pop(request.request_id, None)
-        watch = self._watcher.watch_for(request) if self._watcher is not None else None
-        if watch is not None:
-            self._watches[request.request_id] = watch
 
     # -- the step --------------------------------------------------------------------------------
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        """Schedule a step, after paused KV that stands in the way of it has been reclaimed."""
-        if self._pauses:
-            pressure.relieve(self)
+        """Schedule a step, after the KV of paused requests has been dealt with."""
+        now = self._clock()
+        if self._keeper.active:
+            self._keeper.before_step(now)
+            if self._keeper.holdings:
+                pressure.relieve(self)
+            self._keeper.copies(now)
         # vLLM counts paused sessions as running, since its runner would keep a slot for each.
         # Ours have given theirs back, so for the length of this call they do not count.
-        sessions = self.num_waiting_for_streaming_input
+        sessions, most_tokens = self.num_waiting_for_streaming_input, self.max_num_scheduled_tokens
         self.num_waiting_for_streaming_input = len(self._slot_holders)
+        self.max_num_scheduled_tokens = min(
+            most_tokens, self._recompute.limit(most_tokens, self._keeper.holdings)
+        )
         try:
             output = super().schedule(throttle_prefills)
         finally:
             self.num_waiting_for_streaming_input = sessions
-        if self._pauses:
+            self.max_num_scheduled_tokens = most_tokens
+        if self._keeper.holdings:
             self._note_admissions(output)
             pressure.unwedge(self, output)
+        self._keeper.ledger.scheduled(output, self._recompute, self._keeper.planner, now)
         return output
 
     def _note_admissions(self, output: SchedulerOutput) -> None:
@@ -144,71 +127,49 @@ class PausingScheduler(Scheduler):
                 continue
             pause.take(Step.ADMIT)
             computed = self.requests[request_id].num_computed_tokens - scheduled
-            self._resumes[request_id] = pause.report(
-                now, pause.frontier_tokens, min(computed, pause.frontier_tokens)
-            )
+            self._resumes[request_id] = self._keeper.admitted(pause, computed, now)
+            self._recompute.begin(self.requests[request_id], pause.frontier_tokens)
             del self._pauses[request_id]
-
-    def _update_request_with_output(
-        self, request: Request, new_token_ids: list[int], is_stale: bool = False
-    ) -> tuple[list[int], bool]:
-        """Append decoded tokens, up to the one at which the watch says to stop."""
-        watch = self._watches.get(request.request_id)
-        if watch is None:
-            return super()._update_request_with_output(request, new_token_ids, is_stale=is_stale)
-        found = watch.first_stop(new_token_ids)
-        if found is not None:
-            del new_token_ids[found[0] + 1 :]
-        kept, stopped = super()._update_request_with_output(
-            request, new_token_ids, is_stale=is_stale
-        )
-        if found is not None and not stopped:
-            request.status = RequestStatus.FINISHED_STOPPED
-            stopped = True
-        if found is not None:
-            self._stops[request.request_id] = {"verdict": found[1].value}
-        return kept, stopped
+        self._keeper.after_step()
+        if self._retainer is not None:
+            self._retainer.after_step()
 
     def _handle_stopped_request(self, request: Request) -> bool:
         """Pause a request whose turn holds a call; end one whose turn holds none."""
-        request_id = request.request_id
-        watch = self._watches.get(request_id)
-        stop = self._describe_stop(request) if watch is not None else None
-        if stop is not None and not stop["paused"] and not request.streaming_queue:
-            if request.resumable:
-                self._closing.add(request_id)
+        resume = self._resumes.pop(request.request_id, None) if self._resumes else None
+        if self._ends(request, resume):
             return True
         preempted = request.num_computed_tokens == 0
+        if preempted and request.streaming_queue:
+            # The next chunk is here already: it comes behind all tokens but the last.
+            request.num_computed_tokens = request.num_tokens - 1
         finished = super()._handle_stopped_request(request)
-        if not finished and request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+        if finished:
+            return True
+        if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
             self._pause(request, preempted)
-        return finished
-
-    def _describe_stop(self, request: Request) -> dict[str, Any]:
-        """Write what the client is told with the last token of the turn."""
-        request_id = request.request_id
-        verdict = self._stops.get(request_id, _NOTHING).get("verdict")
-        called = verdict == Verdict.CALL.value and request.status == RequestStatus.FINISHED_STOPPED
-        resume = self._resumes.pop(request_id, None)
-        stop = {
-            "paused": called and request.resumable,
-            "verdict": verdict,
-            "resume": asdict(resume) if resume is not None else None,
-        }
-        self._stops[request_id] = stop
-        return stop
+        elif preempted:
+            request.num_computed_tokens = 0
+            self._displaced.append(request)
+        return False
 
     def _pause(self, request: Request, preempted: bool) -> None:
         pause = Pause(request.request_id, self._clock(), request.num_computed_tokens)
         pause.take(Step.PAUSE)
         self._pauses[request.request_id] = pause
+        self._recompute.end(request.request_id)
         if preempted:
             # Its last token was in flight when it lost its blocks (asynchronous scheduling only).
             # All tokens but that one count as computed, as in every other pause.
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
             self._displaced.append(request)
-        if request.request_id not in self._watches:
+        watch = self._watches.get(request.request_id)
+        tool = None
+        if watch is not None and self._watcher is not None:
+            _, tool = self._watcher.called(request, watch)
+        self._keeper.paused(request, pause, tool)
+        if watch is None:
             self._slot_holders.add(request.request_id)
             return
         # The runner frees the slot of a preempted request, and its next chunk arrives as a new
@@ -216,26 +177,14 @@ class PausingScheduler(Scheduler):
         self.reset_preempted_req_ids.add(request.request_id)
 
     def drop_kv(self, request_id: str) -> None:
-        """Discard the KV cache of a paused or resuming request.
-
-        The blocks go back to the pool but stay findable in the prefix cache until they are
-        evicted, so that an early resume still finds most of them.
-        """
-        request = self.requests[request_id]
-        self._pauses[request_id].take(Step.RECLAIM)
-        self._free_request_blocks(request)
-        self.encoder_cache_manager.free(request)
-        self.kv_holding_waiting.remove_request(request)
-        request.num_computed_tokens = 0
-        self.waiting.prepend_request(request)
+        """Discard a paused request's KV; what is not evicted meanwhile is found again."""
+        self._keeper.drop(self._keeper.holdings[request_id], self._clock())
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """Reset the prefix cache; paused requests give up their blocks, which would prevent it."""
-        for request_id, pause in self._pauses.items():
-            if pause.held:
-                self.drop_kv(request_id)
+        """Reset the prefix cache; paused blocks, which would prevent it, are given up."""
+        self._keeper.drop_all(self._clock())
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
 
     # -- what goes out ---------------------------------------------------------------------------
@@ -243,24 +192,23 @@ class PausingScheduler(Scheduler):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: Any
     ) -> dict[int, Any]:
-        """Process a step's tokens; stops carry their report, control messages their answers."""
+        """Process a step's tokens, and answer control messages."""
         outputs = super().update_from_output(scheduler_output, model_runner_output)
+        if self._keeper is not None:
+            self._keeper.step_done(scheduler_output, model_runner_output, self._clock())
         if self._displaced:
-            # vLLM takes requests that stopped while they were preempted out of its queues.
-            for request in self._displaced:
-                self.waiting.prepend_request(request)
-                self.deferred_waiting.add(request)
-            self._displaced.clear()
-        if self._stops:
-            for of_client in outputs.values():
-                for output in of_client.outputs:
-                    if output.finish_reason is not None and output.request_id in self._stops:
-                        report = {REPORT_KEY: self._stops[output.request_id]}
-                        output.kv_transfer_params = {**(output.kv_transfer_params or {}), **report}
-            self._stops.clear()
+            self._queue_again()
         if self._control is not None:
             self._control.answer(outputs)
         return outputs
+
+    def _queue_again(self) -> None:
+        """Undo that vLLM takes requests that stopped while preempted out of its queues."""
+        for request in self._displaced:
+            self.waiting.prepend_request(request)
+            if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+                self.deferred_waiting.add(request)
+        self._displaced.clear()
 
     def has_requests(self) -> bool:
         """Keep the engine stepping while a control message waits for its answer."""
@@ -268,8 +216,9 @@ class PausingScheduler(Scheduler):
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         request_id = request.request_id
-        if self._watches:
-            self._watches.pop(request_id, None)
+        if self._retainer is not None:
+            self._retainer.finished(request, self._watches.get(request_id))
+            self._recompute.end(request_id)
         if self._resumes:
             self._resumes.pop(request_id, None)
         if self._pauses:
@@ -277,6 +226,7 @@ class PausingScheduler(Scheduler):
             if pause is not None:
                 self._slot_holders.discard(request_id)
                 pause.take(Step.CLOSE)
+                self._keeper.close(self._keeper.holdings[request_id], self._clock())
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
 

@@ -8,8 +8,10 @@ from vllm.config import VllmConfig
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
+from caesura.intercept.formats import CallFormat
 from caesura.intercept.trigger import Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary, vocabulary_of
+from caesura.scheduler.vllm.calls import find_call, formats_of
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,25 @@ class Watcher:
     def __init__(self, vllm_config: VllmConfig) -> None:
         self._model_config = vllm_config.model_config
         self._vocabulary: Vocabulary | None = None
+        self._formats: tuple[CallFormat, ...] | None = None
+
+    def called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
+        """Tell whether a request's output holds a call, and of which tool if that shows.
+
+        Without a watch the model's chat template says how its calls are written.
+        """
+        if self._model_config.skip_tokenizer_init and self._vocabulary is None:
+            return False, None
+        if watch is not None:
+            formats = watch.formats
+        elif self._formats is None:
+            tokenizer = cached_tokenizer_from_config(self._model_config)
+            formats = self._formats = formats_of(tokenizer)
+        else:
+            formats = self._formats
+        if not formats:
+            return False, None
+        return find_call(request.output_token_ids, self._load_vocabulary(), formats)
 
     def watch_for(self, request: Request) -> Watch | None:
         """Return the watch that the request's sampling parameters ask for, or None."""

@@ -133,6 +133,11 @@ class Core:
                 return
         raise AssertionError(f"{waiting} did not stop: {snapshot(self.scheduler)}")
 
+    def idle(self, steps: int) -> None:
+        """Step while nobody runs, as the engine does while copies are under way."""
+        for _ in range(steps):
+            self._core.step()
+
     def say(self, tokens: Sequence[int], count: int) -> list[int]:
         """What the model says after these tokens, computed from scratch."""
         self.scheduler.reset_prefix_cache()

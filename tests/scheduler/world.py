@@ -19,6 +19,7 @@ from transformers import LlamaConfig
 from vllm import SamplingParams
 from vllm.config import (
     CacheConfig,
+    KVTransferConfig,
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
@@ -37,6 +38,8 @@ from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.snapshot import snapshot
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+
+from .link import FakeLink
 
 END = 256
 BYTES = Vocabulary([bytes([value]) for value in range(256)] + [b"<end>"])
@@ -70,8 +73,14 @@ def make_scheduler(
     prefix_caching: bool = True,
     asynchronous: bool = False,
     scheduler_class: type | None = None,
+    host_blocks: int | None = None,
+    in_step: bool = True,
+    **settings: Any,
 ) -> Any:
-    """Build a scheduler without an engine; `blocks` are those that requests can use."""
+    """Build a scheduler without an engine; `blocks` are those that requests can use.
+
+    `host_blocks`: it has our connector, and so much host memory. `settings` are Caesura's own.
+    """
     model_config = ModelConfig(
         model=_model_directory(),
         skip_tokenizer_init=True,
@@ -89,7 +98,12 @@ def make_scheduler(
         ),
         cache_config=CacheConfig(block_size=block_size, enable_prefix_caching=prefix_caching),
         parallel_config=ParallelConfig(),
+        additional_config={"caesura": settings},
     )
+    # The CPU platform switches it off, and with it what waits for steps in flight.
+    config.scheduler_config.async_scheduling = asynchronous
+    if host_blocks is not None:
+        config.kv_transfer_config = connector_config(host_blocks, block_size, in_step)
     config.cache_config.num_gpu_blocks = blocks + 1
     register_all_kvcache_specs(config)
     spec = FullAttentionSpec(
@@ -104,13 +118,26 @@ def make_scheduler(
             kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
         ),
         block_size=block_size,
-        log_stats=False,
+        log_stats=host_blocks is not None,
         structured_output_manager=StructuredOutputManager(config),
     )
     scheduler.use_v2_model_runner = asynchronous
     if scheduler_class is None:
         scheduler._watcher._vocabulary = BYTES
     return scheduler
+
+
+def connector_config(host_blocks: int, block_size: int, in_step: bool) -> KVTransferConfig:
+    """Configure our connector with so many blocks of host memory, of 8 bytes a token."""
+    return KVTransferConfig(
+        kv_connector="CaesuraConnector",
+        kv_connector_module_path="caesura.scheduler.vllm.swap.connector",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "host_gib": host_blocks * block_size * 8 / (1 << 30),
+            "in_step": in_step,
+        },
+    )
 
 
 @dataclass
@@ -146,6 +173,8 @@ class World:
         self._memory: dict[tuple[int, int], int] = {}
         self._view: dict[str, dict[str, Any]] = {}
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
+        self.link = FakeLink(self._memory, self.block_size)
+        self.records: list[dict[str, Any]] = []
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -234,6 +263,9 @@ class World:
         for _ in range(steps):
             if all(session.finished for session in self.sessions.values()):
                 self.drain()
+                while self.scheduler.has_requests():
+                    self.step()
+                    self.drain()
                 return
             self.step()
             for session in self.sessions.values():
@@ -249,10 +281,15 @@ class World:
         assert state["lost_blocks"] == 0, state
         waiting = [*self.scheduler.waiting, *self.scheduler.kv_holding_waiting]
         ids = [request.request_id for request in [*waiting, *self.scheduler.running]]
-        assert sorted(ids) == sorted(self.scheduler.requests), "a request is in exactly one queue"
+        # Those that end while their KV is being loaded keep their blocks until it is.
+        alive = [r.request_id for r in self.scheduler.requests.values() if not r.is_finished()]
+        assert sorted(ids) == sorted(alive), "a request is in exactly one queue"
 
     def _deliver(self) -> None:
         for of_client in self.scheduler.update_from_output(*self._in_flight.popleft()).values():
+            if of_client.scheduler_stats is not None:
+                stats = of_client.scheduler_stats.kv_connector_stats or {}
+                self.records.extend(stats.get("records", ()))
             for output in of_client.outputs:
                 session = self.sessions.get(output.request_id)
                 if session is None or session.finished:
@@ -269,6 +306,9 @@ class World:
 
     def _run(self, output: Any) -> ModelRunnerOutput:
         """The model runner: compute KV, sample where a sequence's end is reached."""
+        orders = output.kv_connector_metadata
+        if orders is not None:
+            self.link.begin(orders)
         for request_id in {*output.finished_req_ids, *(output.preempted_req_ids or ())}:
             self._view.pop(request_id, None)
         for new in output.scheduled_new_reqs:
@@ -277,6 +317,7 @@ class World:
                 "tokens": list(tokens),
                 "blocks": list(new.block_ids[0]),
                 "computed": new.num_computed_tokens,
+                "prompt": len(new.prompt_token_ids),
             }
         cached = output.scheduled_cached_reqs
         for index, request_id in enumerate(cached.req_ids):
@@ -286,15 +327,23 @@ class World:
                     "tokens": list(cached.all_token_ids[request_id]),
                     "blocks": list(fresh[0]),
                     "computed": cached.num_computed_tokens[index],
+                    "prompt": self._view.get(request_id, {}).get("prompt", 0),
                 }
-            elif fresh:
-                self._view[request_id]["blocks"].extend(fresh[0])
+                continue
+            view = self._view[request_id]
+            if fresh:
+                view["blocks"].extend(fresh[0])
+            if not self.depth and cached.num_computed_tokens[index] < view["computed"]:
+                # A load that joined the last step failed: what was decoded on it does not count.
+                view["computed"] = cached.num_computed_tokens[index]
+                del view["tokens"][view["prompt"] + cached.num_output_tokens[index] :]
         ids = list(output.num_scheduled_tokens)
         sampled = [self._compute(r, output.num_scheduled_tokens[r]) for r in ids]
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
             sampled_token_ids=sampled,
+            kv_connector_output=self.link.end() if orders is not None else None,
         )
 
     def _compute(self, request_id: str, count: int) -> list[int]:
@@ -302,6 +351,9 @@ class World:
         tokens, blocks, start = view["tokens"], view["blocks"], view["computed"]
         end = start + count
         assert end <= len(tokens), f"{request_id}: scheduled past its own tokens"
+        if self.link.spoiled(blocks):
+            view["computed"] = end
+            return [0] if end == len(tokens) else []
         hashes = _prefix_hashes(tokens)
         for position in range(end):
             slot = (blocks[position // self.block_size], position % self.block_size)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
@@ -11,8 +12,11 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.formats import resolve
 from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.setup import SETTINGS_KEY
+from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
@@ -35,18 +39,24 @@ def start(
     served_name: str | None = None,
     formats: Sequence[str] | None = None,
     engine_args: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    connector: Mapping[str, Any] | None = None,
 ) -> VllmEngine:
     """Start an engine; returns when the model is loaded, which takes seconds to minutes.
 
     `model` is a Hugging Face id or a directory, `engine_args` are fields of vLLM's
     `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
+    `settings` are the scheduler's (`caesura.scheduler.settings`), `connector` our KV connector's
+    (`caesura.scheduler.vllm.swap.connector`); engine arguments that name another one win.
     Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses.
     """
     name = served_name or Path(model).name
     _check(model, formats or ())
     try:
         # vLLM labels its metrics with the served name.
-        args = AsyncEngineArgs(model=model, **{"served_model_name": name, **(engine_args or {})})
+        ours = caesura_args(settings or {}, connector or {})
+        given = {"served_model_name": name, **ours, **(engine_args or {})}
+        args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
@@ -69,6 +79,21 @@ def start(
     except UsageError:
         llm.shutdown()
         raise
+
+
+def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engine arguments that make vLLM ours: settings and KV connector."""
+    Settings.from_mapping(settings)
+    return {
+        "additional_config": {SETTINGS_KEY: dict(settings)},
+        "kv_transfer_config": KVTransferConfig(
+            kv_connector=CaesuraConnector.__name__,
+            kv_connector_module_path=CaesuraConnector.__module__,
+            kv_role="kv_both",
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config=dict(connector),
+        ),
+    }
 
 
 def _check(model: str, formats: Sequence[str]) -> None:

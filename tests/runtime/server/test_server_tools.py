@@ -32,6 +32,7 @@ async def test_server_tool_runs_inside_the_request(serve_script, double):
         "queue_seconds",
         "context_tokens",
         "cached_tokens",
+        "loaded_tokens",
     }
     [session] = served.engine.sessions
     assert session.spec.pausing and len(session.turns) == 2

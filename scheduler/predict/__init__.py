@@ -1,0 +1,1 @@
+"""What is expected of what has not happened yet, learned from what has."""

@@ -1,0 +1,180 @@
+"""The KV cache that somebody may come back for: whose it is, and giving it up block by block.
+
+A paused request first keeps its blocks where vLLM put them: it resumes without any computation.
+As soon as some of them are given up, its full blocks are *detached*: vLLM takes the request for
+one that has computed nothing, and the front blocks that are left are referenced from here, so that
+the prefix cache finds them again when the request is admitted. The same record keeps the blocks of
+a request that has finished with a call, until its follow-up comes. Without prefix caching nothing
+could be found again: there a request keeps all or nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
+
+from caesura.intercept.durations import Durations
+from caesura.intercept.pause import Pause, State, Step
+from caesura.scheduler.vllm.swap.host import HostStore, Key
+
+
+@dataclass(slots=True, eq=False)
+class Holding:
+    """KV cache of a paused request, or of a finished one (`pause` is None).
+
+    `keys` name the content of its full blocks. `detached` are the front blocks that are
+    referenced from here; None while the request itself still holds them. The counts are those of
+    `PausedKV` (`resident`, `uncopied`, `missing`); `copied` counts the confirmed copies among
+    `keys`, `covered` those of resident full blocks from the back, without a gap. They are counted
+    anew when they are `stale`. `events` are what was released, when and why; `opening` is what the
+    ledger noted when the pause began.
+    """
+
+    key: str
+    request: Request
+    pause: Pause | None
+    since: float
+    tool: str | None
+    durations: Durations
+    keys: list[Key]
+    context_tokens: int
+    detached: list[Any] | None = None
+    returned: bool = False
+    returned_at: float = 0.0
+    follow_up: str | None = None
+    resident: int = 0
+    copied: int = 0
+    covered: int = 0
+    uncopied: int = 0
+    missing: int = 0
+    stale: bool = True
+    events: list[tuple[float, str, int]] = field(default_factory=list)
+    held_block_seconds: float = 0.0
+    counted_at: float = 0.0
+    opening: Any = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether its KV is being loaded: vLLM holds blocks for it that are not ours to take."""
+        return (
+            self.pause is not None and self.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
+        )
+
+    def count(self, now: float) -> None:
+        """Add the blocks that were held up to now to the bill."""
+        self.held_block_seconds += self.resident * (now - self.counted_at)
+        self.counted_at = now
+
+
+class Holdings:
+    """Opens, shrinks and closes holdings; all block bookkeeping of paused KV is here."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._manager = scheduler.kv_cache_manager
+        self._pool = scheduler.kv_cache_manager.block_pool
+        groups = scheduler.kv_cache_config.kv_cache_groups
+        self.findable = self._manager.enable_caching and len(groups) == 1
+        """Whether single blocks can be given up and found again."""
+
+    def blocks(self, holding: Holding) -> Sequence[Any]:
+        """Return the resident blocks, front to back."""
+        if holding.detached is not None:
+            return holding.detached
+        if holding.pause is None or not holding.pause.held:
+            return ()
+        groups = self._manager.get_blocks(holding.key).blocks
+        return groups[0] if len(groups) == 1 else [block for group in groups for block in group]
+
+    def refresh(self, holding: Holding, store: HostStore | None) -> None:
+        """Count what is resident and what is copied anew."""
+        blocks = self.blocks(holding)
+        full = min(len(blocks), len(holding.keys))
+        holding.resident = sum(block.ref_cnt == 1 and not block.is_null for block in blocks)
+        holding.stale = False
+        holding.copied = holding.covered = 0
+        holding.uncopied, holding.missing = full, len(holding.keys) - full
+        if store is None or not store.used:
+            return
+        has_copy = [store.slot_of(key) is not None for key in holding.keys]
+        holding.copied = sum(has_copy)
+        holding.uncopied = sum(not store.known(key) for key in holding.keys[:full])
+        gap = next((i for i in range(full, len(has_copy)) if not has_copy[i]), len(has_copy))
+        holding.missing = len(has_copy) - gap
+        while holding.covered < full and has_copy[full - 1 - holding.covered]:
+            holding.covered += 1
+
+    def release(self, holding: Holding, blocks: int) -> int:
+        """Give up so many blocks from the back, or all that there are; return how many.
+
+        They are free at once, unless a step in flight may still touch them.
+        """
+        freed = 0
+        if holding.detached is None:
+            freed = self._detach(holding, keep_any=blocks < holding.resident)
+        kept = holding.detached
+        assert kept is not None
+        given: list[Any] = []
+        while kept and freed < blocks:
+            block = kept.pop()
+            freed += block.ref_cnt == 1
+            given.append(block)
+        if given:
+            self._give_back(holding.request, given[::-1])
+        holding.stale = True
+        return freed
+
+    def forget(self, holding: Holding) -> None:
+        """Drop the references: the request found its blocks again, or nobody will come."""
+        if holding.detached:
+            blocks, holding.detached = holding.detached, []
+            holding.stale = True
+            self._give_back(None, blocks)
+
+    def _detach(self, holding: Holding, keep_any: bool) -> int:
+        """Make the request one that has computed nothing; keep its full blocks from here.
+
+        Return how many blocks that freed: those that are not full, or all of them.
+        """
+        scheduler, request, pause = self._scheduler, holding.request, holding.pause
+        assert pause is not None, "blocks of a finished request are detached from the start"
+        pause.take(Step.RECLAIM)
+        kept: list[Any] = []
+        freed = 0
+        if self.findable and keep_any:
+            blocks = self._manager.pop_blocks_for_free(request)
+            full = len(holding.keys)
+            kept, rest = blocks[:full], blocks[full:]
+            freed = sum(block.ref_cnt == 1 for block in rest)
+            if rest:
+                self._give_back(request, rest)
+        else:
+            freed = holding.resident
+            scheduler._free_request_blocks(request)
+        scheduler.encoder_cache_manager.free(request)
+        scheduler.kv_holding_waiting.remove_request(request)
+        request.num_computed_tokens = 0
+        scheduler.waiting.prepend_request(request)
+        holding.detached = kept
+        return freed
+
+    def _give_back(self, request: Request | None, blocks: Sequence[Any]) -> None:
+        """Return blocks to the pool, the last first, once no step in flight may touch them."""
+        scheduler = self._scheduler
+        if request is None or scheduler._request_blocks_can_be_freed(request):
+            self._pool.free_blocks(reversed(blocks))
+        else:
+            scheduler.deferred_frees.append((scheduler.sched_step_seq, list(blocks)))
+
+    def retain(self, holding: Holding, block_ids: Sequence[Any]) -> None:
+        """Reference the full blocks of a request that is about to be freed."""
+        holding.detached = list(block_ids[: len(holding.keys)])
+        self._pool.touch(holding.detached)
+
+
+def can_lose(holding: Holding) -> bool:
+    """Whether blocks may be taken from it at this moment."""
+    if holding.resident <= 0 or holding.loading:
+        return False
+    return holding.pause is None or holding.pause.state in (State.PAUSED, State.RESUMING)

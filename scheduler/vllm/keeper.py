@@ -1,0 +1,290 @@
+"""Keeps the KV cache of paused requests, or gives it up, as the chosen handling says.
+
+The handling is pure and knows numbers; this does what it decides. Before a step it is shown every
+paused KV cache and the state of the engine (`sight`): blocks are released, copies are asked for
+(`copying`). When a step needs blocks, it names those that go first. Everything is written down
+(`ledger`).
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from vllm.v1.request import Request
+
+from caesura.intercept.cost import PRIOR, CostTracker
+from caesura.intercept.events import ResumeReport
+from caesura.intercept.handling import make_handling
+from caesura.intercept.pause import Pause, State
+from caesura.intercept.view import Decision
+from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.settings import Settings
+from caesura.scheduler.vllm.copying import Copying
+from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
+from caesura.scheduler.vllm.ledger import Ledger
+from caesura.scheduler.vllm.sight import Sight
+from caesura.scheduler.vllm.swap.host import Key
+from caesura.scheduler.vllm.swap.planner import SwapPlanner
+
+logger = logging.getLogger(__name__)
+
+
+class Keeper:
+    """The paused KV caches of one scheduler and what becomes of them."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        settings: Settings,
+        planner: SwapPlanner | None = None,
+        outbox: list[dict[str, Any]] | None = None,
+    ) -> None:
+        """`planner`: there is a link to host memory; `outbox`: somebody reads records."""
+        self._scheduler = scheduler
+        self.settings = settings
+        self.planner = planner
+        self.handling = make_handling(settings.handling)
+        self.predictor = PausePredictor()
+        self.costs = CostTracker(PRIOR)
+        self.ledger = Ledger(scheduler, self.costs, outbox)
+        self.mechanics = Holdings(scheduler)
+        self.sight = Sight(scheduler, self.mechanics, self.costs, planner)
+        self.holdings: dict[str, Holding] = {}
+        self._owner: dict[Key, Holding] = {}
+        self._decisions: list[Decision] = []
+        self._copying: Copying | None = None
+        self._measured = 0
+        self._paid = True
+        if planner is not None:
+            self._copying = Copying(planner, self.mechanics, self.sight)
+
+    # -- the life of a holding -------------------------------------------------------------------
+
+    def paused(self, request: Request, pause: Pause, tool: str | None) -> None:
+        """Take charge of the KV cache of a request that has just paused."""
+        holding = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool)
+        if not pause.held:
+            holding.detached = []
+        self.note(holding, pause.paused_at)
+
+    def open(
+        self, request: Request, pause: Pause | None, tokens: int, now: float, tool: str | None
+    ) -> Holding:
+        """Make the record of somebody's KV cache of so many tokens."""
+        holding = Holding(
+            key=request.request_id,
+            request=request,
+            pause=pause,
+            since=now,
+            tool=tool,
+            durations=self.predictor.durations_for(tool),
+            keys=self._keys_of(request, tokens // self._scheduler.block_size),
+            context_tokens=tokens,
+            counted_at=now,
+        )
+        self.holdings[holding.key] = holding
+        if self.planner is not None:
+            self.planner.store.want(holding.keys)
+            self._owner.update(dict.fromkeys(holding.keys, holding))
+        return holding
+
+    def note(self, holding: Holding, now: float) -> None:
+        """Have the ledger write down what is known at the beginning of a pause."""
+        self.sight.freshen(holding)
+        self.ledger.opened(holding, self.sight.of(holding, now), self.sight.step())
+
+    def returned(self, holding: Holding, now: float) -> None:
+        """Its tool is back: learn how long that took."""
+        if not holding.returned:
+            holding.returned, holding.returned_at = True, now
+            self.predictor.observe(holding.tool, now - holding.since)
+
+    def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
+        """A paused request runs again, with so many tokens computed."""
+        loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
+        cached = min(computed, pause.frontier_tokens)
+        report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached))
+        self.close(self.holdings[pause.request_id], now, report)
+        return report
+
+    def close(self, holding: Holding, now: float, report: ResumeReport | None = None) -> None:
+        """It runs again, or has ended, or nobody will come."""
+        holding.count(now)
+        self.ledger.closed(holding, report, now)
+        del self.holdings[holding.key]
+        self.mechanics.forget(holding)
+        self._disown(holding)
+
+    def _disown(self, holding: Holding) -> None:
+        """Let its host copies be reused."""
+        if self.planner is not None:
+            for key in holding.keys:
+                if self._owner.get(key) is holding:
+                    del self._owner[key]
+            self.planner.store.unwant(holding.keys)
+        holding.keys = []
+
+    def forget_copies(self, request: Request) -> None:
+        """Drop copies that nobody can find again once the request has ended."""
+        if self.planner is not None and not request.block_hashes and self.planner.store.used:
+            full = request.num_tokens // self._scheduler.block_size
+            self.planner.store.forget(self._keys_of(request, full))
+
+    def _keys_of(self, request: Request, full: int) -> list[Key]:
+        if request.block_hashes:
+            return list(request.block_hashes[:full])
+        return [(request.request_id, index) for index in range(full)]
+
+    # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether a step has to be prepared at all."""
+        return bool(self.holdings) or (self.planner is not None and self.planner.active)
+
+    def before_step(self, now: float) -> None:
+        """Do what the handling decides for this step, before anybody asks for blocks."""
+        self._decisions = []
+        self.sight.new_step()
+        if self.planner is not None:
+            blocks = self.sight.link_blocks()
+            self.planner.budget = self.planner.loads.in_step_blocks = blocks
+            self._learn_link()
+            for key in self.planner.take_confirmed():
+                owner = self._owner.get(key)
+                if owner is not None:
+                    owner.stale = True
+        if not self.holdings:
+            return
+        self._expire(now)
+        if self.handling.every_step:
+            views = self.sight.paused(self.holdings.values(), now)
+            self._decisions = self.handling.decide(views, self.sight.step())
+            for decision in self._decisions:
+                self._apply(decision, now)
+
+    def _learn_link(self) -> None:
+        """Correct the link's rates, and say once if swapping turns out not to pay."""
+        planner = self.planner
+        assert planner is not None
+        while self._measured < planner.copies_measured:
+            way = planner.copied[self._measured - planner.copies_measured]
+            self.costs.observe_copy(way.direction, way.tokens, way.seconds)
+            self._measured += 1
+        pays = self.costs.model.swap_pays
+        if self._measured and pays != self._paid:
+            self._paid = pays
+            logger.warning(
+                "swapping %s: KV comes from the host at %.0f tokens/s and is recomputed at %.0f",
+                "pays again" if pays else "is off, since it does not pay here",
+                self.costs.model.in_rate,
+                1 / self.costs.model.prefill_seconds_per_token,
+            )
+
+    def _apply(self, decision: Decision, now: float) -> None:
+        holding = self.holdings[decision.key]
+        action = decision.action
+        if action == "swap" and not (holding.keys and self._host_has_room()):
+            action = "discard"
+        if action == "discard":
+            self.release(holding, holding.resident, now)
+        elif action == "swap":
+            self.release(holding, self.sight.free_to_release(holding), now)
+
+    def _host_has_room(self) -> bool:
+        planner = self.planner
+        if planner is None or not planner.works:
+            return False
+        return planner.store.available > 0 or planner.busy
+
+    def copies(self, now: float) -> None:
+        """Ask for the step's copies, after everybody has the blocks that they need."""
+        if self._copying is None or not self.holdings:
+            return
+        left = self._copying.swap(self._decisions, self.holdings)
+        if self.handling.write_behind:
+            self._copying.behind(self.holdings, left, now)
+
+    def after_step(self) -> None:
+        """Let go of front blocks that their request has taken over, to load what follows them."""
+        for holding in self.holdings.values():
+            if holding.returned and holding.detached and holding.loading:
+                self.mechanics.forget(holding)
+
+    def step_done(self, scheduler_output: Any, runner_output: Any, now: float) -> None:
+        """A step is over, and with it the loads that joined it."""
+        self.ledger.ended(scheduler_output, now)
+        if self.planner is not None and scheduler_output.total_num_scheduled_tokens:
+            connector_output = runner_output.kv_connector_output
+            invalid = connector_output.invalid_block_ids if connector_output else set()
+            self.planner.loads.step_done(invalid)
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def reclaim(self, needed: int, forced: bool, now: float, among: Iterable[Holding]) -> int:
+        """Free blocks that somebody needs, of these holdings; return how many that were."""
+        views = self.sight.paused(among, now)
+        if not views:
+            return 0
+        freed = 0
+        for key, blocks in self.handling.victims(views, self.sight.step(), needed, forced):
+            freed += self.release(self.holdings[key], blocks, now)
+        return freed
+
+    def reclaim_shared(self, needed: int, now: float, among: Iterable[Holding]) -> int:
+        """Free blocks that only paused requests hold, but several of them, so that none owns them.
+
+        No handling is asked: blocks that belong to nobody alone have no price of their own.
+        """
+        pool = self._scheduler.kv_cache_manager.block_pool
+        before = pool.get_num_free_blocks()
+        for holding in sorted(among, key=lambda one: one.since):
+            if pool.get_num_free_blocks() - before >= needed:
+                break
+            if not holding.resident:
+                self.drop(holding, now)
+        return int(pool.get_num_free_blocks() - before)
+
+    def release(self, holding: Holding, blocks: int, now: float) -> int:
+        """Give up blocks from the back of a holding; return how many got free."""
+        if blocks <= 0 or not can_lose(holding):
+            return 0
+        holding.count(now)
+        how = "swap" if holding.covered else "discard"
+        freed = self.mechanics.release(holding, blocks)
+        self.sight.freshen(holding)
+        holding.events.append((now, how, freed))
+        if holding.pause is None and not holding.detached:
+            self.close(holding, now)
+        return freed
+
+    def drop(self, holding: Holding, now: float) -> None:
+        """Give up all of it, shared blocks too."""
+        if holding.loading or not self.mechanics.blocks(holding):
+            return
+        holding.count(now)
+        freed = self.mechanics.release(holding, 1 << 30)
+        holding.events.append((now, "discard", freed))
+        if holding.pause is None:
+            self.close(holding, now)
+
+    def drop_all(self, now: float) -> None:
+        """Give up everything, as before the prefix cache is reset."""
+        for holding in list(self.holdings.values()):
+            self.drop(holding, now)
+
+    def _expire(self, now: float) -> None:
+        """Give up what nobody has come back for in time."""
+        for holding in list(self.holdings.values()):
+            waited = now - holding.since
+            if holding.pause is None:
+                if waited > self.settings.retention and holding.follow_up is None:
+                    self.close(holding, now)
+            elif (
+                0 < self.settings.pause_deadline < waited
+                and holding.pause.state is State.PAUSED
+                and holding.keys
+            ):
+                self.sight.freshen(holding)
+                self.release(holding, holding.resident, now)
+                self._disown(holding)

@@ -1,0 +1,135 @@
+"""The engine's records on their way out: through vLLM's connector statistics, in order, unmerged.
+
+They arrive in the API process, where they become Prometheus metrics under `caesura_kv_*` and, if
+`records` in `kv_connector_extra_config` names a file, JSON lines.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics,
+    KVConnectorStats,
+)
+
+logger = logging.getLogger(__name__)
+
+SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+
+
+@dataclass
+class SwapStats(KVConnectorStats):
+    """Records of pauses and steps, oldest first, as plain data."""
+
+    def reset(self) -> None:
+        """Forget them."""
+        self.data.clear()
+
+    def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
+        """Append the records of another; anything else that may be there is left alone."""
+        records = [*self.data.get("records", ()), *other.data.get("records", ())]
+        return SwapStats(data={"records": records})
+
+    def reduce(self) -> dict[str, int | float]:
+        """Sum up for vLLM's log line."""
+        steps = [record for record in self.data.get("records", ()) if record["kind"] == "steps"]
+        pauses = [record for record in self.data.get("records", ()) if record["kind"] == "pause"]
+        return {
+            "pauses": len(pauses),
+            "recomputed tokens": sum(sum(record["recompute_tokens"]) for record in steps),
+            "blocks saved": sum(sum(record["saved_blocks"]) for record in steps),
+            "blocks loaded": sum(sum(record["loaded_blocks"]) for record in steps),
+        }
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to send."""
+        return not self.data.get("records")
+
+
+class SwapMetrics(KVConnectorPromMetrics):
+    """Prometheus metrics of the scheduler's records, and their JSON lines."""
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._labels = per_engine_labelvalues
+        names = list(labelnames)
+        self._pauses = self._counter_cls(
+            name="caesura_kv_pauses",
+            documentation="Pauses that have ended, by what happened to their KV cache.",
+            labelnames=[*names, "handling"],
+        )
+        self._regret = self._counter_cls(
+            name="caesura_kv_regret_block_seconds",
+            documentation="Block-seconds that pauses cost beyond the best handling in hindsight.",
+            labelnames=names,
+        )
+        self._pause_seconds = self._histogram_cls(
+            name="caesura_kv_pause_seconds",
+            documentation="How long pauses lasted in the engine.",
+            buckets=SECONDS,
+            labelnames=names,
+        )
+        self._tokens = self._counter_cls(
+            name="caesura_kv_step_tokens",
+            documentation="Query tokens of steps, by what they were for.",
+            labelnames=[*names, "purpose"],
+        )
+        self._copied = self._counter_cls(
+            name="caesura_kv_copied_blocks",
+            documentation="Blocks ordered to be copied to the host (out) and back (in).",
+            labelnames=[*names, "direction"],
+        )
+        self._blocks = self._gauge_cls(
+            name="caesura_kv_blocks",
+            documentation="Blocks of KV cache, by owner.",
+            labelnames=[*names, "owner"],
+        )
+        self._file = _open_records(self._kv_transfer_config)
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        """Count records and write them down."""
+        labels = self._labels[engine_idx]
+        for record in transfer_stats_data.get("records", ()):
+            if record["kind"] == "pause":
+                self._pauses.labels(*labels, record["handling"]).inc()
+                self._regret.labels(*labels).inc(record["regret"])
+                self._pause_seconds.labels(*labels).observe(record["pause_seconds"])
+            elif record["kind"] == "steps":
+                for purpose in ("decode", "prefill", "recompute"):
+                    tokens = sum(record[f"{purpose}_tokens"])
+                    self._tokens.labels(*labels, purpose).inc(tokens)
+                self._copied.labels(*labels, "out").inc(sum(record["saved_blocks"]))
+                self._copied.labels(*labels, "in").inc(sum(record["loaded_blocks"]))
+                for owner in ("running", "paused", "free"):
+                    self._blocks.labels(*labels, owner).set(record[f"{owner}_blocks"][-1])
+            self._write({"engine": engine_idx, **record})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(record, separators=(",", ":")) + "\n")
+            self._file.flush()
+        except OSError as error:
+            logger.warning("records are no longer written to %s: %s", self._file.name, error)
+            self._file = None
+
+
+def _open_records(kv_transfer_config: Any) -> TextIO | None:
+    path = kv_transfer_config.kv_connector_extra_config.get("records")
+    if not path:
+        return None
+    try:
+        return Path(path).open("a", encoding="utf-8")
+    except OSError as error:
+        logger.warning("records cannot be written to %s: %s", path, error)
+        return None

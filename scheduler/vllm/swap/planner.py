@@ -1,0 +1,203 @@
+"""The scheduler's side of the swap: what is copied when, and who may not lose a block meanwhile.
+
+Copies go from and to whole blocks that are full, and that no step writes to any more: those below
+a request's frontier. So a copy can never race the KV that a step writes. Blocks that are being
+copied are referenced here until every worker has confirmed, so that none of them is reused.
+
+A step carries at most `budget` blocks in both directions together (InferCept 4.1). Requests that
+come back are served first (`loading`), what is left copies KV of paused ones.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from caesura.intercept.cost import Direction
+from caesura.scheduler.vllm.swap.host import HostStore, Key
+from caesura.scheduler.vllm.swap.loading import Loads
+from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, Traffic
+
+logger = logging.getLogger(__name__)
+
+MOST_SAMPLES = 1024
+
+MOST_FAILURES = 3
+"""Jobs of saving that may fail in a row before swapping is given up."""
+
+
+@dataclass(slots=True)
+class _Saving:
+    blocks: list[Any]
+    keys: list[Key]
+    confirmed: int = 0
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class StepTraffic:
+    """Blocks that a step was ordered to copy, and its budget."""
+
+    budget: int = 0
+    saved: int = 0
+    loaded: int = 0
+
+
+class Copied(NamedTuple):
+    """What workers have copied one way, in tokens' worth of KV, and how long that took.
+
+    `beside` of the `seconds` it ran beside a forward pass.
+    """
+
+    direction: Direction
+    tokens: int
+    seconds: float
+    beside: float
+
+
+class SwapPlanner:
+    """Plans copies out, in `loads` copies in, and the orders of a step."""
+
+    def __init__(
+        self,
+        store: HostStore,
+        *,
+        block_size: int,
+        block_bytes: int,
+        workers: int = 1,
+        in_step: bool = True,
+    ) -> None:
+        """A block of `block_size` tokens takes `block_bytes` in each of the `workers`.
+
+        `in_step` allows loads to join the step that needs them.
+        """
+        self.store = store
+        self.loads = Loads(store, in_step, block_size)
+        self.pool: Any = None
+        self.budget = 0
+        self.works = True
+        self.traffic = StepTraffic()
+        self.copied: deque[Copied] = deque(maxlen=MOST_SAMPLES)
+        """The last copies, as workers measured them."""
+        self.copies_measured = 0
+        self._workers = workers
+        self._token_bytes = block_bytes / block_size
+        self._saving: dict[int, _Saving] = {}
+        self._wishes: list[tuple[Any, Key]] = []
+        self._confirmed: list[Key] = []
+        self._jobs = 0
+        self._failures = 0
+
+    # -- a request is paused ---------------------------------------------------------------------
+
+    def wish(self, blocks: Iterable[tuple[Any, Key]]) -> None:
+        """Ask for copies in the coming step; what exceeds its budget is forgotten."""
+        self._wishes.extend(blocks)
+
+    # -- the step --------------------------------------------------------------------------------
+
+    def orders(self, computes: bool) -> SwapOrders:
+        """Return what the workers do in this step; `computes`: it has a forward pass."""
+        orders = SwapOrders()
+        left = self.budget
+        self.traffic = StepTraffic(budget=left)
+        left = self.loads.order(orders, left, computes)
+        self.traffic.loaded = sum(len(load.blocks) for load in orders.loads)
+        self._new_saves(orders, left)
+        return orders
+
+    def _new_saves(self, orders: SwapOrders, left: int) -> None:
+        wishes, self._wishes = self._wishes, []
+        blocks: list[Any] = []
+        keys: list[Key] = []
+        slots: list[int] = []
+        for block, key in wishes:
+            if len(blocks) >= left or not self.works:
+                break
+            if self.store.known(key):
+                continue
+            slot = self.store.reserve(key)
+            if slot is None:
+                break
+            blocks.append(block)
+            keys.append(key)
+            slots.append(slot)
+        if not blocks:
+            return
+        self._jobs += 1
+        self.pool.touch(blocks)
+        self._saving[self._jobs] = _Saving(blocks, keys)
+        orders.saves.append(Save(self._jobs, [block.block_id for block in blocks], slots))
+        self.traffic.saved = len(blocks)
+
+    def confirm(self, report: SwapReport) -> None:
+        """Take in what workers have saved, or could not."""
+        for job, workers in report.failed.items():
+            self._saving[job].failed = True
+            self._confirm(job, workers)
+        for job, workers in report.saved.items():
+            self._confirm(job, workers)
+        ways: tuple[tuple[Direction, Traffic], ...] = (("out", report.out), ("in", report.into))
+        for direction, way in ways:
+            tokens = round(way.bytes / self._workers / self._token_bytes)
+            if tokens:
+                self.copied.append(Copied(direction, tokens, way.seconds, way.beside))
+                self.copies_measured += 1
+
+    def _confirm(self, job: int, workers: int) -> None:
+        saving = self._saving[job]
+        saving.confirmed += workers
+        if saving.confirmed < self._workers:
+            return
+        del self._saving[job]
+        for key in saving.keys:
+            if saving.failed:
+                self.store.fail(key)
+            else:
+                self.store.confirm(key)
+                self._confirmed.append(key)
+        self.pool.free_blocks(reversed(saving.blocks))
+        self._failures = self._failures + 1 if saving.failed else 0
+        if self._failures >= MOST_FAILURES and self.works:
+            self.works = False
+            logger.warning(
+                "%d copies to the host failed in a row: swapping is off, what is evicted will be"
+                " recomputed",
+                self._failures,
+            )
+
+    def take_confirmed(self) -> list[Key]:
+        """Return what has got a copy since the last call."""
+        confirmed, self._confirmed = self._confirmed, []
+        return confirmed
+
+    def reset(self) -> None:
+        """Forget every copy, those that are being made too; loads under way are let finish."""
+        read = self.loads.keys_being_read
+        self.store.forget(key for key in self.store.confirmed if key not in read)
+        for saving in self._saving.values():
+            saving.failed = True
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether a step may have something to copy: its budget has to be set."""
+        return self.store.used > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether the engine must go on stepping for copies to be made and confirmed."""
+        return bool(self._saving) or self.loads.busy
+
+    @property
+    def frees_blocks_soon(self) -> bool:
+        """Whether a copy in flight is all that keeps some block from being free."""
+        return any(
+            block.ref_cnt == 1 for saving in self._saving.values() for block in saving.blocks
+        )
+
+    def blocks_in_flight(self) -> list[Any]:
+        """Blocks that are referenced here until their copies are confirmed."""
+        return [block for saving in self._saving.values() for block in saving.blocks]

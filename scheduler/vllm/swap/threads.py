@@ -1,0 +1,131 @@
+"""The copier for a KV cache in main memory: one thread.
+
+Copying takes memory bandwidth from the forward pass beside it, and nothing else: the thread gives
+the GIL away while it copies, leaves the core that the engine is bound to, and has no OpenMP team.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+from caesura.scheduler.vllm.swap.copier import Copier, Task
+from caesura.scheduler.vllm.swap.regions import Layer
+
+
+class ThreadCopier(Copier):
+    """For a KV cache in main memory: one thread, which gives the GIL away while it copies."""
+
+    def __init__(self, layers: Sequence[Layer], slots: int) -> None:
+        super().__init__(layers, slots)
+        self._pending: list[Task] = []  # in order of arrival
+        self._finished: list[Task] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._begun = 0.0
+        self._windows: deque[tuple[float, float]] = deque(maxlen=4096)  # of forward passes
+        self._thread = threading.Thread(target=self._run, name="caesura-swap", daemon=True)
+        self._thread.start()
+
+    def begin(self) -> None:
+        """Start the clock of a step."""
+        self._begun = time.perf_counter()
+
+    def submit(self, tasks: list[Task]) -> None:
+        """Queue tasks; the thread starts at once, since nothing in a step writes their blocks."""
+        with self._changed:
+            self._pending += tasks
+            self._changed.notify_all()
+
+    def wait_layer(self, layer: int) -> None:
+        """Block until no urgent load lacks this layer."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or all(t.layer > layer for t in self._pending if t.urgent)
+            )
+
+    def end(self, forward: bool) -> None:
+        """Stop the clock of a step."""
+        if forward:
+            self._windows.append((self._begun, time.perf_counter()))
+
+    def poll(self) -> list[Task]:
+        """Hand over what is finished, measured."""
+        with self._changed:
+            finished, self._finished = self._finished, []
+        for task in finished:
+            task.seconds = sum(end - start for start, end in task.marks)
+            task.beside = sum(self._overlap(start, end) for start, end in task.marks)
+        return finished
+
+    def idle(self, seconds: float) -> None:
+        """Wait for the thread to run out of work."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or not self._pending, seconds)
+
+    def close(self) -> None:
+        """Let the thread finish the layer that it is at."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout=5)
+
+    def copy(self, layer: int, task: Task) -> None:
+        """Copy with memmove: the fastest here, and it starts no team of OpenMP threads."""
+        for source, target, size in self.moves(layer, task):
+            ctypes.memmove(target, source, size)
+
+    def _run(self) -> None:
+        _roam()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._pending)
+                if self._closed:
+                    return
+                task = _next(self._pending)
+            start = time.perf_counter()
+            try:
+                self.copy(task.layer, task)
+            except Exception as error:
+                task.error = error
+            with self._changed:
+                task.marks.append((start, time.perf_counter()))
+                if task.error is None:
+                    task.bytes += self.block_bytes[task.layer] * len(task.order.blocks)
+                    task.layer += 1
+                if task.error is not None or task.layer == len(self.layers):
+                    self._pending.remove(task)
+                    self._finished.append(task)
+                self._changed.notify_all()
+
+    def _overlap(self, start: float, end: float) -> float:
+        total = 0.0
+        for begun, ended in reversed(self._windows):
+            if ended <= start:
+                break
+            total += max(0.0, min(end, ended) - max(start, begun))
+        return total
+
+
+def _next(pending: list[Task]) -> Task:
+    """Choose the next task to advance by a layer: the first in rank, or what it depends on."""
+    chosen = min(pending, key=lambda task: task.rank)
+    while True:
+        for earlier in pending:
+            if earlier is chosen:
+                return chosen
+            if earlier.meets(chosen):
+                chosen = earlier
+                break
+
+
+def _roam() -> None:
+    """Leave the core that the engine's thread is bound to, and this one with it by inheritance.
+
+    vLLM binds its threads to cores through OpenMP's environment. Its parent process is not bound.
+    """
+    with suppress(AttributeError, OSError):
+        os.sched_setaffinity(0, os.sched_getaffinity(0) | os.sched_getaffinity(os.getppid()))

@@ -1,0 +1,222 @@
+"""The worker's side of swapping: orders in, copies beside the forward pass, reports out.
+
+What makes this safe is what the scheduler orders: whole blocks that the step at hand does not
+write. A save keeps its blocks, and a load its slots, until they are reported here, which happens
+only when the bytes are there. What a step reads in attention it waits for, layer by layer.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from caesura.scheduler.vllm.swap.copier import Copier, Task
+from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport
+from caesura.scheduler.vllm.swap.regions import Layer, SwapUnavailable, find_layers, host_slots
+from caesura.scheduler.vllm.swap.threads import ThreadCopier
+
+logger = logging.getLogger(__name__)
+
+CopierFactory = Callable[[Sequence[Layer], int], Copier]
+
+# How long a step without a forward pass waits for its copies: short enough for a new request not
+# to notice, long enough for an engine that has nothing else to do not to spin.
+IDLE_SECONDS = 0.02
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """An asynchronous load, of which pieces come in over several steps."""
+
+    open: int = 0
+    last: bool = False
+    failed: bool = False
+
+
+class SwapWorker:
+    """Carries out a worker's part of `SwapOrders`; its methods are the connector's hooks.
+
+    Copying can fail, for one order or, where the KV cache cannot be mapped or host memory not be
+    had, for all of them. An order that fails is reported as failed, and the engine goes on.
+    """
+
+    def __init__(
+        self,
+        host_bytes: int,
+        kv_cache_config: KVCacheConfig,
+        copier: CopierFactory | None = None,
+    ) -> None:
+        """`copier` makes what copies, by default what suits the device of the KV cache."""
+        self._config = kv_cache_config
+        self._slots = host_slots(kv_cache_config, host_bytes)
+        self._factory = copier or _copier_for_device
+        self._copier: Copier | None = None
+        self._layer_of: dict[str, int] = {}
+        self._layers = 0
+        self._forward = False
+        self._arrivals: dict[str, _Arrival] = {}
+        self._bad_blocks: set[int] = set()
+        self._report = SwapReport()
+
+    @property
+    def slots(self) -> int:
+        """How many blocks fit into host memory."""
+        return self._slots
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        """Map the KV cache and allocate host memory; if that fails, swapping is off."""
+        try:
+            layers = find_layers(kv_caches, self._config)
+            if not self._slots:
+                raise SwapUnavailable("the host memory that it is given holds no block")
+            self._copier = self._factory(layers, self._slots)
+        except (SwapUnavailable, RuntimeError, MemoryError) as why:
+            logger.warning("KV cache is not swapped to host memory: %s", why)
+            return
+        self._layers = len(layers)
+        for index, layer in enumerate(layers):
+            self._layer_of.update(dict.fromkeys(layer.names, index))
+
+    def begin_step(self, orders: SwapOrders) -> None:
+        """Take a step's orders, before its forward pass; loads that it waits for go first."""
+        self._forward = False
+        if self._copier is not None:
+            self._copier.begin()
+        tasks = [Task(load) for load in orders.loads if self._accept_load(load)]
+        tasks.sort(key=lambda task: not task.urgent)
+        tasks += [Task(save) for save in orders.saves if self._accept_save(save)]
+        if self._copier is not None and tasks:
+            self._copier.submit(tasks)
+
+    def start_load_kv(self, forward_context: Any = None, **kwargs: Any) -> None:
+        """Learn whether the step has a forward pass, since CUDA graphs skip the layers' hooks.
+
+        One of vLLM's runners then has attention metadata in its context, the other sends keywords.
+        """
+        if kwargs or getattr(forward_context, "attn_metadata", None) is not None:
+            self._forward = True
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Hold this layer's attention until what the step loads for it is there."""
+        self._forward = True
+        if self._copier is not None:
+            # A layer that is not known waits for all of them.
+            self._copier.wait_layer(self._layer_of.get(layer_name, self._layers - 1))
+
+    def save_kv_layer(self, layer_name: str) -> None:
+        """Nothing that a step writes is saved by it: there is nothing to wait for."""
+        self._forward = True
+
+    def wait_for_save(self) -> None:
+        """End the step: join its own loads, but let saves and other loads go on beside the next."""
+        if self._copier is None:
+            return
+        self._copier.join()
+        self._copier.end(self._forward)
+        if not self._forward:
+            self._copier.idle(IDLE_SECONDS)
+
+    def get_transfer_results(self) -> KVConnectorTransferResults:
+        """Report the asynchronous loads whose last piece is done, failed ones among them."""
+        self._collect()
+        over = {name: a for name, a in self._arrivals.items() if a.last and not a.open}
+        for name in over:
+            del self._arrivals[name]
+        return KVConnectorTransferResults(
+            finished_recving=set(over),
+            failed_recving={name for name, arrival in over.items() if arrival.failed},
+        )
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Report the blocks that should have been loaded for this step and were not."""
+        self._collect()
+        bad, self._bad_blocks = self._bad_blocks, set()
+        return bad
+
+    def report(self) -> SwapReport | None:
+        """Report what has been done since the last call; None: nothing."""
+        self._collect()
+        if self._report == SwapReport():
+            return None
+        report, self._report = self._report, SwapReport()
+        return report
+
+    def shutdown(self) -> None:
+        """Stop copying and let go of the memory; orders that still come fail."""
+        copier, self._copier = self._copier, None
+        if copier is not None:
+            copier.close()
+
+    def _accept_load(self, load: Load) -> bool:
+        """Take note of a load; whether there is something to copy, and a point in it."""
+        possible = self._possible(load)
+        if load.in_step:
+            if not possible:
+                self._bad_blocks.update(load.blocks)
+            return possible and bool(load.blocks)
+        arrival = self._arrivals.setdefault(load.request_id, _Arrival())
+        arrival.last = arrival.last or load.last
+        arrival.failed = arrival.failed or not possible
+        if not load.blocks or arrival.failed:
+            return False
+        arrival.open += 1
+        return True
+
+    def _accept_save(self, save: Save) -> bool:
+        if not self._possible(save):
+            self._report.failed[save.job] = 1
+            return False
+        if not save.blocks:
+            self._report.saved[save.job] = 1
+        return bool(save.blocks)
+
+    def _possible(self, order: Save | Load) -> bool:
+        """Copies go by address: what is out of range would be somebody else's memory."""
+        if not order.blocks and not order.slots:
+            return True
+        if self._copier is None:
+            return False
+        blocks, slots = range(self._config.num_blocks), range(self._slots)
+        fits = len(order.blocks) == len(order.slots)
+        fits = fits and min(order.blocks) in blocks and max(order.blocks) in blocks
+        fits = fits and min(order.slots) in slots and max(order.slots) in slots
+        if not fits:
+            logger.error("no such blocks or slots: %s", order)
+        return fits
+
+    def _collect(self) -> None:
+        """Take in what has been copied since the last look."""
+        for task in self._copier.poll() if self._copier is not None else ():
+            order = task.order
+            if task.error is not None:
+                logger.error("a copy of KV cache failed: %s: %r", order, task.error)
+            else:
+                traffic = self._report.out if task.out else self._report.into
+                traffic.bytes += task.bytes
+                traffic.seconds += task.seconds
+                traffic.beside += task.beside
+            if isinstance(order, Save):
+                outcome = self._report.saved if task.error is None else self._report.failed
+                outcome[order.job] = 1
+            elif order.in_step:
+                if task.error is not None:
+                    self._bad_blocks.update(order.blocks)
+            else:
+                arrival = self._arrivals[order.request_id]
+                arrival.open -= 1
+                arrival.failed = arrival.failed or task.error is not None
+
+
+def _copier_for_device(layers: Sequence[Layer], slots: int) -> Copier:
+    device = layers[0].parts[0].device.type
+    if device == "cpu":
+        return ThreadCopier(layers, slots)
+    if device == "cuda":
+        # Its imports want a GPU's driver at hand.
+        from caesura.scheduler.vllm.swap.streams import StreamCopier
+
+        return StreamCopier(layers, slots)
+    raise SwapUnavailable(f"there is no copier for {device}")

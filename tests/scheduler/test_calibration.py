@@ -1,0 +1,150 @@
+"""From measurements to a cost model, and the file that keeps it."""
+
+import json
+from dataclasses import replace
+from math import nan, sin
+from pathlib import Path
+
+import pytest
+
+from caesura.intercept.cost import SMALLEST_CHUNK, CostModel
+from caesura.scheduler.calibration import Calibration, CalibrationError, Step, fit, fit_rate
+from caesura.scheduler.errors import UsageError
+
+KNEE = CostModel(0.01, 5e-6, 8e-5, 3e-8, 200)
+TOKENS = (1, 8, 32, 64, 128, 192, 256, 384, 512, 1024, 2048)
+
+
+def measure(cost: CostModel, noise: float = 0.0) -> list[Step]:
+    """Steps of all sizes; the noise is the same at every call."""
+    sizes = [(tokens, context) for tokens in TOKENS for context in (0, 1000, 20_000, 100_000)]
+    return [
+        (tokens, context, cost.step_seconds(tokens, context) * (1 + noise * sin(97.0 * index)))
+        for index, (tokens, context) in enumerate(sizes)
+    ]
+
+
+def test_the_fit_finds_the_model() -> None:
+    cost, error = fit(measure(KNEE))
+    assert error < 0.01
+    assert cost.saturation == pytest.approx(200, rel=0.1)
+    assert cost.base == pytest.approx(0.01, rel=0.02)
+    assert cost.per_token_beyond == pytest.approx(8e-5, rel=0.03)
+    assert cost.per_context == pytest.approx(3e-8, rel=0.05)
+    assert (cost.out_rate, cost.in_rate) == (0.0, 0.0)
+
+
+def test_noise_is_the_error_that_is_left() -> None:
+    cost, error = fit(measure(KNEE, noise=0.05))
+    assert 0.02 < error < 0.05
+    assert cost.saturation == pytest.approx(200, rel=0.3)
+    for tokens, context, seconds in measure(KNEE):
+        assert cost.step_seconds(tokens, context) == pytest.approx(seconds, rel=0.1)
+
+
+def test_a_device_without_a_knee() -> None:
+    laptop = CostModel(0.02, 1e-3, 1e-3, 1e-7, 999)
+    cost, error = fit(measure(laptop, noise=0.02))
+    assert error < 0.03
+    assert cost.per_token == cost.per_token_beyond == pytest.approx(1e-3, rel=0.05)
+    assert cost.saturation == pytest.approx(80, rel=0.1)  # 4 x base / per_token
+    assert fit(measure(replace(laptop, base=1e-4)))[0].saturation == SMALLEST_CHUNK
+
+
+def test_no_term_is_below_zero() -> None:
+    falling = [(tokens, 0, 0.1 / tokens) for tokens in range(1, 20)]
+    cost, error = fit(falling)
+    assert cost.per_token >= 0 and cost.base > 0
+    assert error > 0.1
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        measure(KNEE)[:7],
+        [*measure(KNEE), (0, 0, 1.0)],
+        [*measure(KNEE), (1, -1, 1.0)],
+        [*measure(KNEE), (1, 1, 0.0)],
+        [*measure(KNEE), (1, 1, nan)],
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(samples: list[Step]) -> None:
+    with pytest.raises(ValueError):
+        fit(samples)
+
+
+def test_the_rate_of_the_link_is_apart_from_its_latency() -> None:
+    rate, error = fit_rate([(n, 0.0002 + n / 50_000) for n in (16, 64, 256, 1024)])
+    assert rate == pytest.approx(50_000)
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize(
+    "copies", [[], [(16, 1.0)], [(16, 1.0), (0, 1.0)], [(16, 1.0), (512, 0.1)]]
+)
+def test_copies_that_tell_no_rate(copies: list[tuple[int, float]]) -> None:
+    with pytest.raises(ValueError):
+        fit_rate(copies)
+
+
+def calibration() -> Calibration:
+    return Calibration(
+        model="some/model",
+        dtype="bfloat16",
+        device="Some GPU",
+        vllm_version="0.32.0",
+        block_size=16,
+        bytes_per_token=131_072,
+        date="2026-01-31",
+        cost=replace(KNEE, out_rate=50_000.0, in_rate=60_000.0),
+        step_error=0.02,
+        out_error=0.01,
+        in_error=0.0,
+        steps=tuple(measure(KNEE)),
+        copies=(("out", 256, 0.005), ("in", 256, 0.004)),
+    )
+
+
+def test_the_file_keeps_everything(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    calibration().save(path)
+    assert Calibration.load(path) == calibration()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_engine_that_was_measured_is_accepted() -> None:
+    calibration().check("some/model", "bfloat16", "Some GPU", "0.32.0")
+
+
+def test_another_engine_is_refused_with_the_mend() -> None:
+    with pytest.raises(UsageError) as caught:
+        calibration().check("some/model", "float16", "Some GPU", "0.33.0")
+    assert isinstance(caught.value, ValueError)
+    assert str(caught.value) == (
+        "the calibration is for dtype 'bfloat16', not 'float16'; vllm '0.32.0', not '0.33.0': "
+        "run `caesura calibrate --model some/model` again"
+    )
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match=r"no calibration at .*run `caesura calibrate"):
+        Calibration.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "change", [{"cost": {}}, {"steps": [1]}, {"block_size": None}, {"model": 3}, {"copies": "x"}]
+)
+def test_a_broken_file(tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "calibration.json"
+    calibration().save(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CalibrationError, match="is no calibration"):
+        Calibration.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "\x00"])
+def test_a_file_of_something_else(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(text)
+    with pytest.raises(CalibrationError, match="is no calibration"):
+        Calibration.load(path)
