@@ -12,16 +12,16 @@ from typing import Any
 
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import PRIOR, CostTracker
+from caesura.intercept.cost import CostModel, CostTracker
 from caesura.intercept.events import ResumeReport
 from caesura.intercept.handling import make_handling
 from caesura.intercept.pause import Pause, State
 from caesura.intercept.view import Decision
-from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.copying import Copying
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.ledger import Ledger
+from caesura.scheduler.vllm.memory import PauseMemory
 from caesura.scheduler.vllm.sight import Sight
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
@@ -36,6 +36,8 @@ class Keeper:
         self,
         scheduler: Any,
         settings: Settings,
+        cost: CostModel,
+        memory: PauseMemory,
         planner: SwapPlanner | None = None,
         outbox: list[dict[str, Any]] | None = None,
     ) -> None:
@@ -44,8 +46,8 @@ class Keeper:
         self.settings = settings
         self.planner = planner
         self.handling = make_handling(settings.handling)
-        self.predictor = PausePredictor()
-        self.costs = CostTracker(PRIOR)
+        self.memory = memory
+        self.costs = CostTracker(cost)
         self.ledger = Ledger(scheduler, self.costs, outbox)
         self.mechanics = Holdings(scheduler)
         self.sight = Sight(scheduler, self.mechanics, self.costs, planner)
@@ -77,7 +79,7 @@ class Keeper:
             pause=pause,
             since=now,
             tool=tool,
-            durations=self.predictor.durations_for(tool),
+            durations=self.memory.predictor.durations_for(tool),
             keys=self._keys_of(request, tokens // self._scheduler.block_size),
             context_tokens=tokens,
             counted_at=now,
@@ -97,7 +99,7 @@ class Keeper:
         """Its tool is back: learn how long that took."""
         if not holding.returned:
             holding.returned, holding.returned_at = True, now
-            self.predictor.observe(holding.tool, now - holding.since)
+            self.memory.observe(holding.tool, now - holding.since)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
         """A paused request runs again, with so many tokens computed."""

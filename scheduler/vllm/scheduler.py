@@ -187,6 +187,12 @@ class PausingScheduler(StoppingScheduler):
         self._keeper.drop_all(self._clock())
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
 
+    def shutdown(self) -> None:
+        """Keep what was learned, and stop."""
+        if self._keeper is not None:
+            self._keeper.memory.save()
+        super().shutdown()
+
     # -- what goes out ---------------------------------------------------------------------------
 
     def update_from_output(
