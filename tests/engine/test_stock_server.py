@@ -1,0 +1,147 @@
+"""vLLM's own server with our scheduler and connector, and clients that know nothing of them.
+
+A client with tools of its own asks; others fill the cache meanwhile; its follow-up finds the KV of
+its first request all the same, which the same server without retention has lost.
+"""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI
+
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.tools import builtin
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+CALCULATOR = builtin()["calculator"].spec()
+BLOCKS = 70
+SYSTEM = "You answer questions about numbers. " * 6
+
+
+@asynccontextmanager
+async def vllm_server(records: Path, retention: float) -> AsyncIterator[str]:
+    """Start the server and yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    connector = {
+        "kv_connector": "CaesuraConnector",
+        "kv_connector_module_path": "caesura.scheduler.vllm.swap.connector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"host_gib": 0.05, "records": str(records)},
+    }
+    settings = {"caesura": {"retention": retention}}
+    command = [
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", BUNDLED_MODEL),
+        *("--served-model-name", "tiny", "--port", str(port), "--host", "127.0.0.1"),
+        *("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048"),
+        *("--block-size", "32", "--num-gpu-blocks-override", str(BLOCKS)),
+        *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+        "--enable-prompt-tokens-details",
+        *("--scheduler-cls", "caesura.scheduler.vllm.CaesuraScheduler"),
+        *("--kv-transfer-config", json.dumps(connector)),
+        *("--additional-config", json.dumps(settings)),
+    ]
+    server, log = start(command, records.with_suffix(".log"))
+    try:
+        await healthy(f"http://127.0.0.1:{port}/health", server, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        try:
+            await asyncio.to_thread(server.wait, 30)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def start(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    return server, log
+
+
+def said(log: Path) -> str:
+    return log.read_text()[-3000:]
+
+
+async def healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    async with aiohttp.ClientSession() as http:
+        for _ in range(240):
+            assert server.poll() is None, said(log)
+            try:
+                async with http.get(url) as answer:
+                    if answer.status == 200:
+                        return
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.5)
+    raise AssertionError(said(log))
+
+
+async def cached_in_the_follow_up(address: str) -> tuple[int, int]:
+    """Ask, let others fill the cache, follow up; return its cached tokens and the first's tokens."""
+    rng = random.Random(1)
+    async with AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
+        options: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 200}
+        messages: list[Any] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": "What is 48 * 17?"},
+        ]
+        first = await client.chat.completions.create(
+            messages=messages, tools=[CALCULATOR], **options
+        )
+        (call,) = first.choices[0].message.tool_calls or ()
+        assert first.usage is not None
+        for _ in range(12):
+            words = " ".join(str(rng.randrange(10**6)) for _ in range(40))
+            await client.chat.completions.create(
+                messages=[{"role": "user", "content": words}], **options
+            )
+        messages += [
+            first.choices[0].message.model_dump(exclude_none=True),
+            {"role": "tool", "tool_call_id": call.id, "content": "816"},
+        ]
+        followed = await client.chat.completions.create(
+            messages=messages, tools=[CALCULATOR], **options
+        )
+        assert "816" in (followed.choices[0].message.content or "")
+        assert followed.usage is not None
+        details = followed.usage.prompt_tokens_details
+        return (details.cached_tokens or 0) if details else 0, first.usage.prompt_tokens
+
+
+async def test_a_follow_up_finds_its_kv(tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    async with vllm_server(records, retention=60) as address:
+        cached, prompt = await cached_in_the_follow_up(address)
+        assert cached >= prompt // 32 * 32
+        async with aiohttp.ClientSession() as http, http.get(f"{address}/metrics") as answer:
+            metrics = await answer.text()
+    assert "caesura_kv_pauses_total" in metrics
+    kinds = [json.loads(line) for line in records.read_text().splitlines()]
+    (pause,) = [record for record in kinds if record["kind"] == "pause"]
+    assert pause["outcome"] == "followed"
+    assert pause["tool"] == "calculator"
+
+
+async def test_without_retention_it_is_lost(tmp_path: Path) -> None:
+    """The control: the others really do fill the cache."""
+    async with vllm_server(tmp_path / "records.jsonl", retention=0) as address:
+        cached, _ = await cached_in_the_follow_up(address)
+    assert cached == 0
