@@ -81,10 +81,19 @@ class Pause:
             self.returned_at = now
 
     def report(
-        self, now: float, context_tokens: int, cached_tokens: int, loaded_tokens: int = 0
+        self,
+        now: float,
+        context_tokens: int,
+        cached_tokens: int,
+        loaded_tokens: int = 0,
+        copied: bool = False,
     ) -> ResumeReport:
-        """Describe the pause at the step that resumes it."""
-        handling = "preserve" if self.held else "swap" if loaded_tokens else "discard"
+        """Describe the pause at the step that resumes it.
+
+        `copied`: what it gave up had been copied first, whether or not that copy was needed.
+        """
+        released = "swap" if loaded_tokens or copied else "discard"
+        handling = "preserve" if self.held else released
         return ResumeReport(
             handling=handling,
             pause_seconds=self.returned_at - self.paused_at,

@@ -105,8 +105,10 @@ class Keeper:
         """A paused request runs again, with so many tokens computed."""
         loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
         cached = min(computed, pause.frontier_tokens)
-        report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached))
-        self.close(self.holdings[pause.request_id], now, report)
+        holding = self.holdings[pause.request_id]
+        copied = any(action == "swap" for _, action, _ in holding.events)
+        report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached), copied)
+        self.close(holding, now, report)
         return report
 
     def close(self, holding: Holding, now: float, report: ResumeReport | None = None) -> None:
@@ -138,6 +140,11 @@ class Keeper:
         return [(request.request_id, index) for index in range(full)]
 
     # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> bool:
+        """Whether somebody's KV is on its way from the host: blocks that will be used soon."""
+        return self.planner is not None and self.planner.loads.busy
 
     @property
     def active(self) -> bool:

@@ -58,7 +58,7 @@ def relieve(scheduler: Any) -> None:
 def _make_room(scheduler: Any, request: Request, needed: int, free: int) -> int:
     """Reclaim blocks to admit a waiting request; return how many are free then."""
     keeper = scheduler._keeper
-    alone = not scheduler.running
+    alone = not (scheduler.running or keeper.loading)
     among = [holding for holding in _paused(keeper) if holding.follow_up != request.request_id]
     free += _reclaim(scheduler, needed - free, alone, among)
     if needed <= free:
@@ -78,6 +78,8 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
     if output.total_num_scheduled_tokens or scheduler.running:
         return
     if scheduler.pause_state != PauseState.UNPAUSED:
+        return
+    if scheduler._keeper.loading:
         return
     if scheduler.defer_block_free and scheduler.sched_step_seq > scheduler.processed_step_seq:
         return  # blocks will be free when the steps in flight are over

@@ -95,7 +95,7 @@ async def healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
 
 
 async def cached_in_the_follow_up(address: str) -> tuple[int, int]:
-    """Ask, let others fill the cache, follow up; return its cached tokens and the first's tokens."""
+    """Ask, let others fill the cache, follow up; return its cached and the first's tokens."""
     rng = random.Random(1)
     async with AsyncOpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         options: dict[str, Any] = {"model": "tiny", "temperature": 0, "max_tokens": 200}

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
+_METRICS: dict[tuple[Any, str, tuple[str, ...]], Any] = {}
+
 
 @dataclass
 class SwapStats(KVConnectorStats):
@@ -62,38 +64,51 @@ class SwapMetrics(KVConnectorPromMetrics):
         super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
         self._labels = per_engine_labelvalues
         names = list(labelnames)
-        self._pauses = self._counter_cls(
+        self._pauses = self._metric(
+            self._counter_cls,
             name="caesura_kv_pauses",
             documentation="Pauses that have ended, by what happened to their KV cache.",
             labelnames=[*names, "handling"],
         )
-        self._regret = self._counter_cls(
+        self._regret = self._metric(
+            self._counter_cls,
             name="caesura_kv_regret_block_seconds",
             documentation="Block-seconds that pauses cost beyond the best handling in hindsight.",
             labelnames=names,
         )
-        self._pause_seconds = self._histogram_cls(
+        self._pause_seconds = self._metric(
+            self._histogram_cls,
             name="caesura_kv_pause_seconds",
             documentation="How long pauses lasted in the engine.",
             buckets=SECONDS,
             labelnames=names,
         )
-        self._tokens = self._counter_cls(
+        self._tokens = self._metric(
+            self._counter_cls,
             name="caesura_kv_step_tokens",
             documentation="Query tokens of steps, by what they were for.",
             labelnames=[*names, "purpose"],
         )
-        self._copied = self._counter_cls(
+        self._copied = self._metric(
+            self._counter_cls,
             name="caesura_kv_copied_blocks",
             documentation="Blocks ordered to be copied to the host (out) and back (in).",
             labelnames=[*names, "direction"],
         )
-        self._blocks = self._gauge_cls(
+        self._blocks = self._metric(
+            self._gauge_cls,
             name="caesura_kv_blocks",
             documentation="Blocks of KV cache, by owner.",
             labelnames=[*names, "owner"],
         )
         self._file = _open_records(self._kv_transfer_config)
+
+    def _metric(self, kind: Any, name: str, **about: Any) -> Any:
+        """Make a metric once per process: an engine may be started after another has ended."""
+        key = (kind, name, tuple(about["labelnames"]))
+        if key not in _METRICS:
+            _METRICS[key] = kind(name=name, **about)
+        return _METRICS[key]
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         """Count records and write them down."""

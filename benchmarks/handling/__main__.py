@@ -1,0 +1,79 @@
+"""Handlings of paused KV under load, against stock vLLM, in pairs.
+
+Each run starts a fresh engine and serves sessions that call tools and arrive at random moments
+(Poisson). In a round, all systems serve the same sessions at the same moments; the next round draws
+others. The KV cache is made too small for all paused sessions at once (--pool). Latency is counted
+from a session's arrival to its last token, less the time that its tools took.
+
+Load 1 is the arrival rate that would keep an engine busy all the time if it computed nothing twice.
+Stock vLLM does compute twice, and is busy all the time at about half of it.
+It is estimated from a short measurement of the model, unless --rate gives it in sessions/s: give
+it, as an earlier run printed it, to compare runs made at different times.
+
+Times on a shared machine mean little by themselves: the second table of each load gives ratios,
+pair by pair. Ctrl-C ends a series early and prints what has been measured; --show FILE prints an
+earlier series again.
+"""
+
+import argparse
+from pathlib import Path
+
+from benchmarks.handling import SYSTEMS
+
+TOKEN_SCALES = {"mix": 1 / 4, "replay": 1 / 48}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.handling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--workload", choices=TOKEN_SCALES, default="mix", help="six tools, or recorded agents")
+    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM")
+    add("--loads", nargs="+", type=float, default=[0.3, 0.45, 0.6], metavar="LOAD")
+    add("--rounds", type=int, default=3, help="rounds of pairs, each with its own seed")
+    add("--seed", type=int, default=100, help="of the first round")
+    add("--rate", type=float, help="sessions per second at load 1 (default: measured)")
+    size = parser.add_argument_group("size of a run")
+    add = size.add_argument
+    add("--window", type=float, default=60, metavar="S", help="seconds of arrivals")
+    add("--warm-up", type=float, default=10, metavar="S", help="arrivals before are not counted")
+    add(
+        "--tail",
+        type=float,
+        default=15,
+        metavar="S",
+        help="count sessions whose tools end so many seconds after the window, if nobody waited",
+    )
+    add("--longest", type=float, default=120, metavar="S", help="cut a run after so many seconds")
+    add("--token-scale", type=float, help="scales token counts (mix 1/4, replay 1/48)")
+    add("--pause-scale", type=float, default=0.35, help="scales the tools' seconds")
+    machine = parser.add_argument_group("engine")
+    add = machine.add_argument
+    add("--model", choices=("25m", "85m"), default="25m", help="parameters of the random Llama")
+    add("--pool", type=float, default=0.4, help="KV cache, as part of what all sessions would hold")
+    add("--blocks", type=int, help="KV cache in blocks of 32 tokens, instead of --pool")
+    add(
+        "--batched-tokens", type=int, default=512, metavar="N", help="vLLM's max_num_batched_tokens"
+    )
+    add("--host-gib", type=float, default=2, help="host memory for swapped KV")
+    add("--calibration", type=str, metavar="FILE", help="written by `caesura calibrate`")
+    add("--no-swap", action="store_true", help="leave the swap connector out")
+    files = parser.add_argument_group("results")
+    add = files.add_argument
+    add("--out", type=Path, default=Path(".cache/handling/results.json"), help="JSON, all numbers")
+    add("--show", type=Path, metavar="FILE", help="print an earlier series and measure nothing")
+    args = parser.parse_args()
+    args.token_scale = args.token_scale or TOKEN_SCALES[args.workload]
+    return args
+
+
+if __name__ == "__main__":
+    arguments = parse()
+    # Here and not above: the engine's process imports this file again, and vLLM is slow to import.
+    from benchmarks.handling.series import main
+
+    main(arguments)

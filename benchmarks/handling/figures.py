@@ -1,0 +1,81 @@
+"""From what a run saw to figures: latencies, tokens computed twice, sessions per second."""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+LOWER_IS_BETTER = {
+    "latency_mean": "latency, mean",
+    "latency_p99": "latency, p99",
+    "ttft_first_mean": "first TTFT, mean",
+    "ttft_first_p99": "first TTFT, p99",
+    "ttft_resumed_mean": "resumed TTFT, mean",
+    "ttft_resumed_p99": "resumed TTFT, p99",
+}
+
+
+def figures(run: dict[str, Any], window_seconds: float) -> dict[str, float]:
+    """Reduce a run to figures.
+
+    Latency is from a session's arrival to its last token, less the time its tools took; a session
+    that was not done when the run was cut counts with the time until then. `recomputed_share` is
+    the part of all computed tokens that had been computed before, as the engine counted them;
+    `recomputed_per_resume` is what the clients were told at each return from a tool.
+    """
+    sessions = [session for session in run["sessions"] if session["counted"]]
+    latencies = [
+        (session["ended"] or run["seconds"]) - session["arrived"] - session["tool_seconds"]
+        for session in sessions
+    ]
+    begun = [segment for session in sessions for segment in session["segments"] if segment["first"]]
+    first = [segment["first"] - segment["sent"] for segment in begun if not segment["index"]]
+    resumed = [segment["first"] - segment["sent"] for segment in begun if segment["index"]]
+    ledger = run["ledger"]
+    done = [session for session in run["sessions"] if session["ended"]]
+    return {
+        "latency_mean": statistics.fmean(latencies),
+        "latency_p99": percentile(latencies, 0.99),
+        "ttft_first_mean": statistics.fmean(first),
+        "ttft_first_p99": percentile(first, 0.99),
+        "ttft_resumed_mean": statistics.fmean(resumed),
+        "ttft_resumed_p99": percentile(resumed, 0.99),
+        "recomputed_per_resume": statistics.fmean(
+            max(0, segment["context_tokens"] - segment["given_tokens"] - segment["cached_tokens"])
+            for segment in begun
+            if segment["index"]
+        ),
+        "recomputed_share": 1 - needed_tokens(run["sessions"]) / ledger["scheduled_tokens"],
+        "sessions_per_second": sum(s["ended"] <= window_seconds for s in done) / window_seconds,
+        "busy_share": ledger["busy_seconds"] / run["seconds"],
+        "counted": len(sessions),
+        "cut": sum(not session["ended"] for session in sessions),
+        **{key: ledger[key] for key in ("steps", "preemptions", "peak_running", "peak_blocks")},
+        "seconds": run["seconds"],
+    }
+
+
+def needed_tokens(sessions: Sequence[dict[str, Any]]) -> int:
+    """Tokens that had to be computed once: all contexts, but for the very last token of each."""
+    return sum(
+        segment["given_tokens"] + segment["said"] - 1
+        for session in sessions
+        for segment in session["segments"]
+        if segment["said"]
+    )
+
+
+def handlings(run: dict[str, Any]) -> Counter[str]:
+    """Count what happened to paused KV caches, as the resumes report it."""
+    return Counter(
+        segment["handling"]
+        for session in run["sessions"]
+        for segment in session["segments"]
+        if segment["handling"]
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of all do not exceed."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]

@@ -1,0 +1,76 @@
+"""Llamas with random parameters: what they say means nothing, what they cost is real.
+
+Large enough that recomputing a context costs many steps' time, as it does for the models that
+people serve, and small enough for a CPU core. The same seed always makes the same weights.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from caesura.runtime.launch import BUNDLED_MODEL
+
+WORDS = range(16, 1024)
+"""Tokens that contexts are made of; lower ids are special ones."""
+TOOLS = ("math", "qa", "ve", "chatbot", "image", "tts", "agent")
+CALLS = {tool: WORDS.stop + index for index, tool in enumerate(TOOLS)}
+"""For each tool a token that is a whole call of it.
+
+Random weights cannot be made to write a call, but one token can be forced. So the scheduler reads
+the tool's name off what is decoded, as it does with any model.
+"""
+END = WORDS.stop + len(TOOLS)
+"""The token that ends a session's last segment."""
+VOCABULARY = 1056
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Size:
+    """The shape of a model; heads are 64 wide."""
+
+    layers: int
+    hidden: int
+    feed_forward: int
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of all layers in bfloat16."""
+        return 2 * self.layers * self.hidden * 2
+
+
+SIZES = {"85m": Size(12, 768, 2048), "25m": Size(8, 512, 1408)}
+
+
+def benchmark_model(name: str, directory: Path = Path(".cache/handling")) -> str:
+    """Return the model's directory; it is made at the first call, which takes some seconds."""
+    path = directory / f"llama-{name}"
+    marker = path / "complete"
+    if not marker.exists():
+        _make(SIZES[name], path)
+        marker.touch()
+    return str(path.resolve())
+
+
+def _make(size: Size, path: Path) -> None:
+    # Slow to import, and needed once.
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(SEED)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=size.hidden,
+        intermediate_size=size.feed_forward,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.hidden // 64,
+        num_key_value_heads=size.hidden // 64,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    tokenizer.add_tokens([f'<tool_call>{{"name": "{tool}"}}' for tool in TOOLS] + ["<end>"])
+    assert len(tokenizer) == END + 1, "the bundled model's vocabulary has changed"
+    tokenizer.save_pretrained(path)

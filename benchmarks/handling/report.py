@@ -1,0 +1,94 @@
+"""Tables of figures and of ratios to stock, pair by pair."""
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.handling import STOCK
+from benchmarks.handling.figures import LOWER_IS_BETTER, figures, handlings
+from benchmarks.pairs import ratio
+
+Figures = dict[tuple[str, float, int], dict[str, float]]
+"""By system, load and round."""
+
+
+def print_report(console: Console, results: dict[str, Any]) -> None:
+    """Print what there is; a series that was interrupted gives what had been done."""
+    window = results["settings"]["window"]
+    found: Figures = {
+        (run["system"], run["load"], run["round"]): figures(run, window) for run in results["runs"]
+    }
+    for load in sorted({load for _, load, _ in found}):
+        systems = list(dict.fromkeys(name for name, at, _ in found if at == load))
+        rounds = sorted({index for _, at, index in found if at == load})
+        console.print(_absolute(found, load, systems, rounds))
+        _print_handlings(console, [run for run in results["runs"] if run["load"] == load])
+        if STOCK in systems and len(systems) > 1:
+            console.print(_ratios(found, load, systems, rounds))
+
+
+def _absolute(found: Figures, load: float, systems: Sequence[str], rounds: Sequence[int]) -> Table:
+    table = Table(title=f"load {load:g}: seconds, medians of {len(rounds)} rounds")
+    table.add_column("system")
+    for title in (
+        *(title for title in LOWER_IS_BETTER.values()),
+        "recomputed",
+        "per resume",
+        "sessions/s",
+        "busy",
+        "preempted",
+        "peak batch",
+        "not done",
+    ):
+        table.add_column(title, justify="right")
+    for system in systems:
+        rows = [found[system, load, index] for index in rounds if (system, load, index) in found]
+        middle = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+        table.add_row(
+            system,
+            *(f"{middle[key]:.3f}" for key in LOWER_IS_BETTER),
+            f"{middle['recomputed_share']:.1%}",
+            f"{middle['recomputed_per_resume']:.0f}",
+            f"{middle['sessions_per_second']:.2f}",
+            f"{middle['busy_share']:.0%}",
+            f"{middle['preemptions']:.0f}",
+            f"{middle['peak_running']:.0f}",
+            f"{sum(row['cut'] for row in rows):.0f}/{sum(row['counted'] for row in rows):.0f}",
+        )
+    return table
+
+
+def _ratios(found: Figures, load: float, systems: Sequence[str], rounds: Sequence[int]) -> Table:
+    table = Table(title=f"load {load:g}: ratios to {STOCK}, pair by pair (below 1 is better)")
+    table.add_column("system")
+    for title in LOWER_IS_BETTER.values():
+        table.add_column(title, justify="right")
+    for system in systems:
+        pairs = [
+            (found[system, load, index], found[STOCK, load, index])
+            for index in rounds
+            if (system, load, index) in found and (STOCK, load, index) in found
+        ]
+        if system == STOCK or not pairs:
+            continue
+        cells = [
+            str(ratio([ours[key] for ours, _ in pairs], [stock[key] for _, stock in pairs]))
+            for key in LOWER_IS_BETTER
+        ]
+        table.add_row(system, *cells)
+    return table
+
+
+def _print_handlings(console: Console, runs: Sequence[dict[str, Any]]) -> None:
+    """Say what became of the paused KV caches, over all rounds."""
+    of_system: dict[str, Counter[str]] = {}
+    for run in runs:
+        of_system.setdefault(run["system"], Counter()).update(handlings(run))
+    for system, counts in of_system.items():
+        if counts:
+            pauses = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+            console.print(f"  {system}: {pauses}", highlight=False)

@@ -1,0 +1,101 @@
+"""The systems under comparison: one engine at a time, all with the same settings of vLLM's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.handling import STOCK
+from benchmarks.handling.model import SIZES, benchmark_model
+from caesura.runtime.launch import default_args, prepare_environment
+
+prepare_environment(None)
+
+from vllm.config import KVTransferConfig  # noqa: E402
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
+
+from benchmarks.handling.ledger import PausingLedgerScheduler, StockLedgerScheduler  # noqa: E402
+
+BLOCK_SIZE = 32
+CONTEXT_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of vLLM's that all systems share, and what only those that pause need."""
+
+    blocks: int
+    model: str = "85m"
+    batched_tokens: int = 512
+    sequences: int = 64
+    host_gib: float = 2
+    swap: bool = True
+    calibration: str | None = None
+
+
+def connector(settings: Settings) -> KVTransferConfig:
+    """Configure the connector that copies paused KV to the host and back."""
+    return KVTransferConfig(
+        kv_connector="CaesuraConnector",
+        kv_connector_module_path="caesura.scheduler.vllm.swap.connector",
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+        kv_connector_extra_config={"host_gib": settings.host_gib},
+    )
+
+
+def _block_bytes(settings: Settings) -> int:
+    return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token
+
+
+def engine_args(system: str, settings: Settings, ledger: Path) -> dict[str, Any]:
+    """Return fields of vLLM's `AsyncEngineArgs`; systems differ in the scheduler alone."""
+    pausing = system != STOCK
+    args: dict[str, Any] = {
+        **default_args(None),
+        "model": benchmark_model(settings.model),
+        "dtype": "bfloat16",
+        "max_model_len": CONTEXT_TOKENS,
+        "block_size": BLOCK_SIZE,
+        # The pool's first block is a placeholder of vLLM's that nobody may use.
+        "num_gpu_blocks_override": settings.blocks + 1,
+        "kv_cache_memory_bytes": (settings.blocks + 1) * _block_bytes(settings),
+        "max_num_seqs": settings.sequences,
+        "max_num_batched_tokens": settings.batched_tokens,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "disable_log_stats": True,
+        "scheduler_cls": PausingLedgerScheduler if pausing else StockLedgerScheduler,
+        "additional_config": {"benchmark": {"ledger": str(ledger)}},
+    }
+    if pausing:
+        caesura = {"handling": system}
+        if settings.calibration is not None:
+            caesura["calibration"] = settings.calibration
+        args["additional_config"]["caesura"] = caesura
+        if settings.swap:
+            args["kv_transfer_config"] = connector(settings)
+    return args
+
+
+@asynccontextmanager
+async def engine(system: str, settings: Settings, ledger: Path) -> AsyncIterator[AsyncLLM]:
+    """Start an engine in a fresh process, and stop it at the end, whatever happens."""
+    args = AsyncEngineArgs(**engine_args(system, settings, ledger))
+    # In a thread, so that Ctrl-C is heard meanwhile.
+    llm = await asyncio.to_thread(AsyncLLM.from_engine_args, args)
+    try:
+        yield llm
+    finally:
+        if llm.output_handler is not None:
+            # It would take the end of the engine for its death, and say so at length.
+            llm.output_handler.cancel()
+        llm.shutdown()
+
+
+def roomy(settings: Settings) -> Settings:
+    """The same engine with room for everybody, to measure what the model costs by itself."""
+    return replace(settings, blocks=2048, swap=False)
