@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 from compare import BAD, PASSED, Run, differences, failures, indent, table
 from runner import HERE, environment, log_file, run_all
 from source import HarnessError, download, unpack
-from suites import selection
+from suites import OURS, selection
 
 CACHE = HERE.parents[1] / ".cache" / "vllm-tests"
 SCHEDULERS = ("stock", "caesura")
@@ -77,6 +78,8 @@ def prepare(sdist: Path | None) -> Path:
         if built.returncode:
             raise HarnessError("the stand-ins for the models could not be written, see above")
         stamp.write_text(wanted)
+    for name, place in OURS.items():
+        shutil.copy(HERE / name, root / place)
     return root
 
 

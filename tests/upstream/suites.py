@@ -25,7 +25,11 @@ DEFAULT = (
     "tests/v1/kv_connector/unit/test_remote_decode_lifecycle.py",
     "tests/v1/kv_connector/unit/test_remote_prefill_lifecycle.py",
     "tests/v1/kv_connector/unit/offloading_connector/test_scheduler.py",
+    "tests/v1/core/test_pause_in_pipeline.py",
 )
+
+OURS = {"pause_in_pipeline.py": "tests/v1/core/test_pause_in_pipeline.py"}
+"""Tests of this directory that need vLLM's own helpers: they are put beside its tests."""
 
 # The quick half of a slow file: random requests under so little memory that they are preempted.
 PREEMPTION = tuple(

@@ -33,6 +33,7 @@ class _Saving:
     keys: list[Key]
     confirmed: int = 0
     failed: bool = False
+    called_off: bool = False
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class SwapPlanner:
         self._confirmed: list[Key] = []
         self._jobs = 0
         self._failures = 0
+        self._said_full = False
 
     # -- a request is paused ---------------------------------------------------------------------
 
@@ -119,6 +121,7 @@ class SwapPlanner:
                 continue
             slot = self.store.reserve(key)
             if slot is None:
+                self._say_full()
                 break
             blocks.append(block)
             keys.append(key)
@@ -130,6 +133,15 @@ class SwapPlanner:
         self._saving[self._jobs] = _Saving(blocks, keys)
         orders.saves.append(Save(self._jobs, [block.block_id for block in blocks], slots))
         self.traffic.saved = len(blocks)
+
+    def _say_full(self) -> None:
+        if not self._said_full:
+            self._said_full = True
+            logger.warning(
+                "all %d blocks of host memory hold KV that paused requests may come back for: what"
+                " else is evicted will be recomputed (host_gib says how much there is)",
+                self.store.slots,
+            )
 
     def confirm(self, report: SwapReport) -> None:
         """Take in what workers have saved, or could not."""
@@ -152,12 +164,14 @@ class SwapPlanner:
             return
         del self._saving[job]
         for key in saving.keys:
-            if saving.failed:
+            if saving.failed or saving.called_off:
                 self.store.fail(key)
             else:
                 self.store.confirm(key)
                 self._confirmed.append(key)
         self.pool.free_blocks(reversed(saving.blocks))
+        if saving.called_off:
+            return
         self._failures = self._failures + 1 if saving.failed else 0
         if self._failures >= MOST_FAILURES and self.works:
             self.works = False
@@ -176,8 +190,14 @@ class SwapPlanner:
         """Forget every copy, those that are being made too; loads under way are let finish."""
         read = self.loads.keys_being_read
         self.store.forget(key for key in self.store.confirmed if key not in read)
+        self.call_off_saves()
+
+    def call_off_saves(self) -> None:
+        """Let go of the blocks that are being copied: whatever those copies will hold is void."""
         for saving in self._saving.values():
-            saving.failed = True
+            blocks, saving.blocks = saving.blocks, []
+            saving.called_off = True
+            self.pool.free_blocks(reversed(blocks))
 
     # -- questions -------------------------------------------------------------------------------
 
