@@ -92,7 +92,8 @@ class Holdings:
         blocks = self.blocks(holding)
         full = min(len(blocks), len(holding.keys))
         holding.resident = sum(block.ref_cnt == 1 and not block.is_null for block in blocks)
-        holding.stale = False
+        # The request that has just finished may hold them until the steps in flight are over.
+        holding.stale = holding.pause is None and bool(self._scheduler.deferred_frees)
         holding.copied = holding.covered = 0
         holding.uncopied, holding.missing = full, len(holding.keys) - full
         if store is None or not store.used:
@@ -167,9 +168,8 @@ class Holdings:
         else:
             scheduler.deferred_frees.append((scheduler.sched_step_seq, list(blocks)))
 
-    def retain(self, holding: Holding, block_ids: Sequence[Any]) -> None:
-        """Reference the full blocks of a request that is about to be freed."""
-        holding.detached = list(block_ids[: len(holding.keys)])
+    def retain(self, holding: Holding) -> None:
+        """Reference the blocks of a request that is about to be freed."""
         self._pool.touch(holding.detached)
 
 

@@ -18,6 +18,7 @@ from caesura.intercept.handling import make_handling
 from caesura.intercept.pause import Pause, State
 from caesura.intercept.view import Decision
 from caesura.scheduler.settings import Settings
+from caesura.scheduler.vllm.ahead import Prefetch
 from caesura.scheduler.vllm.copying import Copying
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.ledger import Ledger
@@ -59,6 +60,7 @@ class Keeper:
         self._paid = True
         if planner is not None:
             self._copying = Copying(planner, self.mechanics, self.sight)
+            self._prefetch = Prefetch(scheduler, planner, self.mechanics, settings.prefetch)
 
     # -- the life of a holding -------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class Keeper:
             blocks = self.sight.link_blocks()
             self.planner.budget = self.planner.loads.in_step_blocks = blocks
             self._learn_link()
-            for key in self.planner.take_confirmed():
+            for key in self.planner.take_settled():
                 owner = self._owner.get(key)
                 if owner is not None:
                     owner.stale = True
@@ -191,8 +193,7 @@ class Keeper:
             )
 
     def _apply(self, decision: Decision, now: float) -> None:
-        holding = self.holdings[decision.key]
-        action = decision.action
+        holding, action = self.holdings[decision.key], decision.action
         if action == "swap" and not (holding.keys and self._host_has_room()):
             action = "discard"
         if action == "discard":
@@ -211,6 +212,7 @@ class Keeper:
         if self._copying is None or not self.holdings:
             return
         left = self._copying.swap(self._decisions, self.holdings)
+        left = self._prefetch.load(self.holdings.values(), left, now)
         if self.handling.write_behind:
             self._copying.behind(self.holdings, left, now)
 
@@ -294,6 +296,5 @@ class Keeper:
                 and holding.pause.state is State.PAUSED
                 and holding.keys
             ):
-                self.sight.freshen(holding)
-                self.release(holding, holding.resident, now)
+                self.drop(holding, now)
                 self._disown(holding)

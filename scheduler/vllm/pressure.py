@@ -89,13 +89,16 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
     keeper, now = scheduler._keeper, scheduler._clock()
     pool = scheduler.kv_cache_manager.block_pool
     before = pool.get_num_free_blocks()
-    for holding in list(keeper.holdings.values()):
-        if holding.key != head.request_id and holding.follow_up != head.request_id:
+    holdings = list(keeper.holdings.values())
+    own = [one for one in holdings if head.request_id in (one.key, one.follow_up)]
+    for holding in holdings:
+        if holding not in own:
             keeper.drop(holding, now)
     freed = pool.get_num_free_blocks() - before
-    if not freed and scheduler.finished_recving_kv_req_ids and head.request_id in keeper.holdings:
-        # Somebody behind it has all that it needs, but vLLM stops looking at the first misfit.
-        keeper.drop(keeper.holdings[head.request_id], now)
+    # If that was no help, what it holds lies in the prefix cache twice, and it is given the other
+    # copy; or somebody behind it has all that it needs, but vLLM stops at the first misfit.
+    for holding in () if freed else own:
+        keeper.drop(holding, now)
     if freed:
         logger.warning("nothing could be scheduled: reclaimed %d blocks of paused requests", freed)
 

@@ -8,7 +8,7 @@ being computed, and somebody decodes, a step takes no more query tokens than sat
 from collections.abc import Mapping
 from typing import Any
 
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import RequestStatus
 
 from caesura.intercept.cost import CostTracker
 from caesura.intercept.pause import Pause, State
@@ -23,10 +23,10 @@ class Recomputation:
         self._costs = costs
         self._frontiers: dict[str, int] = {}
 
-    def begin(self, request: Request, frontier: int) -> None:
-        """A request runs again; what it had computed before reached to `frontier`."""
-        if request.num_computed_tokens < frontier:
-            self._frontiers[request.request_id] = frontier
+    def begin(self, request_id: str, computed: int, frontier: int) -> None:
+        """A request runs again, from `computed` on; it had computed up to `frontier` before."""
+        if computed < frontier:
+            self._frontiers[request_id] = frontier
 
     def end(self, request_id: str) -> None:
         """It paused again, or has ended."""

@@ -60,8 +60,10 @@ class Retainer:
         if not full:
             return
         holding = keeper.open(request, None, full * block_size, self._scheduler._clock(), tool)
-        keeper.mechanics.retain(holding, blocks)
+        # Counted while the request alone holds them: it is about to let go.
+        holding.detached = list(blocks[:full])
         keeper.note(holding, holding.since)
+        keeper.mechanics.retain(holding)
         # A follow-up that was rendered anew may differ in the last turn: it is known by its
         # prompt too.
         prompt = min(request.num_prompt_tokens // block_size, full)
@@ -74,7 +76,7 @@ class Retainer:
             return
         for key in reversed(request.block_hashes):
             holding = self._by_key.get(key)
-            if holding is not None and holding.follow_up is None:
+            if holding is not None and holding.follow_up is None and _follows(request, holding):
                 if holding.key not in self._keeper.holdings:
                     self._unlist(holding)
                     continue
@@ -102,3 +104,8 @@ class Retainer:
     def _unlist(self, holding: Holding) -> None:
         for key in [key for key, kept in self._by_key.items() if kept is holding]:
             del self._by_key[key]
+
+
+def _follows(request: Request, holding: Holding) -> bool:
+    """Whether it goes on where the other's prompt ended, and is not the same prompt once more."""
+    return request.num_tokens > holding.request.num_prompt_tokens

@@ -128,7 +128,7 @@ class PausingScheduler(StoppingScheduler):
             pause.take(Step.ADMIT)
             computed = self.requests[request_id].num_computed_tokens - scheduled
             self._resumes[request_id] = self._keeper.admitted(pause, computed, now)
-            self._recompute.begin(self.requests[request_id], pause.frontier_tokens)
+            self._recompute.begin(request_id, computed, pause.frontier_tokens)
             del self._pauses[request_id]
         self._keeper.after_step()
         if self._retainer is not None:
@@ -185,6 +185,8 @@ class PausingScheduler(StoppingScheduler):
     ) -> bool:
         """Reset the prefix cache; paused blocks, which would prevent it, are given up."""
         self._keeper.drop_all(self._clock())
+        if self._keeper.planner is not None:
+            self._keeper.planner.call_off_saves()
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
 
     def shutdown(self) -> None:

@@ -69,9 +69,12 @@ class Sight:
     def free_to_release(self, holding: Holding) -> int:
         """Count blocks from the back that have a copy, with a last one that is not full.
 
-        Such a one is never copied; it is recomputed, with the result that comes behind it.
+        Such a one is never copied; it is recomputed, with the result that comes behind it. Where
+        nothing can be found again, all of it goes at once: none before every block has a copy.
         """
-        if not holding.covered:
+        if not holding.covered or (
+            not self._mechanics.findable and holding.covered < len(holding.keys)
+        ):
             return 0
         in_place = holding.detached is None and holding.pause is not None
         partial = in_place and holding.context_tokens % self._scheduler.block_size > 0

@@ -16,14 +16,15 @@ Slot = tuple[int, int]
 class FakeLink:
     """Copies between the device's memory and the host's, `pace` blocks per step.
 
-    `fails` decides whether an order fails. `corrupts` leaves out what a load should copy, for the
-    control that must notice.
+    `fails` decides whether an order fails; so does `refuses`, which is shown the order. `corrupts`
+    leaves out what a load should copy, for the control that must notice.
     """
 
     memory: MutableMapping[Slot, int]
     block_size: int
     pace: Callable[[], int] = lambda: 1000
     fails: Callable[[], bool] = lambda: False
+    refuses: Callable[[Load | Save], bool] = lambda order: False
     corrupts: bool = False
     host: dict[Slot, int] = field(default_factory=dict)
     loaded: int = 0
@@ -38,7 +39,7 @@ class FakeLink:
         for load in orders.loads:
             if not load.in_step:
                 self._queue.append(load)
-            elif self.fails():
+            elif self.fails() or self.refuses(load):
                 self.failures += 1
                 self._invalid.update(load.blocks)
             else:
@@ -53,11 +54,16 @@ class FakeLink:
         while self._queue and left >= 0:
             order = self._queue.popleft()
             left -= max(1, len(order.blocks))
-            failed = bool(order.blocks) and self.fails()
+            failed = bool(order.blocks) and (self.fails() or self.refuses(order))
             self.failures += failed
             if isinstance(order, Save):
                 if not failed:
                     self._copy_out(order)
+                (report.failed if failed else report.saved)[order.job] = 1
+                continue
+            if order.job:
+                if not failed:
+                    self._copy_in(order)
                 (report.failed if failed else report.saved)[order.job] = 1
                 continue
             if failed:

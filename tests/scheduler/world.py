@@ -63,6 +63,16 @@ def _model_directory() -> str:
     return str(Path(directory))
 
 
+@cache
+def _model_config(max_model_len: int) -> ModelConfig:
+    return ModelConfig(
+        model=_model_directory(),
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=max_model_len,
+    )
+
+
 def make_scheduler(
     *,
     blocks: int = 100,
@@ -81,14 +91,8 @@ def make_scheduler(
 
     `host_blocks`: it has our connector, and so much host memory. `settings` are Caesura's own.
     """
-    model_config = ModelConfig(
-        model=_model_directory(),
-        skip_tokenizer_init=True,
-        dtype="float32",
-        max_model_len=max_model_len,
-    )
     config = VllmConfig(
-        model_config=model_config,
+        model_config=_model_config(max_model_len),
         scheduler_config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
@@ -175,6 +179,12 @@ class World:
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
         self.link = FakeLink(self._memory, self.block_size)
         self.records: list[dict[str, Any]] = []
+        self.last: Any = None
+        """What the last step was made of."""
+        self.aborted: set[str] = set()
+        self.computed_again: dict[str, int] = {}
+        """Per request, the tokens that were computed although they had been before."""
+        self._reached: dict[str, int] = {}
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -189,11 +199,14 @@ class World:
         self._add(session, session.prompt, resumable=True, watched=watched)
         return session
 
-    def plain(self, request_id: str, prompt: Iterable[int], text: str = "ok") -> Session:
-        """Start a request that has nothing to do with tools."""
+    def plain(
+        self, request_id: str, prompt: Iterable[int], text: str = "ok", max_tokens: int = 1000
+    ) -> Session:
+        """Start a request that nobody pauses."""
         session = Session(request_id, list(prompt), [[*text.encode(), END]], formats=())
         self.sessions[request_id] = session
-        self._add(session, session.prompt, resumable=False, watched=False)
+        request = self._request(request_id, session.prompt, False, None, max_tokens)
+        self.scheduler.add_request(request)
         return session
 
     def answer(self, session: Session) -> None:
@@ -211,6 +224,7 @@ class World:
 
     def abort(self, session: Session) -> None:
         session.finished = True
+        self.aborted.add(session.request_id)
         self.scheduler.finish_requests(session.request_id, RequestStatus.FINISHED_ABORTED)
 
     def _add(
@@ -225,10 +239,15 @@ class World:
         self.scheduler.add_request(self._request(session.request_id, tokens, resumable, plan))
 
     def _request(
-        self, request_id: str, tokens: list[int], resumable: bool, plan: WatchPlan | None
+        self,
+        request_id: str,
+        tokens: list[int],
+        resumable: bool,
+        plan: WatchPlan | None,
+        max_tokens: int = 1000,
     ) -> Request:
         params = SamplingParams(
-            max_tokens=1000, extra_args={WATCH_KEY: plan.to_wire()} if plan else None
+            max_tokens=max_tokens, extra_args={WATCH_KEY: plan.to_wire()} if plan else None
         )
         params.update_from_generation_config({}, END)
         return Request(
@@ -245,7 +264,7 @@ class World:
     def step(self) -> int:
         """One step of the engine; returns the number of tokens scheduled."""
         self.now += 1.0
-        output = self.scheduler.schedule()
+        self.last = output = self.scheduler.schedule()
         self._in_flight.append((output, self._run(output)))
         if len(self._in_flight) > self.depth:
             self._deliver()
@@ -351,6 +370,9 @@ class World:
         tokens, blocks, start = view["tokens"], view["blocks"], view["computed"]
         end = start + count
         assert end <= len(tokens), f"{request_id}: scheduled past its own tokens"
+        again = min(end, self._reached.get(request_id, 0)) - start
+        self.computed_again[request_id] = self.computed_again.get(request_id, 0) + max(0, again)
+        self._reached[request_id] = max(end, self._reached.get(request_id, 0))
         if self.link.spoiled(blocks):
             view["computed"] = end
             return [0] if end == len(tokens) else []

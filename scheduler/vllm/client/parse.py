@@ -109,9 +109,13 @@ class TurnParser:
         if piece.function.name and not call.name:
             call.name = piece.function.name
             yield CallStarted(call.call_id, call.name)
-        if piece.function.arguments and call.name:
-            call.streamed += piece.function.arguments
-            yield ArgumentsDelta(call.call_id, piece.function.arguments)
+        arguments = piece.function.arguments or ""
+        if not call.streamed:
+            # Cut behind a key, vLLM's Mistral parser takes the colon for part of the arguments.
+            arguments = arguments.lstrip(": \t\r\n")
+        if arguments and call.name:
+            call.streamed += arguments
+            yield ArgumentsDelta(call.call_id, arguments)
 
     def _finish_closed(self) -> Iterator[Event]:
         """Finish each call whose closing marker has arrived."""

@@ -62,7 +62,7 @@ class Loads:
         self.store.want(keys)
         if self.in_step and len(keys) <= self.in_step_blocks:
             self.in_step_blocks -= len(keys)
-            load = Load(request_id, blocks, self._slots(keys), in_step=True, last=True)
+            load = Load(request_id, blocks, self.slots(keys), in_step=True, last=True)
             self._in_step.append((keys, load))
         else:
             self._loading[request_id] = _Loading(keys, blocks)
@@ -99,7 +99,7 @@ class Loads:
             last = loading.called_off or loading.sent + len(blocks) >= len(loading.blocks)
             if not blocks and not last:
                 continue
-            slots = self._slots(loading.keys[part])
+            slots = self.slots(loading.keys[part])
             orders.loads.append(Load(request_id, blocks, slots, in_step=False, last=last))
             left -= len(blocks)
             loading.sent = len(loading.blocks) + 1 if last else loading.sent + len(blocks)
@@ -143,7 +143,8 @@ class Loads:
         read |= {key for keys, _ in self._in_step for key in keys}
         return read | {key for step in self._in_flight for keys, _ in step for key in keys}
 
-    def _slots(self, keys: Iterable[Key]) -> list[int]:
+    def slots(self, keys: Iterable[Key]) -> list[int]:
+        """Return where the copies are."""
         slots = [self.store.slot_of(key) for key in keys]
         assert None not in slots, "a copy that is being read was reused"
         return slots  # type: ignore[return-value]

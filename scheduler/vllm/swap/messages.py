@@ -25,6 +25,8 @@ class Load:
     Otherwise the request is not scheduled before the worker has reported it as received, which it
     does when the piece that is `last` and all before it are done. A last piece may be empty: the
     rest was called off.
+
+    With a `job` nobody waits for it: it is confirmed as savings are.
     """
 
     request_id: str
@@ -32,6 +34,7 @@ class Load:
     slots: list[int]
     in_step: bool
     last: bool
+    job: int = 0
 
 
 @dataclass(slots=True)
@@ -65,8 +68,8 @@ class Traffic:
 class SwapReport(KVConnectorWorkerMetadata):
     """What workers have done since their last report.
 
-    `saved` and `failed` count, per job of saving, the workers that are done with it; a job is
-    confirmed when all are.
+    `saved` and `failed` count, per job, the workers that are done with it; a job is confirmed when
+    all are.
     """
 
     saved: dict[int, int] = field(default_factory=dict)

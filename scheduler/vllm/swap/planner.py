@@ -10,14 +10,14 @@ come back are served first (`loading`), what is left copies KV of paused ones.
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from caesura.intercept.cost import Direction
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 from caesura.scheduler.vllm.swap.loading import Loads
-from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, Traffic
+from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport, Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,15 @@ class _Saving:
     confirmed: int = 0
     failed: bool = False
     called_off: bool = False
+
+
+@dataclass(slots=True)
+class _Fetching:
+    blocks: list[Any]
+    keys: list[Key]
+    done: Callable[[bool], None]
+    confirmed: int = 0
+    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -86,7 +95,9 @@ class SwapPlanner:
         self._token_bytes = block_bytes / block_size
         self._saving: dict[int, _Saving] = {}
         self._wishes: list[tuple[Any, Key]] = []
-        self._confirmed: list[Key] = []
+        self._fetching: dict[int, _Fetching] = {}
+        self._fetches: list[Load] = []
+        self._settled: list[Key] = []
         self._jobs = 0
         self._failures = 0
         self._said_full = False
@@ -106,8 +117,22 @@ class SwapPlanner:
         self.traffic = StepTraffic(budget=left)
         left = self.loads.order(orders, left, computes)
         self.traffic.loaded = sum(len(load.blocks) for load in orders.loads)
+        orders.loads += self._fetches
+        self._fetches = []
         self._new_saves(orders, left)
         return orders
+
+    def fetch(self, blocks: Sequence[Any], keys: list[Key], done: Callable[[bool], None]) -> None:
+        """Load ahead in the coming step into blocks that the caller has taken from the pool.
+
+        `done` is told whether it succeeded; the blocks are the caller's again then.
+        """
+        self._jobs += 1
+        self.store.want(keys)
+        self._fetching[self._jobs] = _Fetching(list(blocks), keys, done)
+        ids = [block.block_id for block in blocks]
+        slots = self.loads.slots(keys)
+        self._fetches.append(Load("", ids, slots, in_step=False, last=True, job=self._jobs))
 
     def _new_saves(self, orders: SwapOrders, left: int) -> None:
         wishes, self._wishes = self._wishes, []
@@ -146,10 +171,9 @@ class SwapPlanner:
     def confirm(self, report: SwapReport) -> None:
         """Take in what workers have saved, or could not."""
         for job, workers in report.failed.items():
-            self._saving[job].failed = True
-            self._confirm(job, workers)
+            self._confirm(job, workers, failed=True)
         for job, workers in report.saved.items():
-            self._confirm(job, workers)
+            self._confirm(job, workers, failed=False)
         ways: tuple[tuple[Direction, Traffic], ...] = (("out", report.out), ("in", report.into))
         for direction, way in ways:
             tokens = round(way.bytes / self._workers / self._token_bytes)
@@ -157,9 +181,19 @@ class SwapPlanner:
                 self.copied.append(Copied(direction, tokens, way.seconds, way.beside))
                 self.copies_measured += 1
 
-    def _confirm(self, job: int, workers: int) -> None:
+    def _confirm(self, job: int, workers: int, failed: bool) -> None:
+        fetching = self._fetching.get(job)
+        if fetching is not None:
+            fetching.confirmed += workers
+            fetching.failed = fetching.failed or failed
+            if fetching.confirmed >= self._workers:
+                del self._fetching[job]
+                self.store.unwant(fetching.keys)
+                fetching.done(not fetching.failed)
+            return
         saving = self._saving[job]
         saving.confirmed += workers
+        saving.failed = saving.failed or failed
         if saving.confirmed < self._workers:
             return
         del self._saving[job]
@@ -168,7 +202,7 @@ class SwapPlanner:
                 self.store.fail(key)
             else:
                 self.store.confirm(key)
-                self._confirmed.append(key)
+        self._settled += saving.keys
         self.pool.free_blocks(reversed(saving.blocks))
         if saving.called_off:
             return
@@ -181,10 +215,10 @@ class SwapPlanner:
                 self._failures,
             )
 
-    def take_confirmed(self) -> list[Key]:
-        """Return what has got a copy since the last call."""
-        confirmed, self._confirmed = self._confirmed, []
-        return confirmed
+    def take_settled(self) -> list[Key]:
+        """Return what has got a copy since the last call, or could not get one."""
+        settled, self._settled = self._settled, []
+        return settled
 
     def reset(self) -> None:
         """Forget every copy, those that are being made too; loads under way are let finish."""
@@ -209,7 +243,7 @@ class SwapPlanner:
     @property
     def busy(self) -> bool:
         """Whether the engine must go on stepping for copies to be made and confirmed."""
-        return bool(self._saving) or self.loads.busy
+        return bool(self._saving or self._fetching) or self.loads.busy
 
     @property
     def frees_blocks_soon(self) -> bool:
@@ -220,4 +254,5 @@ class SwapPlanner:
 
     def blocks_in_flight(self) -> list[Any]:
         """Blocks that are referenced here until their copies are confirmed."""
-        return [block for saving in self._saving.values() for block in saving.blocks]
+        copies: list[_Saving | _Fetching] = [*self._saving.values(), *self._fetching.values()]
+        return [block for copy in copies for block in copy.blocks]

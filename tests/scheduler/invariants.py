@@ -1,0 +1,157 @@
+"""What holds after every step, whatever clients, handlings and the link have done, and at rest."""
+
+from collections import Counter
+from typing import Any
+
+from vllm.v1.request import RequestStatus
+
+from caesura.intercept.pause import State
+
+from .world import World
+
+WAITS_FOR_TOOL = (RequestStatus.WAITING_FOR_STREAMING_REQ,)
+QUEUES = (RequestStatus.WAITING, RequestStatus.PREEMPTED, RequestStatus.WAITING_FOR_REMOTE_KVS)
+
+
+def check_all(world: World) -> None:
+    """Everything that must hold between two steps."""
+    world.check()
+    check_states(world.scheduler)
+    check_blocks(world.scheduler)
+    if world.scheduler._keeper.planner is not None:
+        check_store(world.scheduler)
+        check_copies(world.scheduler)
+        check_orders(world.last)
+
+
+def check_states(scheduler: Any) -> None:
+    """A request is in one state, and its pause, its holding and its queue agree on which."""
+    running = {request.request_id for request in scheduler.running}
+    holdings = scheduler._keeper.holdings
+    assert set(scheduler._pauses) == {key for key, h in holdings.items() if h.pause is not None}
+    for request_id, pause in scheduler._pauses.items():
+        request = scheduler.requests[request_id]
+        assert request_id not in running
+        assert holdings[request_id].request is request
+        assert holdings[request_id].pause is pause
+        assert pause.state in (State.PAUSED, State.RESUMING)
+        assert request.status in (WAITS_FOR_TOOL if pause.state is State.PAUSED else QUEUES)
+        assert (holdings[request_id].detached is None) == pause.held
+    for request in scheduler.waiting:
+        assert not _blocks_of(scheduler, request.request_id), "it queues among those without KV"
+
+
+def check_blocks(scheduler: Any) -> None:
+    """Every reference to a block is somebody's, and what is referenced is not free."""
+    pool = scheduler.kv_cache_manager.block_pool
+    references: Counter[int] = Counter()
+    for request_id in scheduler.requests:
+        references.update(_blocks_of(scheduler, request_id))
+    for holding in scheduler._keeper.holdings.values():
+        references.update(block.block_id for block in holding.detached or ())
+    for _, blocks in scheduler.deferred_frees:
+        references.update(block.block_id for block in blocks)
+    if scheduler._keeper.planner is not None:
+        in_flight = scheduler._keeper.planner.blocks_in_flight()
+        references.update(block.block_id for block in in_flight)
+    free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+    assert len(free) == len(set(free)) == pool.get_num_free_blocks()
+    for block in pool.blocks:
+        if not block.is_null:
+            assert block.ref_cnt == references[block.block_id], block
+            assert (block.block_id in free) == (not block.ref_cnt), block
+
+
+def check_store(scheduler: Any) -> None:
+    """Every slot is free, pending or confirmed, and wanted by as many as may come for it."""
+    keeper = scheduler._keeper
+    store, loads = keeper.planner.store, keeper.planner.loads
+    slots = [*store._free, *store._pending.values(), *store._slot_of.values()]
+    assert sorted(slots) == list(range(store.slots))
+    assert not store._pending.keys() & store._slot_of.keys()
+    assert set(store._reusable) == store._slot_of.keys() - store._wanted.keys()
+    wanted: Counter[Any] = Counter()
+    for holding in keeper.holdings.values():
+        wanted.update(holding.keys)
+    for loading in loads._loading.values():
+        wanted.update(loading.keys)
+    for fetching in keeper.planner._fetching.values():
+        wanted.update(fetching.keys)
+    for joined in [loads._in_step, *loads._in_flight]:
+        for keys, _ in joined:
+            wanted.update(keys)
+    assert store._wanted == wanted
+
+
+def check_copies(scheduler: Any) -> None:
+    """Nobody else has a block that a load is written to, and none that is copied is free."""
+    planner = scheduler._keeper.planner
+    pool = scheduler.kv_cache_manager.block_pool
+    assert all(block.ref_cnt > 0 for block in planner.blocks_in_flight())
+    saving = {block.block_id for block in planner.blocks_in_flight()}
+    for request_id, loading in planner.loads._loading.items():
+        if loading.called_off and loading.sent == 0:
+            continue
+        blocks = _blocks_of(scheduler, request_id)
+        assert set(loading.blocks) <= set(blocks), request_id
+        assert saving.isdisjoint(loading.blocks)
+        assert all(pool.blocks[block].ref_cnt == 1 for block in loading.blocks)
+    for keys, slots in ((s.keys, planner.store._pending) for s in planner._saving.values()):
+        assert all(key in slots for key in keys)
+
+
+def check_orders(output: Any) -> None:
+    """A step copies no more than its budget, in both directions together; see `held_to`."""
+    orders = getattr(output, "kv_connector_metadata", None)
+    if orders is None:
+        return
+    for order in [*orders.loads, *orders.saves]:
+        assert len(order.blocks) == len(order.slots)
+    written = [slot for save in orders.saves for slot in save.slots]
+    assert len(written) == len(set(written))
+
+
+def held_to_budget(world: World) -> None:
+    """Orders within the budget, but for one block if somebody waits for it; tokens likewise."""
+    output, scheduler = world.last, world.scheduler
+    assert output.total_num_scheduled_tokens <= scheduler.max_num_scheduled_tokens
+    orders, planner = output.kv_connector_metadata, scheduler._keeper.planner
+    if orders is None or planner is None:
+        return
+    loads = [load for load in orders.loads if not load.job]  # loads ahead are counted elsewhere
+    copied = sum(len(order.blocks) for order in [*loads, *orders.saves])
+    assert copied <= max(1, planner.traffic.budget)
+    assert planner.traffic.saved == sum(len(save.blocks) for save in orders.saves)
+    assert planner.traffic.loaded == sum(len(load.blocks) for load in loads)
+
+
+def check_rest(world: World) -> None:
+    """Everybody has gone: nothing is held, wanted or under way any more."""
+    scheduler = world.scheduler
+    check_all(world)
+    pool = scheduler.kv_cache_manager.block_pool
+    assert scheduler.requests == {}
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+    assert not scheduler._pauses
+    assert not scheduler._keeper.holdings
+    assert not scheduler._watches
+    assert scheduler.num_waiting_for_streaming_input == 0
+    planner = scheduler._keeper.planner
+    if planner is not None:
+        assert not planner.busy
+        assert not planner.store._wanted
+        assert not planner.store._pending
+        assert not planner.loads._matched and not planner.loads._loaded
+
+
+def said_as_planned(world: World) -> None:
+    """Those that were not aborted have got every token that they planned, and no other."""
+    for session in world.sessions.values():
+        if session.request_id not in world.aborted:
+            decoded = [token for part in session.parts[::2] for token in part]
+            assert session.delivered == decoded, session.request_id
+
+
+def _blocks_of(scheduler: Any, request_id: str) -> list[int]:
+    groups = scheduler.kv_cache_manager.get_blocks(request_id).blocks
+    return [block.block_id for group in groups for block in group if not block.is_null]

@@ -1,0 +1,194 @@
+"""Bringing a world into the situation that a test is about."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from vllm.v1.request import RequestStatus
+
+from caesura.intercept.handling.taking import oldest_largest_first
+from caesura.intercept.view import Action, Decision, PausedKV, Prices, StepView
+
+from .invariants import check_all, check_rest, said_as_planned
+from .world import Session, World, make_scheduler
+
+CALL = "sum [calc(1+2) ->"
+MODES = [
+    pytest.param(False, 0, id="sync"),
+    pytest.param(True, 0, id="async-0"),
+    pytest.param(True, 1, id="async-1"),
+    pytest.param(True, 3, id="async-3"),
+]
+IN_EVERY_MODE = pytest.mark.parametrize(("asynchronous", "depth"), MODES)
+
+
+class Chosen:
+    """A handling that does to each request what the test has chosen; the others are preserved."""
+
+    name = "chosen"
+    write_behind = False
+    every_step = True
+
+    def __init__(self, **actions: Action) -> None:
+        self.actions = dict(actions)
+
+    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+        free = Prices(0.0, 0.0, 0.0)
+        return [
+            Decision(one.key, self.actions[one.key], free)
+            for one in paused
+            if one.key in self.actions and not one.returned
+        ]
+
+    def victims(
+        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+    ) -> list[tuple[str, int]]:
+        return oldest_largest_first(paused, needed, forced)
+
+
+def choose(world: World, **actions: Action) -> None:
+    """From now on, this happens to the paused KV of these requests."""
+    world.scheduler._keeper.handling = Chosen(**actions)
+
+
+def step_until(world: World, there: Callable[[], Any], steps: int = 300) -> None:
+    for _ in range(steps):
+        if there():
+            return
+        world.step()
+        check_all(world)
+    raise AssertionError("never came about")
+
+
+def until_paused(world: World, *sessions: Session) -> None:
+    step_until(world, lambda: all(session.paused for session in sessions))
+    world.drain()
+
+
+def swap_out(world: World, *sessions: Session) -> None:
+    """Have all full blocks of paused sessions copied and released; nothing of them can be found."""
+    keeper = world.scheduler._keeper
+    holdings = [keeper.holdings[session.request_id] for session in sessions]
+    choose(world, **{session.request_id: "swap" for session in sessions})
+    step_until(world, lambda: not any(keeper.mechanics.blocks(one) for one in holdings))
+    step_until(world, lambda: not keeper.planner.busy)
+    evict(world)
+    choose(world)
+
+
+def evict(world: World) -> None:
+    """Others have used all blocks that are free: the prefix cache finds nothing in them."""
+    pool = world.scheduler.kv_cache_manager.block_pool
+    pool.evict_blocks({b.block_id for b in pool.free_block_queue.get_all_free_blocks()})
+
+
+def loading(world: World, session: Session) -> bool:
+    request = world.scheduler.requests.get(session.request_id)
+    return request is not None and request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
+
+
+def stall(world: World) -> None:
+    """The link does nothing from now on."""
+    world.link.pace = lambda: -1
+
+
+def flow(world: World, blocks: int = 1000) -> None:
+    """The link goes on."""
+    world.link.pace = lambda: blocks
+
+
+def faulty_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
+    given = {"blocks": 40, "max_model_len": 320, "host_blocks": 100, "pause_deadline": 500.0}
+    return World(make_scheduler(asynchronous=asynchronous, **{**given, **options}), depth)
+
+
+def finishes(world: World) -> None:
+    for _ in range(600):
+        if all(session.finished for session in world.sessions.values()):
+            break
+        world.step()
+        check_all(world)
+        for session in world.sessions.values():
+            if session.paused and not session.finished:
+                world.answer(session)
+    world.run(600)
+    world.step()
+    world.drain()
+    said_as_planned(world)
+    check_rest(world)
+
+
+def paused_session(world: World, name: str = "a", start: int = 0, prompt: int = 120) -> Session:
+    session = world.session(name, range(start, start + prompt), CALL, "x" * 30, " done")
+    until_paused(world, session)
+    return session
+
+
+def running(world: World) -> Session:
+    session = world.session("a", range(120), CALL, "x" * 30, " done")
+    for _ in range(4):
+        world.step()
+    return session
+
+
+def paused_in_place(world: World, prompt: int = 120) -> Session:
+    return paused_session(world, prompt=prompt)
+
+
+def partly_released(world: World, prompt: int = 120) -> Session:
+    session = paused_session(world, prompt=prompt)
+    keeper = world.scheduler._keeper
+    keeper.release(keeper.holdings["a"], 3, world.now)
+    return session
+
+
+def being_saved(world: World, prompt: int = 120) -> Session:
+    session = paused_session(world, prompt=prompt)
+    stall(world)
+    choose(world, a="swap")
+    step_until(world, lambda: world.scheduler._keeper.planner.busy)
+    return session
+
+
+def partly_swapped(world: World, prompt: int = 120) -> Session:
+    session = paused_session(world, prompt=prompt)
+    world.scheduler._keeper.sight.link_blocks = lambda: 2
+    choose(world, a="swap")
+    step_until(world, lambda: world.scheduler._keeper.planner.store.confirmed)
+    world.step()
+    return session
+
+
+def swapped(world: World, prompt: int = 120) -> Session:
+    session = paused_session(world, prompt=prompt)
+    swap_out(world, session)
+    return session
+
+
+def queued_for_resume(world: World) -> Session:
+    session = swapped(world)
+    world.answer(session)
+    return session
+
+
+def resident_and_queued(world: World) -> Session:
+    session = paused_session(world)
+    world.answer(session)
+    return session
+
+
+def load_under_way(world: World) -> Session:
+    session = swapped(world)
+    world.scheduler._keeper.planner.loads.in_step = False
+    stall(world)
+    world.answer(session)
+    step_until(world, lambda: loading(world, session))
+    world.step()
+    return session
+
+
+def load_in_step(world: World) -> Session:
+    session = swapped(world)
+    world.answer(session)
+    world.step()
+    return session

@@ -1,0 +1,220 @@
+"""The records of pauses and steps tell what really happened."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from caesura.scheduler.vllm.ledger import COLUMNS
+
+from .link import random_pace
+from .steering import CALL, IN_EVERY_MODE, choose, evict, step_until, swap_out, until_paused
+from .test_random import random_session
+from .whims import Whims
+from .world import Session, World, make_scheduler
+
+PURPOSES = ("decode_tokens", "prefill_tokens", "recompute_tokens")
+
+
+class Counting(World):
+    """Counts what it was told to do, step by step, to compare it with the records."""
+
+    tick = 1.0
+
+    def __init__(self, scheduler: Any, depth: int = 0) -> None:
+        super().__init__(scheduler, depth)
+        self.scheduled: list[int] = []
+
+    def step(self) -> int:
+        self.now += self.tick - 1.0
+        tokens = super().step()
+        self.scheduled += [tokens] if tokens else []
+        return tokens
+
+    def of(self, kind: str) -> Iterator[dict[str, Any]]:
+        return (record for record in self.records if record["kind"] == kind)
+
+    def column(self, name: str) -> list[float]:
+        return [value for record in self.of("steps") for value in record[name]]
+
+    def flush(self) -> None:
+        """Run to the end, when all records have left."""
+        self.run(3000)
+        for _ in range(self.depth + 2):
+            self.step()
+        self.drain()
+        assert not self.scheduler.connector.outbox
+
+
+def make_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> Counting:
+    given = {"blocks": 40, "max_model_len": 320, "host_blocks": 100}
+    return Counting(make_scheduler(asynchronous=asynchronous, **{**given, **options}), depth)
+
+
+def paused(world: World, name: str = "a", start: int = 0) -> Session:
+    session = world.session(name, range(start, start + 120), CALL, "x" * 30, " done")
+    until_paused(world, session)
+    return session
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("seed", range(6))
+def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int) -> None:
+    """At random, in a pool that is large enough for nobody to be preempted."""
+    rng = random.Random(seed)
+    world = make_world(
+        asynchronous,
+        depth,
+        blocks=400,
+        max_model_len=512,
+        max_num_batched_tokens=rng.choice([32, 512]),
+        prefix_caching=rng.random() < 0.7,
+        in_step=rng.random() < 0.5,
+    )
+    keeper = world.scheduler._keeper
+    keeper.handling = Whims(rng)
+    world.link.pace = random_pace(rng)
+    for index in range(120):
+        if rng.random() < 0.2:
+            random_session(world, rng, index)
+        world.step()
+        if rng.random() < 0.1:
+            evict(world)
+        for session in world.sessions.values():
+            if session.paused and not session.finished and rng.random() < 0.2:
+                world.answer(session)
+    world.flush()
+    for record in world.of("steps"):
+        assert {len(record[name]) for name in COLUMNS} == {len(record["at"])}
+    by_purpose = zip(*(world.column(name) for name in PURPOSES), strict=True)
+    assert [sum(tokens) for tokens in by_purpose] == world.scheduled
+    assert all(tokens >= 0 for name in PURPOSES for tokens in world.column(name))
+    if not depth:  # else steps in flight run past a pause, and that is computed again as well
+        assert sum(world.column("recompute_tokens")) == sum(world.computed_again.values())
+    recomputed = sum(record["recomputed_tokens"] for record in world.of("pause"))
+    assert sum(world.column("recompute_tokens")) == recomputed
+    assert world.column("at") == sorted(world.column("at"))
+    for saved, loaded, budget in zip(
+        *(world.column(f"{name}_blocks") for name in ("saved", "loaded", "budget")), strict=True
+    ):
+        assert saved + loaded <= max(1, budget)
+    json.dumps(world.records)
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_copies_are_those_that_the_link_made(in_step: bool) -> None:
+    """Blocks ordered in steps that compute nothing are in no record of a step, but copied."""
+    world = make_world(in_step=in_step)
+    other = world.session("busy", range(5000, 5010), "y" * 250)
+    a = paused(world)
+    swap_out(world, a)
+    world.answer(a)
+    step_until(world, lambda: a.finished)
+    assert not other.finished, "every step has to compute something"
+    world.flush()
+    assert sum(world.column("saved_blocks")) == world.link.saved == 8
+    assert sum(world.column("loaded_blocks")) == world.link.loaded == 8
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("fits_a_step", [True, False])
+def test_recomputation_is_told_from_prefill(
+    asynchronous: bool, depth: int, fits_a_step: bool
+) -> None:
+    tokens = 512 if fits_a_step else 64
+    world = make_world(asynchronous, depth, max_num_batched_tokens=tokens)
+    a = paused(world)
+    world.scheduler.drop_kv("a")
+    evict(world)
+    world.answer(a)
+    world.flush()
+    assert 136 <= world.computed_again["a"] <= 136 + depth
+    assert sum(world.column("recompute_tokens")) == 136
+    (pause,) = world.of("pause")
+    assert pause["recomputed_tokens"] == 136
+    assert pause["handling"] == "discard"
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("seed", range(6))
+def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> None:
+    rng = random.Random(seed)
+    world = make_world(asynchronous, depth, blocks=40, max_model_len=512)
+    world.scheduler._keeper.handling = Whims(rng)
+    world.link.pace = random_pace(rng)
+    for index in range(200):
+        if rng.random() < 0.2:
+            random_session(world, rng, index)
+        world.step()
+        for session in world.sessions.values():
+            if session.paused and not session.finished and rng.random() < 0.1:
+                world.answer(session)
+    world.flush()
+    pauses = list(world.of("pause"))
+    resumed = [report.get("resume") for s in world.sessions.values() for report in s.reports]
+    assert len(pauses) == sum(resume is not None for resume in resumed) > 10
+    for pause in pauses:
+        assert pause["regret"] >= 0
+        assert pause["pause_seconds"] >= 0 and pause["queue_seconds"] >= 0
+        times = [at for at, _, _ in pause["decisions"]]
+        assert times == sorted(times) and all(at >= 0 for at in times)
+        assert all(blocks >= 0 for _, _, blocks in pause["decisions"])
+        assert pause["loaded_tokens"] + pause["recomputed_tokens"] <= pause["context_tokens"]
+        assert pause["outcome"] == "resumed"
+    json.dumps(pauses)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2000.0])
+@pytest.mark.parametrize("action", ["preserve", "discard", "swap"])
+def test_regret_is_nothing_for_the_best(action: Any, seconds: float) -> None:
+    """Keeping is best for a pause of no time; for a long one anything else."""
+    world = make_world(pause_deadline=0.0)
+    world.tick = 1e-4
+    choose(world, a=action)
+    a = paused(world)
+    for _ in range(4):
+        world.step()
+    world.now += seconds
+    world.answer(a)
+    world.flush()
+    (pause,) = world.of("pause")
+    hindsight = {name: price for name, price in pause["hindsight"].items() if price is not None}
+    best = min(hindsight, key=hindsight.__getitem__)
+    assert pause["cost"] >= 0
+    if action == best:
+        assert pause["regret"] < 0.01, pause
+    elif action == "preserve":
+        assert pause["regret"] > 0, pause
+
+
+def test_a_long_run_keeps_the_outbox_bounded() -> None:
+    """Records leave with every step that has output; what is left behind never piles up."""
+    rng = random.Random(0)
+    world = make_world(blocks=60, max_model_len=512)
+    world.scheduler._keeper.handling = Whims(rng)
+    ledger, most, open_steps = world.scheduler._keeper.ledger, 0, 0
+    for index in range(1000):
+        if rng.random() < 0.1:
+            random_session(world, rng, index)
+        world.step()
+        most = max(most, len(world.scheduler.connector.outbox))
+        open_steps = max(open_steps, len(ledger._steps["at"]))
+        for session in world.sessions.values():
+            if session.paused and not session.finished and rng.random() < 0.1:
+                world.answer(session)
+    assert most <= 16
+    assert open_steps <= 64
+    world.flush()
+    assert len(world.column("at")) == len(world.scheduled)
+
+
+def test_nobody_reads_records() -> None:
+    world = make_world(records=False)
+    a = paused(world)
+    world.answer(a)
+    world.run()
+    assert not world.records
+    assert not world.scheduler.connector.outbox
+    assert world.scheduler._keeper.ledger.samples

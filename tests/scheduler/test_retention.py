@@ -1,0 +1,250 @@
+"""A request that ended with a call, whose client sends a new one with the result: KV is kept.
+
+Nobody tells the engine anything: it sees the call in the tokens, and the follow-up by its prefix.
+"""
+
+from typing import Any
+
+import pytest
+
+from caesura.intercept.formats import resolve
+
+from .invariants import check_all, check_rest, said_as_planned
+from .steering import IN_EVERY_MODE, choose, evict, step_until
+from .world import END, Session, World, make_scheduler
+
+HERMES = '<tool_call>{"name": "calc", "arguments": {}}</tool_call>'
+TOKENS = 100 + len(HERMES) + 1  # of the prompt and the turn, its end token included
+KEPT = (TOKENS - 1) // 16
+
+
+def make_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
+    given = {"blocks": 40, "max_model_len": 320}
+    scheduler = make_scheduler(asynchronous=asynchronous, **{**given, **options})
+    scheduler._watcher._formats = resolve(("hermes",), ())
+    return World(scheduler, depth)
+
+
+def until_finished(world: World, *sessions: Session) -> None:
+    step_until(world, lambda: all(session.finished for session in sessions))
+    world.drain()
+    world.step()
+    world.drain()
+
+
+def call(world: World, name: str = "a", start: int = 0, text: str = HERMES) -> Session:
+    session = world.plain(name, range(start, start + 100), text)
+    until_finished(world, session)
+    return session
+
+
+def churn(world: World, times: int = 4) -> None:
+    """Others use all blocks that are free, again and again."""
+    for index in range(times):
+        name = f"churn-{len(world.sessions)}"
+        until_finished(world, world.plain(name, range(9000 + 400 * index, 9300 + 400 * index)))
+
+
+def follow_up(world: World, session: Session, name: str = "b", less: int = 0) -> Session:
+    """Send what was said, as far as it is rendered alike, and the result."""
+    context = [*session.prompt, *session.parts[0]]
+    return world.plain(name, [*context[: len(context) - less], *b"r" * 20], "well")
+
+
+def first_chunk(world: World, session: Session) -> int:
+    """Step until it runs; return how many tokens of it were found."""
+    for _ in range(100):
+        world.step()
+        check_all(world)
+        for request in world.last.scheduled_new_reqs:
+            if request.req_id == session.request_id:
+                return int(request.num_computed_tokens)
+    raise AssertionError("not admitted")
+
+
+def retained(world: World) -> dict[str, Any]:
+    holdings = world.scheduler._keeper.holdings
+    return {key: holding for key, holding in holdings.items() if holding.pause is None}
+
+
+def ends_well(world: World) -> None:
+    world.run(500)
+    world.now += 1000.0
+    world.step()
+    world.drain()
+    said_as_planned(world)
+    check_rest(world)
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize(("retention", "found"), [(120.0, KEPT), (0.0, 0)])
+def test_follow_up_finds_all_full_blocks(
+    asynchronous: bool, depth: int, retention: float, found: int
+) -> None:
+    """Though others have used every free block meanwhile; the control keeps nothing."""
+    world = make_world(asynchronous, depth, retention=retention)
+    asked = call(world)
+    assert len(retained(world)) == (retention > 0)
+    if retention:
+        (kept,) = retained(world).values()
+        assert (kept.tool, len(kept.detached)) == ("calc", KEPT)
+        world.now -= 60.0  # what churning takes must not be the time that it is kept
+    churn(world)
+    assert first_chunk(world, follow_up(world, asked)) == 16 * found
+    assert not retained(world)
+    ends_well(world)
+
+
+def test_without_prefix_caching_nothing_is_kept() -> None:
+    world = make_world(prefix_caching=False)
+    call(world)
+    assert not retained(world)
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+def test_running_requests_take_what_they_need(asynchronous: bool, depth: int) -> None:
+    world = make_world(asynchronous, depth, blocks=20)
+    asked = call(world)
+    hungry = world.plain("hungry", range(9000, 9100), "y" * 200)
+    until_finished(world, hungry)
+    assert world.computed_again.get("hungry") == 0, "it was preempted"
+    left = sum(len(holding.detached) for holding in retained(world).values())
+    assert left < KEPT
+    follow_up(world, asked)
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+def test_a_waiting_request_takes_it_if_nobody_runs(asynchronous: bool, depth: int) -> None:
+    world = make_world(asynchronous, depth, blocks=20, handling="caesura")
+    call(world)
+    until_finished(world, world.plain("large", range(9000, 9300)))
+    left = sum(len(holding.detached) for holding in retained(world).values())
+    assert left <= 1
+    ends_well(world)
+
+
+def test_time_frees_it() -> None:
+    world = make_world(retention=100.0)
+    call(world)
+    world.now += 90.0
+    world.step()
+    assert retained(world)
+    world.now += 10.0
+    world.step()
+    assert not retained(world)
+    check_all(world)
+    assert world.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 40
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize(
+    ("less", "found"), [(TOKENS - 16 * KEPT + 3, KEPT - 1), (TOKENS - 103, 6), (TOKENS - 101, 6)]
+)
+def test_follow_up_that_diverges_in_the_last_turn(
+    asynchronous: bool, depth: int, less: int, found: int
+) -> None:
+    """A client that renders the turn anew may write it otherwise: the prompt tells as well."""
+    world = make_world(asynchronous, depth)
+    asked = call(world)
+    world.now -= 60.0
+    churn(world)
+    assert first_chunk(world, follow_up(world, asked, less=less)) == 16 * found
+    assert not retained(world)
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+def test_two_requests_with_the_same_prompt(asynchronous: bool, depth: int) -> None:
+    """The second is no follow-up of the first. Each has its own, by what they said."""
+    world = make_world(asynchronous, depth)
+    other = HERMES.replace("calc", "time")
+    first, second = call(world), call(world, "a2", text=other)
+    assert set(retained(world)) == {"a", "a2"}
+    world.now -= 60.0
+    churn(world)
+    assert first_chunk(world, follow_up(world, first, "b")) == 16 * KEPT
+    assert set(retained(world)) == {"a2"}
+    churn(world)
+    assert first_chunk(world, follow_up(world, second, "b2")) == 16 * KEPT
+    assert not retained(world)
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+def test_follow_up_is_aborted_while_it_waits(asynchronous: bool, depth: int) -> None:
+    """Its client has gone: nothing is kept for it any longer."""
+    world = make_world(asynchronous, depth, max_num_seqs=1)
+    asked = call(world)
+    running = world.plain("running", range(5000, 5020), "y" * 60)
+    world.step()
+    waits = follow_up(world, asked)
+    world.step()
+    assert retained(world)["a"].follow_up == "b"
+    world.abort(waits)
+    world.step()
+    check_all(world)
+    assert not retained(world)
+    until_finished(world, running)
+    ends_well(world)
+
+
+def test_kept_beyond_its_time_while_the_follow_up_waits() -> None:
+    world = make_world(max_num_seqs=1, retention=100.0)
+    asked = call(world)
+    until = world.plain("running", range(5000, 5020), "y" * 60)
+    world.step()
+    waits = follow_up(world, asked)
+    world.now += 1000.0
+    world.step()
+    assert retained(world)
+    world.abort(until)
+    assert first_chunk(world, waits) == 16 * KEPT
+    ends_well(world)
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("in_step", [True, False])
+def test_host_copies_serve_the_follow_up(asynchronous: bool, depth: int, in_step: bool) -> None:
+    world = make_world(asynchronous, depth, host_blocks=100, in_step=in_step)
+    asked = call(world)
+    choose(world, a="swap")
+    step_until(world, lambda: not retained(world))
+    step_until(world, lambda: not world.scheduler._keeper.planner.busy)
+    evict(world)
+    back = follow_up(world, asked)
+    until_finished(world, back)
+    assert world.link.saved == world.link.loaded == KEPT
+    assert world.computed_again["b"] == 0
+    ends_well(world)
+
+
+@pytest.mark.parametrize("text", ["no call", "<tool", HERMES[1:]])
+def test_a_turn_without_a_call_is_not_kept(text: str) -> None:
+    world = make_world()
+    call(world, text=text)
+    assert not retained(world)
+    ends_well(world)
+
+
+def test_a_turn_that_ran_into_its_limit_is_not_kept() -> None:
+    world = make_world()
+    cut = world.plain("a", range(100), HERMES, max_tokens=len(HERMES))
+    until_finished(world, cut)
+    assert cut.delivered == list(HERMES.encode())
+    assert END not in cut.delivered
+    assert not retained(world)
+    cut.parts = [cut.delivered]
+    ends_well(world)
+
+
+def test_an_aborted_turn_is_not_kept() -> None:
+    world = make_world()
+    gone = world.plain("a", range(100), HERMES + "y" * 50)
+    step_until(world, lambda: len(gone.delivered) > len(HERMES) + 5)
+    world.abort(gone)
+    world.step()
+    assert not retained(world)
+    ends_well(world)

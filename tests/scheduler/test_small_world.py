@@ -1,0 +1,220 @@
+"""Every order of events in a small world, up to a depth: breadth first, each state looked at once.
+
+Two sessions with a pause each and a plain request share 7 blocks and 3 on the host. From the step
+before the first pause on, every sequence of events is played; two sequences that end in the same
+state (`fingerprint`) are continued once. From every state faults stop, and all must end well. Time
+stands still and costs are not learned, so that a state does not depend on how long it took.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from caesura.scheduler.vllm.holding import Holdings
+
+from .invariants import check_all, check_rest, held_to_budget, said_as_planned
+from .world import World, make_scheduler
+
+CALL = "[calc(1) ->"
+PACES = {"flows": 1000, "trickles": 0, "stalls": -1}
+
+
+class SmallWorld:
+    """A world in which events have names; what is possible now is `possible`."""
+
+    def __init__(self, budget: int, depth: int, steps: int = 10, **options: Any) -> None:
+        scheduler = make_scheduler(
+            blocks=7, host_blocks=3, max_model_len=96, asynchronous=depth > 0, **options
+        )
+        self.world = World(scheduler, depth)
+        scheduler._clock = lambda: 0.0
+        self.keeper = scheduler._keeper
+        self.keeper.costs.observe_step = lambda *_: None
+        self.keeper.memory.observe = lambda *_: None
+        self.keeper.sight.link_blocks = lambda: budget
+        self.world.session("a", range(34), CALL, "r" * 20, "ok")
+        self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")
+        self.link = "flows"
+        for _ in range(steps):
+            self.world.step()
+
+    def possible(self) -> Iterator[str]:
+        yield "step"
+        sessions = self.world.sessions
+        for name in ("a", "b"):
+            if sessions[name].paused and not sessions[name].finished:
+                yield f"answer {name}"
+        if not sessions["a"].finished:
+            yield "abort a"
+        if "p" not in sessions:
+            yield "arrive p"
+        holding = self.keeper.holdings.get("a")
+        if holding is not None and holding.resident and not holding.loading:
+            yield "release a"
+            yield "discard a"
+        for name in ("flows", "stalls", "fails"):
+            if name != self.link:
+                yield name
+
+    def play(self, event: str) -> None:
+        verb, _, name = event.partition(" ")
+        if verb == "step":
+            self.world.step()
+            held_to_budget(self.world)
+        elif verb == "answer":
+            self.world.answer(self.world.sessions[name])
+        elif verb == "abort":
+            self.world.abort(self.world.sessions[name])
+        elif verb == "arrive":
+            self.world.plain("p", range(200, 260))
+        elif verb in ("release", "discard"):
+            blocks = 1 if verb == "release" else 100
+            self.keeper.release(self.keeper.holdings[name], blocks, 0.0)
+        else:
+            self.link = verb
+            self.world.link.fails = lambda: verb == "fails"
+            self.world.link.pace = lambda: PACES.get(verb, 1000)
+        check_all(self.world)
+
+    def end(self) -> None:
+        """Faults stop: everybody gets what was planned, and nothing is left."""
+        if "p" not in self.world.sessions:
+            self.play("arrive p")
+        self.play("flows")
+        self.world.run(200)
+        said_as_planned(self.world)
+        check_rest(self.world)
+
+
+def fingerprint(small: SmallWorld) -> Any:
+    """What the future depends on, whatever blocks and slots are numbered."""
+    world, scheduler = small.world, small.world.scheduler
+    return (
+        small.link,
+        _requests(scheduler),
+        _holdings(scheduler),
+        _host(small.keeper.planner),
+        [(type(o), getattr(o, "request_id", 0), len(o.blocks)) for o in world.link._queue],
+        sorted(world.link._broken),
+        [(o.num_scheduled_tokens, ran.sampled_token_ids) for o, ran in world._in_flight],
+        [(s.position, s.paused, s.finished, len(s.delivered)) for s in world.sessions.values()],
+    )
+
+
+def _requests(scheduler: Any) -> Any:
+    manager = scheduler.kv_cache_manager
+    requests = [
+        (
+            request.request_id,
+            request.status,
+            request.num_computed_tokens,
+            request.num_tokens,
+            request.num_output_placeholders,
+            request.num_stale_output_tokens,
+            request.num_preemptions,
+            request.last_sched_seq > scheduler.processed_step_seq,
+            [(b.ref_cnt, b.block_hash) for b in manager.get_blocks(request.request_id).blocks[0]],
+        )
+        for request in scheduler.requests.values()
+    ]
+    queues = (scheduler.running, scheduler.waiting, scheduler.kv_holding_waiting)
+    return (
+        requests,
+        [[request.request_id for request in queue] for queue in queues],
+        sorted(request.request_id for request in scheduler.deferred_waiting),
+        [block.block_hash for block in manager.block_pool.free_block_queue.get_all_free_blocks()],
+        [(seq - scheduler.processed_step_seq, len(bs)) for seq, bs in scheduler.deferred_frees],
+        sorted(scheduler.finished_recving_kv_req_ids),
+        sorted(scheduler.failed_recving_kv_req_ids),
+        sorted(scheduler.reset_preempted_req_ids),
+        sorted(scheduler.finished_req_ids),
+        sorted(scheduler._closing),
+        scheduler._recompute._frontiers,
+    )
+
+
+def _holdings(scheduler: Any) -> Any:
+    return [
+        (
+            holding.key,
+            holding.pause.state,
+            None if holding.detached is None else [b.block_hash for b in holding.detached],
+            holding.keys,
+            (holding.resident, holding.copied, holding.covered, holding.uncopied, holding.missing),
+            (holding.stale, holding.returned),
+        )
+        for holding in scheduler._keeper.holdings.values()
+    ]
+
+
+def _host(planner: Any) -> Any:
+    store, loads = planner.store, planner.loads
+    return (
+        list(store._pending),
+        list(store._slot_of),
+        list(store._reusable),
+        store._wanted,
+        [(s.keys, s.failed, [b.ref_cnt for b in s.blocks]) for s in planner._saving.values()],
+        (planner._failures, planner.works, planner._settled),
+        (loads._matched, loads._loaded, loads.in_step_blocks, len(loads._in_flight)),
+        [(name, one.keys, one.sent, one.called_off) for name, one in loads._loading.items()],
+    )
+
+
+def explore(most_events: int, **options: Any) -> int:
+    """Play every sequence of so many events; return how many states there are."""
+    start = SmallWorld(**options)
+    seen = {repr(fingerprint(start))}
+    queue: deque[tuple[tuple[str, ...], tuple[str, ...]]] = deque([((), tuple(start.possible()))])
+    while queue:
+        path, events = queue.popleft()
+        for event in events if len(path) < most_events else ():
+            try:
+                world = SmallWorld(**options)
+                for earlier in (*path, event):
+                    world.play(earlier)
+                mark = repr(fingerprint(world))
+                if mark in seen:
+                    continue
+                seen.add(mark)
+                queue.append(((*path, event), tuple(world.possible())))
+                world.end()
+            except Exception as error:
+                raise AssertionError(f"after {', '.join((*path, event))}") from error
+    return len(seen)
+
+
+PAUSED = 13
+"""Steps after which both sessions are paused, and what is to be copied is on its way."""
+WORLDS = [
+    pytest.param({"budget": 1, "depth": 0, "handling": "swap"}, id="over-steps"),
+    pytest.param({"budget": 8, "depth": 0, "handling": "swap"}, id="in-step"),
+    pytest.param({"budget": 2, "depth": 1, "handling": "swap"}, id="async"),
+    pytest.param({"budget": 2, "depth": 0, "handling": "caesura"}, id="caesura"),
+    pytest.param(
+        {"budget": 2, "depth": 0, "handling": "swap", "prefix_caching": False}, id="no-cache"
+    ),
+]
+
+
+@pytest.mark.parametrize("steps", [10, PAUSED])
+@pytest.mark.parametrize("options", WORLDS)
+def test_every_order_of_few_events(options: dict[str, Any], steps: int) -> None:
+    assert explore(4, steps=steps, **options) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("steps", [10, PAUSED])
+@pytest.mark.parametrize("options", WORLDS)
+def test_every_order_of_more_events(options: dict[str, Any], steps: int) -> None:
+    assert explore(5, steps=steps, **options) > 100
+
+
+def test_control_a_lost_block_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exploration can fail: paused KV that is never given back."""
+    monkeypatch.setattr(Holdings, "forget", lambda self, holding: None)
+    with pytest.raises(AssertionError, match="after"):
+        explore(4, steps=PAUSED, budget=1, depth=0, handling="swap")
