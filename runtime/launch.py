@@ -1,14 +1,20 @@
 """Starting the real engine: the one place where the runtime meets vLLM."""
 
 import asyncio
+import multiprocessing
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import EngineFailed
+from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.paths import pauses_path
+
+if TYPE_CHECKING:
+    from caesura.scheduler.vllm.client.engine import VllmEngine
 
 # By the package and not by this file, which a development checkout reaches through a symbolic link.
 BUNDLED_MODEL = str(files("caesura").joinpath("models", "caesura-tiny"))
@@ -30,6 +36,8 @@ CPU_BLOCK_SIZE = 32
 # A module whose warnings about other libraries say nothing to whoever starts an engine.
 NOISY_MODULE = "vllm.triton_utils.dispatcher"
 WARNINGS = (FutureWarning, DeprecationWarning)
+
+_STARTING: set[asyncio.Future[Engine]] = set()
 
 
 def prepare_environment(model: str | None) -> None:
@@ -64,7 +72,9 @@ async def start_engine(
     `formats` name how the model writes calls (None: read off its chat template), `vllm_args` are
     vLLM's own flags as in `vllm serve`, and go before Caesura's defaults. `settings` say how paused
     requests are treated (`caesura.scheduler.settings.Settings`), `connector` how much host memory
-    they may have (`host_gib`) and which file takes the scheduler's records (`records`).
+    they may have (`host_gib`) and which file takes the scheduler's records (`records`). Unless
+    `settings` say otherwise, a calibration is used if the user's cache has one of this engine
+    (`calibration`), and what is observed of tools' pauses is kept (`pauses`); None is neither.
 
     Raises `EngineFailed` if it does not start, and `UsageError` for what vLLM does not take.
     """
@@ -84,12 +94,67 @@ async def start_engine(
             served_name=served_name,
             formats=formats,
             engine_args={**default_args(model), **parse_engine_args(vllm_args)},
-            settings=settings,
+            settings={"calibration": "auto", "pauses": str(pauses_path()), **(settings or {})},
             connector=connector,
         )
 
-    # In a thread, so that whoever waits can be interrupted and show that something happens.
-    return await asyncio.to_thread(launch)
+    return await _in_thread(launch)
+
+
+async def _in_thread(launch: Callable[[], Engine]) -> Engine:
+    """Start an engine in a thread, so that whoever waits can be interrupted and show something.
+
+    An engine whose start is cancelled is stopped: its processes do not hear Ctrl-C.
+    """
+    before = set(multiprocessing.active_children())
+    starting = asyncio.ensure_future(asyncio.to_thread(launch))
+    _STARTING.add(starting)
+    starting.add_done_callback(_STARTING.discard)
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        while not starting.done():
+            # With another start under way, nobody knows whose process is whose.
+            alone = len(_STARTING) == 1
+            for child in set(multiprocessing.active_children()) - before if alone else ():
+                child.terminate()
+            await asyncio.wait([starting], timeout=0.2)
+        if starting.exception() is None:
+            await starting.result().close()
+        raise
+
+
+async def calibrate(
+    engine: Engine, quick: bool, progress: Callable[[float, str], None]
+) -> Calibration:
+    """Measure an engine that `start_engine` started and that nobody uses yet.
+
+    `progress` is told what is done, from 0 to 1, and what is being measured. Raises `UsageError`
+    for an engine that cannot be measured, and `EngineFailed`.
+    """
+    from caesura.scheduler.vllm.client.measuring import measure
+
+    return await measure(_real(engine), quick, progress)
+
+
+async def adopt(engine: Engine, calibration: Calibration) -> None:
+    """Have the scheduler of a running engine go by a calibration."""
+    from caesura.scheduler.vllm.client.measuring import adopt
+
+    await adopt(_real(engine), calibration)
+
+
+def calibration_of(engine: Engine) -> Calibration | None:
+    """Return what the engine's scheduler goes by, if that was measured."""
+    return _real(engine).calibration
+
+
+def _real(engine: Engine) -> "VllmEngine":
+    from caesura.scheduler.vllm.client.engine import VllmEngine
+
+    if not isinstance(engine, VllmEngine):
+        raise UsageError(f"{engine.model} does not run in vLLM: there is nothing to measure")
+    return engine
 
 
 def default_args(model: str | None) -> dict[str, Any]:

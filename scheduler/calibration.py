@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 FEWEST_STEPS = 8
 FEWEST_COPIES = 2
 MOST_POINTS = 48
+APART = 1.25  # sizes of steps that differ by less are the same
 KNEE_GAIN = 0.9  # a saturation point is seen if it leaves less than this part of the squared error
 ROUNDING = 1e-4  # a relative error that needs no explanation
 EFFICIENT = 4.0  # without one, S is where the tokens take this many times what the base takes
@@ -104,8 +105,12 @@ def _least_squares(columns: list[Array], seconds: Array) -> tuple[Array, float]:
 
 
 def _saturations(tokens: Array) -> list[int]:
-    """Return the saturation points to try: between the smallest and the largest steps."""
-    low, high = max(SMALLEST_CHUNK, float(tokens.min())), float(tokens.max())
+    """Return the saturation points to try: those with steps of two sizes beyond them.
+
+    One size alone would take any hiccup of it for saturation.
+    """
+    others = tokens[tokens <= tokens.max() / APART]
+    low, high = max(SMALLEST_CHUNK, float(tokens.min())), float(others.max(initial=0.0))
     if low >= high:
         return []
     grid = np.geomspace(low, high, MOST_POINTS)[:-1]
@@ -128,7 +133,9 @@ class Calibration:
     """A measured engine: which one it is, its cost model, how well that fits, and the samples.
 
     `bytes_per_token` is M. `date` is the day of the measurement. The errors are mean relative ones
-    of `fit` and `fit_rate`; those of the link are zero where there is none.
+    of `fit` and `fit_rate`; those of the link are zero where there is none. The link's rates in
+    `cost` are those beside a forward pass; `out_alone` and `in_alone` are what it carries in
+    tokens per second while the engine is idle, and nothing goes by them.
     """
 
     model: str
@@ -144,6 +151,8 @@ class Calibration:
     in_error: float
     steps: tuple[Step, ...]
     copies: tuple[Copy, ...]
+    out_alone: float = 0.0
+    in_alone: float = 0.0
 
     def check(self, model: str, dtype: str, device: str, vllm_version: str) -> None:
         """Raise `CalibrationError`, naming each difference, if this is not the engine measured."""
@@ -157,7 +166,11 @@ class Calibration:
             raise CalibrationError(f"the calibration is for {'; '.join(wrong)}: {_mend(model)}")
 
     def save(self, path: Path) -> None:
-        """Write the file; a reader finds the old one or the new one, never a part."""
+        """Write the file; a reader finds the old one or the new one, never a part.
+
+        Raises `OSError`.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         part.write_text(json.dumps(asdict(self), indent=1) + "\n")
         part.replace(path)
@@ -171,18 +184,21 @@ class Calibration:
             problem = f"no calibration at {path} ({error.strerror})"
         except ValueError as error:
             problem = f"{path} is no calibration ({error})"
-        raise CalibrationError(f"{problem}: {_mend('...')}")
+        raise CalibrationError(
+            f"{problem}: run `caesura calibrate --output {path}`, with the same --model"
+        )
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Calibration":
         """Read what `save` writes; raises `ValueError` if it is anything else."""
         try:
+            wire = {"out_alone": 0.0, "in_alone": 0.0, **wire}
             values = {item.name: wire[item.name] for item in fields(cls)}
             for name in ("model", "dtype", "device", "vllm_version", "date"):
                 _demand(isinstance(values[name], str), f"{name} is a text")
             for name in ("block_size", "bytes_per_token"):
                 values[name] = int(values[name])
-            for name in ("step_error", "out_error", "in_error"):
+            for name in ("step_error", "out_error", "in_error", "out_alone", "in_alone"):
                 values[name] = float(values[name])
             values["cost"] = CostModel.from_wire(values["cost"])
             values["steps"] = tuple((int(t), int(c), float(s)) for t, c, s in values["steps"])
@@ -193,4 +209,6 @@ class Calibration:
 
 
 def _mend(model: str) -> str:
-    return f"run `caesura calibrate --model {model}` again"
+    # Only an id tells how the model is named on the command line; a directory's name does not.
+    named = f" --model {model}" if "/" in model else ""
+    return f"run `caesura calibrate{named}` again" + ("" if named else ", with the same --model")

@@ -4,13 +4,32 @@ import asyncio
 import os
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from caesura import __version__
+from caesura.runtime.cli.options import (
+    DEFAULT_HOST_GIB,
+    DEFAULTS,
+    CalibrationFile,
+    Formats,
+    Handling,
+    HostGib,
+    Model,
+    NoCalibrate,
+    PauseDeadline,
+    Records,
+    Retention,
+    Tools,
+    Verbose,
+    VllmArgs,
+)
 from caesura.runtime.errors import CaesuraError
+from caesura.scheduler.calibration import CalibrationError
 
 app = typer.Typer(
     name="caesura",
@@ -22,24 +41,6 @@ app = typer.Typer(
 )
 errors = Console(stderr=True)
 
-Model = Annotated[
-    str | None,
-    typer.Option("--model", "-m", help="Hugging Face id or directory. Default: the bundled one."),
-]
-Formats = Annotated[
-    list[str] | None,
-    typer.Option("--format", help="How it writes calls. Default: as its template says."),
-]
-Tools = Annotated[
-    list[str] | None,
-    typer.Option("--tool", "-t", help="A built-in tool; repeat for more. Default: all of them."),
-]
-VllmArgs = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="-- VLLM_OPTIONS", help="Options of `vllm serve`, behind `--`."),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show vLLM's own log.")]
-
 
 def run(work: Coroutine[Any, Any, Any]) -> None:
     """Run a command; a user's mistake is a line and not a stack trace."""
@@ -49,8 +50,9 @@ def run(work: Coroutine[Any, Any, Any]) -> None:
         errors.print("interrupted", style="dim")
         raise typer.Exit(130) from None
     except CaesuraError as error:
-        errors.print(f"[red]error:[/red] {error}", highlight=False)
-        raise typer.Exit(1) from None
+        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
+        # As for any option that names something that will not do.
+        raise typer.Exit(2 if isinstance(error, CalibrationError) else 1) from None
 
 
 def set_log_level(verbose: bool) -> None:
@@ -116,11 +118,18 @@ def serve(
         str | None, typer.Option(envvar="CAESURA_API_KEY", help="Key that clients must send.")
     ] = None,
     max_concurrent: Annotated[int, typer.Option(help="Requests in flight before a 429.")] = 1024,
+    handling: Handling = DEFAULTS.handling,
+    host_gib: HostGib = DEFAULT_HOST_GIB,
+    calibration: CalibrationFile = None,
+    no_calibrate: NoCalibrate = False,
+    records: Records = None,
+    pause_deadline: PauseDeadline = DEFAULTS.pause_deadline,
+    retention: Retention = DEFAULTS.retention,
     verbose: Verbose = False,
 ) -> None:
     """Serve an OpenAI-style endpoint, with tools that run inside the request."""
     set_log_level(verbose)
-    from caesura.runtime.cli.serving import serve_model
+    from caesura.runtime.cli.serving import Paused, serve_model
 
     run(
         serve_model(
@@ -128,12 +137,35 @@ def serve(
             served_model_name,
             format,
             vllm_args or [],
+            Paused(handling, host_gib, calibration, records, pause_deadline, retention),
+            calibrate=not no_calibrate,
             host=host,
             port=port,
             api_key=api_key,
             max_concurrent=max_concurrent,
         )
     )
+
+
+@app.command()
+def calibrate(
+    vllm_args: VllmArgs = None,
+    model: Model = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write. Default: where `serve` looks for it."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure for seconds, not for most of a minute.")
+    ] = False,
+    host_gib: HostGib = DEFAULT_HOST_GIB,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what steps cost on this machine, and the link to host memory."""
+    set_log_level(verbose)
+    from caesura.runtime.cli.calibrate import measure_model
+
+    run(measure_model(model, output, quick, host_gib, vllm_args or []))
 
 
 @app.command()

@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from caesura.runtime.launch import BUNDLED_MODEL, prepare_environment
+from caesura.scheduler.calibration import Calibration, CalibrationError
+from caesura.scheduler.paths import calibration_directory
 
 VLLM_VERSION = "0.32.0"
 NEEDED_DISK_BYTES = 2 << 30
@@ -32,7 +34,9 @@ def examine() -> int:
     complaints = 0
     for name, check in _checks():
         try:
-            console.print(f"[green]ok[/green]    {name}: {check()}", highlight=False)
+            console.print(
+                f"[green]ok[/green]    {name}: {check()}", highlight=False, soft_wrap=True
+            )
         except Complaint as complaint:
             complaints += 1
             console.print(f"[red]wrong[/red] {name}: {complaint}", highlight=False)
@@ -47,6 +51,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "transformers", _transformers
     yield "scheduler", _scheduler
     yield "bundled model", _bundled_model
+    yield "calibration", _calibration
     yield "disk", _disk
 
 
@@ -113,6 +118,24 @@ def _bundled_model() -> str:
     if not weights.exists():
         raise Complaint(f"{weights} is missing", "install caesura again, or run `make model`")
     return f"{weights.stat().st_size / 2**20:.1f} MiB"
+
+
+def _calibration() -> str:
+    """Say what has been measured here; that nothing has is no complaint."""
+    found = []
+    for path in sorted(calibration_directory().glob("*.json")):
+        try:
+            known = Calibration.load(path)
+        except CalibrationError as error:
+            raise Complaint(str(error).partition(": run")[0], f"rm {path}") from None
+        old = "" if known.vllm_version.startswith(VLLM_VERSION) else ", for another vLLM"
+        found.append(f"{known.model} on {known.device} ({known.date}{old}): {path}")
+    if not found:
+        return (
+            "none yet; `caesura serve` measures for seconds when it starts, `caesura calibrate`"
+            " for most of a minute"
+        )
+    return "; ".join(found)
 
 
 def _disk() -> str:

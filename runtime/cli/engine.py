@@ -1,8 +1,9 @@
 """Starting an engine while somebody watches."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -16,15 +17,22 @@ async def engine_on(
     formats: Sequence[str] | None,
     vllm_args: Sequence[str],
     served_name: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    connector: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Engine]:
-    """Start the engine with a spinner, and stop it in the end.
+    """Start the engine with a spinner, and stop it in the end; see `start_engine`.
 
     Raises `EngineFailed` and `UsageError`.
     """
     name = Path(model).name if model else "the bundled model"
     with Console(stderr=True).status(f"starting vLLM with {name} ..."):
         engine = await start_engine(
-            model, formats=formats, vllm_args=vllm_args, served_name=served_name
+            model,
+            formats=formats,
+            vllm_args=vllm_args,
+            served_name=served_name,
+            settings=settings,
+            connector=connector,
         )
     try:
         yield engine

@@ -1,10 +1,62 @@
 """`caesura serve`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from rich.console import Console
+
+from caesura.runtime.cli.calibrate import default_path, verdict
+from caesura.runtime.cli.calibrating import measure
 from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
+from caesura.runtime.launch import adopt, calibration_of
 from caesura.runtime.server import serve
+from caesura.scheduler.calibration import Calibration
 from caesura.tools import Registry, builtin
+
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What becomes of paused requests, as the options say."""
+
+    handling: str
+    host_gib: float
+    calibration: Path | None
+    records: Path | None
+    pause_deadline: float
+    retention: float
+
+    def check(self) -> None:
+        """Find mistakes that do not take an engine to find; raises `UsageError`."""
+        if self.calibration is not None:
+            Calibration.load(self.calibration)
+        if self.records is not None and not self.records.absolute().parent.is_dir():
+            raise UsageError(f"there is no directory {self.records.absolute().parent}")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of `start_engine`."""
+        settings: dict[str, Any] = {
+            "handling": self.handling,
+            "pause_deadline": self.pause_deadline,
+            "retention": self.retention,
+        }
+        if self.calibration is not None:
+            settings["calibration"] = str(self.calibration.absolute())
+        return settings
+
+    @property
+    def connector(self) -> dict[str, Any]:
+        """What our KV connector is told."""
+        connector: dict[str, Any] = {"host_gib": self.host_gib}
+        if self.records is not None:
+            connector["records"] = str(self.records.absolute())
+        return connector
 
 
 async def serve_model(
@@ -12,14 +64,29 @@ async def serve_model(
     served_name: str | None,
     formats: Sequence[str] | None,
     vllm_args: Sequence[str],
+    paused: Paused,
     *,
+    calibrate: bool,
     host: str,
     port: int,
     api_key: str | None,
     max_concurrent: int,
 ) -> None:
-    """Serve until interrupted; requests in flight are given time to finish."""
-    async with engine_on(model, formats, vllm_args, served_name) as engine:
+    """Serve until interrupted; requests in flight are given time to finish.
+
+    An engine that nobody has measured is measured before it serves, if it may `calibrate`.
+    """
+    paused.check()
+    async with engine_on(
+        model,
+        formats,
+        vllm_args,
+        served_name,
+        settings=paused.settings,
+        connector=paused.connector,
+    ) as engine:
+        if calibrate:
+            await ensure_calibrated(engine)
         await serve(
             engine,
             Registry(builtin().values()),
@@ -28,3 +95,32 @@ async def serve_model(
             api_key=api_key,
             max_concurrent=max_concurrent,
         )
+
+
+async def ensure_calibrated(engine: Engine) -> None:
+    """Measure the engine, and keep that, unless it was started with a calibration.
+
+    An engine that cannot be measured is served all the same; raises `EngineFailed`.
+    """
+    known = calibration_of(engine)
+    if known is not None:
+        console.print(f"calibrated on {known.date}", style="dim", highlight=False)
+        return
+    try:
+        found = await measure(engine, quick=True)
+    except UsageError as reason:
+        console.print(f"not measured, the scheduler learns as it serves: {reason}", style="yellow")
+        return
+    await adopt(engine, found)
+    path = default_path(found)
+    try:
+        found.save(path)
+    except OSError as error:
+        console.print(f"the measurement is not kept: {error}", style="yellow")
+        return
+    console.print(
+        f"{verdict(found)} Kept in {path}; `caesura calibrate` measures longer.",
+        style="dim",
+        highlight=False,
+        soft_wrap=True,
+    )

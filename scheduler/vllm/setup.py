@@ -1,6 +1,7 @@
 """What a scheduler is equipped with, from vLLM's configuration."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.keeper import Keeper
 from caesura.scheduler.vllm.memory import PauseMemory
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
+from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 SETTINGS_KEY = "caesura"
 """In vLLM's `additional_config`: what `Settings` are read from."""
@@ -21,14 +23,12 @@ SETTINGS_KEY = "caesura"
 def make_keeper(scheduler: Any) -> Keeper:
     """Make the keeper of a scheduler's paused KV.
 
-    Raises `ValueError` for bad settings, and for a calibration that another engine was measured
-    with.
+    Without a calibration its cost model is a guess, which corrects itself. Raises `ValueError` for
+    bad settings, and for a calibration that another engine was measured with.
     """
-    given = scheduler.vllm_config.additional_config
-    given = given.get(SETTINGS_KEY, {}) if isinstance(given, Mapping) else {}
-    if not isinstance(given, Mapping):
-        raise ValueError(f"additional_config.{SETTINGS_KEY} must be an object")
-    settings = Settings.from_mapping(given)
+    settings = settings_of(scheduler.vllm_config)
+    calibration = calibration_of(scheduler.vllm_config)
+    cost = PRIOR if calibration is None else calibration.cost
     connector = scheduler.connector
     planner, outbox = None, None
     if isinstance(connector, CaesuraConnector):
@@ -40,7 +40,7 @@ def make_keeper(scheduler: Any) -> Keeper:
     return Keeper(
         scheduler,
         settings,
-        _cost_model(scheduler.vllm_config, settings),
+        with_link(cost, planner),
         PauseMemory(settings.pauses),
         planner,
         outbox,
@@ -59,10 +59,33 @@ def identity(vllm_config: Any) -> dict[str, str]:
     }
 
 
-def _cost_model(vllm_config: Any, settings: Settings) -> CostModel:
-    """Return what was measured of this engine; else a guess, which corrects itself."""
-    if settings.calibration is None:
-        return PRIOR
-    calibration = Calibration.load(Path(settings.calibration))
+def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
+    """Return the cost model with a guess for the link, where there is one that nobody measured.
+
+    No rate would be no swap, and so no measurement, for good.
+    """
+    if planner is None or (cost.out_rate and cost.in_rate):
+        return cost
+    return replace(cost, out_rate=PRIOR.out_rate, in_rate=PRIOR.in_rate)
+
+
+def settings_of(vllm_config: Any) -> Settings:
+    """Read the settings; raises `ValueError` naming what is wrong."""
+    given = vllm_config.additional_config
+    given = given.get(SETTINGS_KEY, {}) if isinstance(given, Mapping) else {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"additional_config.{SETTINGS_KEY} must be an object")
+    return Settings.from_mapping(given)
+
+
+def calibration_of(vllm_config: Any) -> Calibration | None:
+    """Return what the settings say was measured of this engine, if they say so.
+
+    Raises `CalibrationError` if it is broken, or another engine's.
+    """
+    path = settings_of(vllm_config).calibration
+    if path is None:
+        return None
+    calibration = Calibration.load(Path(path))
     calibration.check(**identity(vllm_config))
-    return calibration.cost
+    return calibration

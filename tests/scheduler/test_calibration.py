@@ -10,6 +10,7 @@ import pytest
 from caesura.intercept.cost import SMALLEST_CHUNK, CostModel
 from caesura.scheduler.calibration import Calibration, CalibrationError, Step, fit, fit_rate
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.paths import calibration_directory, calibration_path, pauses_path
 
 KNEE = CostModel(0.01, 5e-6, 8e-5, 3e-8, 200)
 TOKENS = (1, 8, 32, 64, 128, 192, 256, 384, 512, 1024, 2048)
@@ -102,14 +103,24 @@ def calibration() -> Calibration:
         in_error=0.0,
         steps=tuple(measure(KNEE)),
         copies=(("out", 256, 0.005), ("in", 256, 0.004)),
+        out_alone=55_000.0,
+        in_alone=65_000.0,
     )
 
 
 def test_the_file_keeps_everything(tmp_path: Path) -> None:
-    path = tmp_path / "calibration.json"
+    path = tmp_path / "new" / "calibration.json"
     calibration().save(path)
     assert Calibration.load(path) == calibration()
-    assert list(tmp_path.iterdir()) == [path]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_need_not_tell_of_the_idle_link(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    calibration().save(path)
+    wire = json.loads(path.read_text())
+    del wire["out_alone"], wire["in_alone"]
+    assert Calibration.from_wire(wire) == replace(calibration(), out_alone=0.0, in_alone=0.0)
 
 
 def test_the_engine_that_was_measured_is_accepted() -> None:
@@ -123,6 +134,15 @@ def test_another_engine_is_refused_with_the_mend() -> None:
     assert str(caught.value) == (
         "the calibration is for dtype 'bfloat16', not 'float16'; vllm '0.32.0', not '0.33.0': "
         "run `caesura calibrate --model some/model` again"
+    )
+
+
+def test_a_directory_is_not_named_by_its_last_part() -> None:
+    with pytest.raises(CalibrationError) as caught:
+        calibration().check("caesura-tiny", "bfloat16", "Some GPU", "0.32.0")
+    assert str(caught.value) == (
+        "the calibration is for model 'some/model', not 'caesura-tiny': "
+        "run `caesura calibrate` again, with the same --model"
     )
 
 
@@ -148,3 +168,28 @@ def test_a_file_of_something_else(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(CalibrationError, match="is no calibration"):
         Calibration.load(path)
+
+
+ENGINE = ("Qwen/Qwen3-8B", "bfloat16", "2 x NVIDIA H100 80GB HBM3", "0.32.0")
+
+
+def test_files_lie_in_the_users_own_directories(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = calibration_path(*ENGINE)
+    assert path.parent == calibration_directory() == tmp_path / "cache" / "caesura" / "calibration"
+    assert path.name == "Qwen-Qwen3-8B-bfloat16-2-x-NVIDIA-H100-80GB-HBM3.json"
+    assert pauses_path() == tmp_path / "state" / "caesura" / "pauses.json"
+
+
+@pytest.mark.parametrize("given", ["", "not/absolute", None])
+def test_without_xdg_they_lie_in_the_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str | None
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, given) if given is not None else monkeypatch.delenv(name, False)
+    assert calibration_directory() == tmp_path / ".cache" / "caesura" / "calibration"
+    assert pauses_path() == tmp_path / ".local" / "state" / "caesura" / "pauses.json"

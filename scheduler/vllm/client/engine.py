@@ -6,7 +6,7 @@ It fits `caesura.runtime.engine.Engine`.
 import asyncio
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vllm import SamplingParams
@@ -17,6 +17,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.intercept.formats import TURN_FORMATS, detect
+from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parse import TurnParser
@@ -28,13 +29,21 @@ from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 class VllmEngine:
     """A model served by vLLM in a process of its own."""
 
-    def __init__(self, llm: AsyncLLM, model: str, formats: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        llm: AsyncLLM,
+        model: str,
+        formats: Sequence[str] | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
         """`formats` name how the model writes calls; None reads it off its chat template.
 
-        Raises `UsageError` for a format that the model cannot write.
+        `calibration` is what the scheduler was started with. Raises `UsageError` for a format that
+        the model cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
+        self.calibration = calibration
         self.tokenizer: Any = llm.get_tokenizer()
         template = self.tokenizer.chat_template or ""
         if not isinstance(template, str):
@@ -106,12 +115,25 @@ class VllmEngine:
 
     async def state(self) -> dict[str, Any]:
         """Ask the scheduler for its state (see `caesura.scheduler.vllm.snapshot`)."""
-        params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: "state"})
-        async for output in self.llm.generate(
-            tokens_input([0]), params, f"state-{uuid.uuid4().hex}"
-        ):
-            if output.kv_transfer_params and REPORT_KEY in output.kv_transfer_params:
-                return dict(output.kv_transfer_params[REPORT_KEY])
+        return await self.command("state")
+
+    async def command(self, message: str | Mapping[str, Any]) -> dict[str, Any]:
+        """Send the scheduler a control message (see `caesura.scheduler.vllm.control`).
+
+        Raises `UsageError` for what the scheduler does not take, and `EngineFailed`.
+        """
+        params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: message})
+        try:
+            async for output in self.llm.generate(
+                tokens_input([0]), params, f"command-{uuid.uuid4().hex}"
+            ):
+                if output.kv_transfer_params and REPORT_KEY in output.kv_transfer_params:
+                    reply = dict(output.kv_transfer_params[REPORT_KEY])
+                    if "error" in reply:
+                        raise UsageError(str(reply["error"]))
+                    return reply
+        except EngineDeadError as error:
+            raise EngineFailed(f"the engine is dead: {error}") from error
         raise EngineFailed("the scheduler did not answer: is it one of Caesura's?")
 
     async def check_health(self) -> None:

@@ -1,6 +1,10 @@
 """Starting vLLM with Caesura's scheduler, and everything else as vLLM's own configuration says."""
 
-from collections.abc import Mapping, Sequence
+import logging
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +15,19 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.formats import resolve
+from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.setup import SETTINGS_KEY
+from caesura.scheduler.vllm.setup import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
+
+logger = logging.getLogger(__name__)
+
+AUTO = "auto"
+"""For `calibration`: the file in the user's cache, if there is one of this very engine."""
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
@@ -46,9 +57,11 @@ def start(
 
     `model` is a Hugging Face id or a directory, `engine_args` are fields of vLLM's
     `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
-    `settings` are the scheduler's (`caesura.scheduler.settings`), `connector` our KV connector's
-    (`caesura.scheduler.vllm.swap.connector`); engine arguments that name another one win.
-    Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses.
+    `settings` are the scheduler's (`caesura.scheduler.settings`), with `auto` for a `calibration`
+    that is used if there is one; `connector` are our KV connector's
+    (`caesura.scheduler.vllm.swap.connector`). Engine arguments that name others win.
+    Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses
+    and for a calibration of another engine.
     """
     name = served_name or Path(model).name
     _check(model, formats or ())
@@ -56,29 +69,69 @@ def start(
         # vLLM labels its metrics with the served name.
         ours = caesura_args(settings or {}, connector or {})
         given = {"served_model_name": name, **ours, **(engine_args or {})}
+        given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
+    calibration = _calibration(config)
     config.scheduler_config.scheduler_cls = (
         CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
     )
     try:
-        llm = AsyncLLM.from_vllm_config(
-            config,
-            usage_context=UsageContext.ENGINE_CONTEXT,
-            enable_log_requests=False,
-            disable_log_stats=args.disable_log_stats,
-        )
+        with _deaf_to_ctrl_c():
+            llm = AsyncLLM.from_vllm_config(
+                config,
+                usage_context=UsageContext.ENGINE_CONTEXT,
+                enable_log_requests=False,
+                disable_log_stats=args.disable_log_stats,
+            )
     except (RuntimeError, ValueError, OSError) as error:
+        # If it is what the scheduler was given, say that: vLLM tells of no reasons.
+        _calibration(config)
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
     try:
-        return VllmEngine(llm, name, formats)
+        return VllmEngine(llm, name, formats, calibration)
     except UsageError:
         llm.shutdown()
         raise
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Have processes that are started meanwhile not hear Ctrl-C: they inherit the signal mask.
+
+    A terminal sends it to all of them, and vLLM's would drop every request. Whoever has started
+    the engine decides when it ends, and ends it with SIGTERM.
+    """
+    # It takes SIGINT off the mask when it starts, which it does before the first process.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _calibration(config: Any) -> Calibration | None:
+    """Read the calibration that the scheduler will read, and raise `UsageError` in its stead."""
+    given = config.additional_config.get(SETTINGS_KEY)
+    try:
+        if isinstance(given, dict) and given.get("calibration") == AUTO:
+            given["calibration"] = None
+            path = calibration_path(**identity(config))
+            try:
+                Calibration.load(path).check(**identity(config))
+                given["calibration"] = str(path)
+            except CalibrationError as reason:
+                logger.info("the scheduler learns by itself what steps cost: %s", reason)
+        return calibration_of(config)
+    except CalibrationError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def catch(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return caught
 
 
-@pytest.mark.parametrize("command", ["ask", "chat", "serve", "demo", "doctor"])
+@pytest.mark.parametrize("command", ["ask", "chat", "serve", "calibrate", "demo", "doctor"])
 def test_every_command_explains_itself(command: str) -> None:
     code, output = invoke(command, "--help")
     assert code == 0

@@ -1,0 +1,171 @@
+"""Measuring the link: sessions that pause are copied to the host, and back when they return."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, NamedTuple
+
+from caesura.intercept.cost import CostModel, Direction
+from caesura.scheduler.calibration import fit_rate
+from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, sizes
+from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic
+from caesura.scheduler.vllm.sight import IDLE_STEP_SECONDS
+
+PIECES = 4
+"""In how many copies a session's context goes."""
+
+MOST_TOKENS = 4096
+"""In one copy."""
+
+BESIDE = (4, 256)
+"""Sequences that decode beside copies, and their tokens of context at the beginning."""
+
+ENOUGH = 3
+"""So many sizes tell a rate without what was copied once only."""
+
+PATIENCE_SECONDS = 5.0
+
+
+class Copy(NamedTuple):
+    """A copy as the worker measured it; `beside` of its seconds a forward pass was running."""
+
+    direction: Direction
+    tokens: int
+    seconds: float
+    beside: float
+
+
+@dataclass
+class Link:
+    """The link of one engine, and what was measured of it so far."""
+
+    traffic: Traffic
+    block_size: int
+    host_blocks: int
+    context: int
+    capacity: int
+    copies: list[Copy] = field(default_factory=list)
+    _seen: int = 0
+
+    async def measure(self, seconds: float, coarse: bool, progress: Progress) -> None:
+        """Spend about so many seconds on copies of all sizes; at least one round is made."""
+        room = min(self.context - 16, self.capacity // 2) // self.block_size
+        room = min(room, self.host_blocks // 2)
+        most = min(room // PIECES, MOST_TOKENS // self.block_size)
+        began, first = time.monotonic(), True
+        await self._once(max(1, most), most * PIECES, beside=False)
+        # That was to touch the host's memory, whose pages are not there before.
+        self.copies.clear()
+        while first or time.monotonic() - began < seconds:
+            for size in sizes(1, most, 4.0 if coarse else 2.0):
+                for beside in (True, False):
+                    spent = time.monotonic() - began
+                    if spent > seconds and not first:
+                        return
+                    progress(min(1.0, spent / seconds), "copies")
+                    await self._once(size, size * PIECES, beside)
+            first = False
+            if most < 1:
+                return
+
+    async def _once(self, size: int, blocks: int, beside: bool) -> None:
+        """Copy a context of `blocks` out and in, by `size` blocks at a time."""
+        session: PausedSession | None = None
+        try:
+            await self._assume(size)
+            async with self._company(beside):
+                prompt = self.traffic.prompt(blocks * self.block_size + 1)
+                session = await self.traffic.pause(prompt)
+                await self._copied(size, blocks)
+            # On the device there is nothing left of it: it has to come from the host.
+            await self._forget(on_host=False)
+            async with self._company(beside):
+                await self._assume(size)
+                await session.resume(self.traffic.prompt(3))
+            await self._collect()
+            await session.end()
+            session = None
+            # The next copies go to memory that has been used before.
+            await self._forget(on_host=True)
+        finally:
+            if session is not None:
+                await session.abort()
+
+    def _company(self, beside: bool) -> Any:
+        return self.traffic.beside(*BESIDE) if beside else nullcontext()
+
+    async def _assume(self, size: int) -> None:
+        """Have the scheduler take steps and the link for such that a step carries `size` blocks."""
+        rate = (size + 0.5) * self.block_size / IDLE_STEP_SECONDS
+        cost = CostModel(IDLE_STEP_SECONDS, 0.0, 0.0, 0.0, 1, rate, rate)
+        await self.traffic.engine.command({"command": "calibrate", "cost": cost.to_wire()})
+
+    async def _copied(self, size: int, blocks: int) -> None:
+        """Wait until a paused session is on the host."""
+        wanted, until = blocks * self.block_size, time.monotonic() + PATIENCE_SECONDS
+        while wanted > 0 and time.monotonic() < until:
+            # The scheduler corrects what it assumes by what it sees. And an idle engine makes a
+            # step for every message, and none by itself.
+            await self._assume(size)
+            wanted -= sum(copy.tokens for copy in await self._collect() if copy.direction == "out")
+
+    async def _forget(self, on_host: bool) -> None:
+        """Empty the device's prefix cache, as soon as nobody runs any more, and maybe the host."""
+        reset, until = self.traffic.engine.llm.reset_prefix_cache, time.monotonic()
+        until += PATIENCE_SECONDS
+        while not await reset(reset_connector=on_host):
+            if time.monotonic() > until:
+                return
+            await asyncio.sleep(0.01)
+
+    async def _collect(self) -> list[Copy]:
+        """Fetch what was copied since the last time."""
+        reply = await self.traffic.engine.command("samples")
+        new = reply["copies_measured"] - self._seen
+        self._seen = reply["copies_measured"]
+        copies = [Copy(*copy) for copy in reply["copies"][-new:]] if new else []
+        self.copies += copies
+        return copies
+
+
+class Rates(NamedTuple):
+    """Tokens per second one way, alone and beside a forward pass; 0: nothing was copied.
+
+    `error` is the mean relative one of the rate beside, `copies` what it was fitted to.
+    """
+
+    alone: float
+    beside: float
+    error: float
+    copies: tuple[tuple[str, int, float], ...]
+
+
+def rates_of(copies: Sequence[Copy], direction: Direction) -> Rates:
+    """Fit the rates of one direction."""
+    apart: tuple[list[Copy], list[Copy]] = ([], [])
+    for copy in copies:
+        if copy.direction == direction:
+            apart[copy.beside > copy.seconds / 2].append(copy)
+    alone = _rate(apart[False])
+    # A copy that is over in no time is seldom seen beside anything.
+    beside = _rate(apart[True] or apart[False])
+    points = tuple((str(direction), tokens, seconds) for tokens, seconds in beside[2])
+    return Rates(alone[0], beside[0], beside[1], points)
+
+
+def _rate(copies: Sequence[Copy]) -> tuple[float, float, list[tuple[int, float]]]:
+    """Return the rate, its mean relative error, and the medians that it was fitted to."""
+    if not copies:
+        return 0.0, 0.0, []
+    chosen = medians([(copy.tokens, copy.tokens, copy.seconds) for copy in copies], ENOUGH)
+    points = [(tokens, seconds) for tokens, _, seconds in chosen]
+    try:
+        rate, error = fit_rate(points)
+    except ValueError:
+        # Too few sizes, or such that the size makes no difference yet.
+        rate = median(tokens / seconds for tokens, seconds in points)
+        error = sum(abs(tokens / rate / seconds - 1) for tokens, seconds in points) / len(points)
+    return rate, error, points

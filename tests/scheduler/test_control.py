@@ -1,0 +1,107 @@
+"""Control messages: what a scheduler answers, and that nothing said to it can break it."""
+
+from typing import Any
+
+import pytest
+
+from caesura.intercept.cost import PRIOR, CostModel
+from caesura.scheduler.vllm.control import Commands
+
+from .world import World, make_scheduler
+
+COST = CostModel(0.02, 1e-4, 2e-4, 1e-7, 64, 1000.0, 2000.0)
+
+
+@pytest.fixture
+def scheduler() -> Any:
+    return make_scheduler(host_blocks=20)
+
+
+def test_facts(scheduler: Any) -> None:
+    facts = Commands(scheduler).run("facts")
+    assert facts == {
+        "block_size": 16,
+        "bytes_per_token": 8,
+        "blocks": 100,
+        "host_blocks": 20,
+        "most_step_tokens": 512,
+        "most_running": 16,
+        "most_context": 512,
+    }
+    assert Commands(make_scheduler()).run({"command": "facts"})["host_blocks"] == 0
+
+
+def test_everybody_goes_by_a_new_cost_model(scheduler: Any) -> None:
+    keeper, commands = scheduler._keeper, Commands(scheduler)
+    assert keeper.costs.model == PRIOR
+    reply = commands.run({"command": "calibrate", "cost": COST.to_wire()})
+    assert reply == {"cost": COST.to_wire()}
+    assert keeper.costs.model == COST == keeper.sight.step().cost
+    keeper.costs.observe_step(1, 0, 0.04)
+    assert keeper.costs.model.base > COST.base
+
+
+def test_a_link_that_nobody_measured_is_guessed(scheduler: Any) -> None:
+    """Rates of zero would switch it off, and it would never be measured."""
+    unlinked = CostModel(0.02, 1e-4, 2e-4, 1e-7, 64)
+    wire = unlinked.to_wire()
+    cost = Commands(scheduler).run({"command": "calibrate", "cost": wire})["cost"]
+    assert (cost["out_rate"], cost["in_rate"]) == (PRIOR.out_rate, PRIOR.in_rate)
+    plain = make_scheduler()
+    assert Commands(plain).run({"command": "calibrate", "cost": wire})["cost"] == wire
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ("nonsense", "unknown command 'nonsense'; known: state, facts"),
+        (3, "unknown command 3"),
+        ({}, "unknown command None"),
+        ({"command": ["state"]}, "unknown command"),
+        ({"command": "calibrate"}, "not a cost model"),
+        ({"command": "calibrate", "cost": {"base": 1}}, "not a cost model"),
+        ({"command": "calibrate", "cost": {**COST.to_wire(), "base": -1}}, "base is -1"),
+        ({"command": "calibrate", "cost": {**COST.to_wire(), "in_rate": "x"}}, "convert"),
+        ({"command": "measure"}, "`on` must be true or false"),
+        ({"command": "measure", "on": 1}, "`on` must be true or false"),
+    ],
+)
+def test_what_is_wrong_is_answered(scheduler: Any, message: Any, problem: str) -> None:
+    assert problem in Commands(scheduler).run(message)["error"]
+    assert scheduler._keeper.costs.model == PRIOR
+
+
+def test_a_handler_that_fails_is_answered(scheduler: Any) -> None:
+    scheduler._keeper.ledger = None
+    assert "AttributeError" in Commands(scheduler).run("samples")["error"]
+
+
+def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
+    keeper, commands = scheduler._keeper, Commands(scheduler)
+    before = (keeper.handling, keeper.memory, keeper.ledger._outbox)
+    for _ in range(2):
+        assert commands.run({"command": "measure", "on": True}) == {"on": True}
+    assert keeper.handling.name == "swap"
+    world = World(scheduler)
+    session = world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " done")
+    assert "before it serves" in commands.run({"command": "measure", "on": False})["error"]
+    world.run()
+    assert session.reports
+    assert commands.run({"command": "measure", "on": False}) == {"on": False}
+    assert (keeper.handling, keeper.memory, keeper.ledger._outbox) == before
+    assert not scheduler.connector.outbox
+    assert not keeper.memory.predictor.to_wire()["tools"]
+    assert commands.run("samples")["steps"]
+    # Steps are recorded again, each in its own row.
+    world.plain("b", range(20))
+    world.run()
+    assert [record["kind"] for record in world.records or scheduler.connector.outbox]
+
+
+def test_a_trial_waits_for_rest(scheduler: Any) -> None:
+    world = World(scheduler)
+    world.plain("a", range(20))
+    assert (
+        "before it serves" in Commands(scheduler).run({"command": "measure", "on": True})["error"]
+    )
+    assert scheduler._keeper.handling.name == "caesura"
