@@ -1,8 +1,8 @@
 """Draw which handling of a pause wastes least, by its length and the length of the context.
 
 The prices are those that the scheduler reckons with (InferCept, equations 2 to 4), with a cost
-model that `caesura calibrate` has measured. Left: nobody else runs. Right: a batch runs beside,
-which a copy hides behind and which a recomputation holds up.
+model that `caesura calibrate` has measured, beside a batch of running requests, which a copy hides
+behind and which a recomputation holds up. Left: with a link to host memory. Right: without.
 """
 
 import argparse
@@ -25,24 +25,22 @@ from caesura.scheduler.calibration import Calibration
 NAMES = ("preserve", "discard", "swap")
 COLOURS = ("#4477aa", "#ee6677", "#228833")
 POINTS = 160
+RUNNING = 16
+RUNNING_CONTEXT = RUNNING * 1024
 
 
-def cheapest(calibration: Calibration, running: int, pause: float, context: int) -> int:
+def cheapest(calibration: Calibration, link: bool, pause: float, context: int) -> int:
     """Return the index in `NAMES` of what wastes least block-seconds."""
     cost, block = calibration.cost, calibration.block_size
-    running_context = running * 1024
     step = StepView(
         block_size=block,
         total_blocks=4096,
         free_blocks=0,
         host_free=4096,
-        running_tokens=running,
-        running_context=running_context,
-        # An engine where nobody runs has no step for a copy to hide behind.
-        link_blocks=cost.link_tokens(cost.step_seconds(running, running_context)) // block
-        if running
-        else 0,
-        swap_pays=cost.swap_pays,
+        running_tokens=RUNNING,
+        running_context=RUNNING_CONTEXT,
+        link_blocks=cost.link_tokens(cost.step_seconds(RUNNING, RUNNING_CONTEXT)) // block,
+        swap_pays=link and cost.swap_pays,
         cost=cost,
     )
     blocks = max(1, context // block)
@@ -71,13 +69,13 @@ def draw(calibration: Calibration, out: Path) -> None:
     pauses = np.geomspace(1e-4, 100, POINTS)
     contexts = np.geomspace(calibration.block_size, 16384, POINTS)
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
-    for axis, running in zip(axes, (0, 16), strict=True):
+    for axis, link in zip(axes, (True, False), strict=True):
         grid = np.array(
-            [[cheapest(calibration, running, p, int(c)) for p in pauses] for c in contexts]
+            [[cheapest(calibration, link, p, int(c)) for p in pauses] for c in contexts]
         )
         axis.pcolormesh(pauses, contexts, grid, cmap=ListedColormap(COLOURS), vmin=0, vmax=2)
         axis.set(xscale="log", yscale="log", xlabel="pause [s]")
-        axis.set_title(f"{running} others running" if running else "nobody else running")
+        axis.set_title("with a link to host memory" if link else "without")
     axes[0].set_ylabel("context [tokens]")
     patches = [Patch(color=c, label=n) for c, n in zip(COLOURS, NAMES, strict=True)]
     axes[1].legend(handles=patches, loc="lower right")
