@@ -138,7 +138,7 @@ def test_the_link_goes_to_those_that_waste_most() -> None:
 # -- ttl ------------------------------------------------------------------------------------------
 
 
-def brute_force(durations: Durations, ratio: float) -> float:
+def values_by_force(durations: Durations, ratio: float) -> dict[float, float]:
     def value(tau: float) -> float:
         held = [min(seconds, tau) for seconds in durations.sample]
         grid = [tau * (i + 0.5) / 4000 for i in range(4000)]
@@ -149,17 +149,16 @@ def brute_force(durations: Durations, ratio: float) -> float:
         return (1 - durations.survival(tau)) * ratio - mean_held
 
     beyond = max((BEYOND * durations.tail_mean, *durations.sample))
-    values = {tau: value(tau) for tau in (0.0, *durations.sample, beyond)}
-    return max(values, key=lambda tau: values[tau])
+    return {tau: value(tau) for tau in (0.0, *durations.sample, beyond)}
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.01, 50), max_size=6), st.floats(0.01, 50), st.floats(0.001, 100))
 def test_the_time_to_live_is_worth_most(recent: list[float], prior: float, ratio: float) -> None:
     durations = Durations(prior, recent=tuple(recent))
-    expected, tau = brute_force(durations, ratio), best_times(durations).at(ratio)
-    nearby = {brute_force(durations, ratio * factor) for factor in (0.995, 1.005)} | {expected}
-    assert tau in nearby  # at a tie the integration by hand may fall to either side
+    values, tau = values_by_force(durations, ratio), best_times(durations).at(ratio)
+    # At a tie the integration by hand may fall to either side.
+    assert values[tau] >= max(values.values()) - 0.01 * ratio
 
 
 def test_a_tool_of_two_kinds_is_kept_for_the_shorter() -> None:
