@@ -162,6 +162,10 @@ class CostTracker:
     """
 
     def __init__(self, model: CostModel = PRIOR) -> None:
+        self.restart(model)
+
+    def restart(self, model: CostModel) -> None:
+        """Forget what was observed, and go on from another model."""
         self._start = model
         self._factors = [1.0, 1.0, 1.0, 1.0]
         self._rates: dict[Direction, float] = {"out": model.out_rate, "in": model.in_rate}

@@ -6,7 +6,7 @@ somebody reads. So both are set aside for as long as the measurement lasts.
 
 from typing import Any
 
-from caesura.intercept.cost import CostModel, CostTracker
+from caesura.intercept.cost import CostModel
 from caesura.intercept.handling import make_handling
 from caesura.scheduler.vllm.memory import PauseMemory
 from caesura.scheduler.vllm.setup import with_link
@@ -48,5 +48,5 @@ def set_costs(scheduler: Any, cost: CostModel) -> CostModel:
     keeper = scheduler._keeper
     cost = with_link(cost, keeper.planner)
     # In place: whoever decides by the costs holds this tracker.
-    CostTracker.__init__(keeper.costs, cost)
+    keeper.costs.restart(cost)
     return cost
