@@ -22,6 +22,30 @@ def random_session(world: World, rng: random.Random, index: int) -> None:
     world.session(f"session-{index}", tokens, *texts, "done")
 
 
+def clients_act(world: World, rng: random.Random, index: int) -> None:
+    """Let somebody come, a step be made, tools return and clients leave."""
+    if rng.random() < 0.25:
+        random_session(world, rng, index)
+    world.step()
+    for session in world.sessions.values():
+        if session.paused and not session.finished and rng.random() < 0.2:
+            world.answer(session)
+        elif not session.finished and rng.random() < 0.005:
+            world.abort(session)
+
+
+def all_is_told_and_nothing_left(world: World) -> None:
+    scheduler = world.scheduler
+    assert scheduler.requests == {}
+    pool = scheduler.kv_cache_manager.block_pool
+    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+    assert not scheduler._pauses
+    for session in world.sessions.values():
+        if session.reports and session.reports[-1].get("verdict") == "end":
+            decoded = [token for part in session.parts[::2] for token in part]
+            assert session.delivered == decoded
+
+
 SEEDS = [
     *range(12),
     *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 100)),
@@ -43,26 +67,12 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
         depth,
     )
     for index in range(150):
-        if rng.random() < 0.25:
-            random_session(world, rng, index)
-        world.step()
-        for session in world.sessions.values():
-            if session.paused and not session.finished and rng.random() < 0.2:
-                world.answer(session)
-            elif not session.finished and rng.random() < 0.005:
-                world.abort(session)
+        clients_act(world, rng, index)
         held = [pause.request_id for pause in world.scheduler._pauses.values() if pause.held]
         if held and rng.random() < 0.1:
             world.scheduler.drop_kv(rng.choice(held))
     world.run(2000)
     scheduler = world.scheduler
-    assert scheduler.requests == {}
-    pool = scheduler.kv_cache_manager.block_pool
-    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler._pauses
+    all_is_told_and_nothing_left(world)
     assert not scheduler._watches
     assert scheduler.num_waiting_for_streaming_input == 0
-    for session in world.sessions.values():
-        if session.reports and session.reports[-1].get("verdict") == "end":
-            decoded = [token for part in session.parts[::2] for token in part]
-            assert session.delivered == decoded

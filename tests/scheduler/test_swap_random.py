@@ -5,7 +5,7 @@ import random
 import pytest
 
 from .link import random_pace
-from .test_random import random_session
+from .test_random import all_is_told_and_nothing_left, clients_act
 from .whims import Whims
 from .world import World, make_scheduler
 
@@ -41,25 +41,11 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
     if rng.random() < 0.4:
         world.link.fails = lambda: rng.random() < 0.1
     for index in range(150):
-        if rng.random() < 0.25:
-            random_session(world, rng, index)
-        world.step()
-        for session in world.sessions.values():
-            if session.paused and not session.finished and rng.random() < 0.2:
-                world.answer(session)
-            elif not session.finished and rng.random() < 0.005:
-                world.abort(session)
+        clients_act(world, rng, index)
     world.link.fails = lambda: False
     world.run(3000)
-    scheduler = world.scheduler
-    assert scheduler.requests == {}
-    pool = scheduler.kv_cache_manager.block_pool
-    assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler._pauses
-    assert not scheduler._keeper.holdings
-    planner = scheduler._keeper.planner
+    all_is_told_and_nothing_left(world)
+    keeper = world.scheduler._keeper
+    assert not keeper.holdings
+    planner = keeper.planner
     assert planner is None or not planner.busy
-    for session in world.sessions.values():
-        if session.reports and session.reports[-1].get("verdict") == "end":
-            decoded = [token for part in session.parts[::2] for token in part]
-            assert session.delivered == decoded
