@@ -1,0 +1,131 @@
+"""Admits while the peak of the batch's future fits, with lengths drawn from the recent past.
+
+Past-Future (Gong et al., ASPLOS 2025; Algorithm 1). At every step the length of each running
+request is drawn anew from P(l | l > what it has decoded), that of a candidate from P(l), and the
+candidate joins if the batch's peak M* leaves the reserve free. A draw is not kept until the next
+step: so it is in the paper, and the more a request has decoded, the better the next draw is.
+
+In traffic with tools the lengths are those of segments: a paused request's KV is reclaimable, so
+that a call ends its growth as the end would. They differ by kind, so that each kind has a window
+of its own once it has seen enough, which the paper does not have.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caesura.scheduler.admission.peak import Peak
+from caesura.scheduler.admission.view import Batched, Gate
+from caesura.scheduler.predict.kinds import Kinds
+from caesura.scheduler.predict.lengths import WINDOW, Lengths, Tokens
+
+MOST_KINDS = 100
+FEW = 32
+"""Lengths that a kind has seen before its own window is asked."""
+
+MOST_DRAWS = 5
+ENOUGH = 200
+"""A batch of n is drawn 1 + `ENOUGH` // n times, up to `MOST_DRAWS`, and the highest peak counts:
+"when the size of the running batch is low, the sampling prediction is repeated several times"
+(section 4). The numbers are those of the authors' artifact."""
+
+
+class PastFuture:
+    """Draws from `random`; all of its state is the windows, which `observe` fills.
+
+    `reserve` is the share of the capacity that M* leaves free (0.03 to 0.10 in the paper),
+    `window` how many lengths are remembered. Before anything has been seen, half of the window
+    holds `longest`, the preset maximum length; no request is taken to decode more than it may.
+    Raises `ValueError` for numbers that make no sense.
+    """
+
+    name = "past-future"
+
+    def __init__(
+        self,
+        random: Random,
+        reserve: float = 0.05,
+        window: int = WINDOW,
+        longest: int = 2048,
+    ) -> None:
+        if not (0 <= reserve < 1 and window >= 2 and longest >= 1):
+            raise ValueError(
+                "past-future: a reserve in [0, 1), a window of at least 2 and a longest length of "
+                f"at least 1 are needed, not {reserve!r}, {window!r} and {longest!r}"
+            )
+        self._random = random
+        self._reserve = reserve
+        self._lengths = Kinds(
+            Lengths(longest, window=window, recent=[longest] * (window // 2)),
+            lambda _: Lengths(longest, window=window),
+            MOST_KINDS,
+        )
+
+    def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
+        """Return a gate that draws the batch's lengths when somebody first asks to join."""
+        return Futures(self, running, capacity_tokens * (1 - self._reserve))
+
+    def observe(self, kind: str, generated_tokens: int) -> None:
+        """Remember a length; raises `ValueError` if it is below zero."""
+        self._lengths.together.observe(generated_tokens)
+        self._lengths.learn(kind).observe(generated_tokens)
+
+    def remaining(self, batch: Sequence[Batched], draws: int) -> Tokens:
+        """Draw what is left to decode of each request: (draws, n) tokens."""
+        generated = np.array([one.generated_tokens for one in batch], dtype=np.int64)
+        most = np.array([one.most_new_tokens for one in batch], dtype=np.int64)
+        uniform = self._uniform(draws, len(batch))
+        places: dict[str, list[int]] = {}
+        for place, one in enumerate(batch):
+            places.setdefault(one.kind, []).append(place)
+        lengths = np.empty((draws, len(batch)), dtype=np.int64)
+        for kind, of_kind in places.items():
+            window = self._window(kind)
+            lengths[:, of_kind] = window.samples(generated[of_kind], uniform[:, of_kind])
+        return np.maximum(0, np.minimum(lengths, most) - generated)
+
+    def remaining_of(self, one: Batched) -> int:
+        """Draw what is left to decode of one request, in tokens."""
+        length = self._window(one.kind).sample(one.generated_tokens, self._random.random())
+        return max(0, min(length, one.most_new_tokens) - one.generated_tokens)
+
+    def _window(self, kind: str) -> Lengths:
+        window = self._lengths.find(kind)
+        return window if window and window.count >= FEW else self._lengths.together
+
+    def _uniform(self, draws: int, size: int) -> NDArray[np.float64]:
+        words = np.frombuffer(self._random.randbytes(4 * draws * size), dtype="<u4")
+        return words.reshape(draws, size) / 2.0**32
+
+
+class Futures:
+    """One step's gate: the batch in as many drawn futures as its size asks for.
+
+    A candidate is drawn in each of them when it asks. Whoever comes while the batch is empty is
+    admitted: it would wait for ever otherwise.
+    """
+
+    def __init__(self, policy: PastFuture, running: Sequence[Batched], limit_tokens: float) -> None:
+        self._policy = policy
+        self._limit = limit_tokens
+        self._running = tuple(running)
+        self._draws = min(MOST_DRAWS, 1 + ENOUGH // max(1, len(running)))
+        self._futures: list[Peak] = []
+
+    def admits(self, candidate: Batched) -> bool:
+        """Whether the highest peak of the batch with the candidate fits."""
+        if not self._futures:
+            # Not before: in most steps nobody asks.
+            held = np.array([one.held_tokens for one in self._running], dtype=np.int64)
+            drawn = self._policy.remaining(self._running, self._draws)
+            self._futures = [Peak(held, remaining) for remaining in drawn]
+        held_tokens, policy = candidate.held_tokens, self._policy
+        pairs = [(future, policy.remaining_of(candidate)) for future in self._futures]
+        peak = max(future.with_one(held_tokens, remaining) for future, remaining in pairs)
+        if peak > self._limit and self._futures[0].size:
+            return False
+        for future, remaining in pairs:
+            future.add(held_tokens, remaining)
+        return True

@@ -1,0 +1,63 @@
+"""One record for each kind of session or tool, and one for all of them together."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+MOST_KINDS = 1000
+
+
+class Record(Protocol):
+    """What is kept of a kind."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data."""
+        ...
+
+
+R = TypeVar("R", bound=Record)
+
+
+class Kinds(Generic[R]):
+    """Records by kind; `together` is that of all kinds. The kinds that were seen last are kept.
+
+    `make` makes the record of a kind that is seen for the first time from `together`.
+    """
+
+    def __init__(self, together: R, make: Callable[[R], R], most: int = MOST_KINDS) -> None:
+        self.together = together
+        self._make = make
+        self._most = most
+        self._records: OrderedDict[str, R] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def find(self, kind: str) -> R | None:
+        """Return the kind's record, if there is one."""
+        return self._records.get(kind)
+
+    def learn(self, kind: str) -> R:
+        """Return the kind's record, to be added to; the kind counts as the one seen last."""
+        record = self._records.get(kind)
+        if record is None:
+            record = self._records[kind] = self._make(self.together)
+            if len(self._records) > self._most:
+                self._records.popitem(last=False)
+        else:
+            self._records.move_to_end(kind)
+        return record
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return plain data; the kinds are in the order in which they were seen last."""
+        kinds = {kind: record.to_wire() for kind, record in self._records.items()}
+        return {"together": self.together.to_wire(), "kinds": kinds}
+
+    def restore(self, wire: Mapping[str, Any], read: Callable[[Mapping[str, Any]], R]) -> None:
+        """Take over what `to_wire` wrote, or raise `ValueError` and change nothing."""
+        kinds = wire.get("kinds") if isinstance(wire, Mapping) else None
+        if not isinstance(kinds, Mapping) or not all(isinstance(kind, str) for kind in kinds):
+            raise ValueError("not records by kind: there is no mapping `kinds`")
+        together = read(wire.get("together", {}))
+        records = [(kind, read(record)) for kind, record in list(kinds.items())[-self._most :]]
+        self.together, self._records = together, OrderedDict(records)

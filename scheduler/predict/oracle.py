@@ -1,0 +1,131 @@
+"""Expects what will happen, because it is told: for simulations, as a bound to compare with.
+
+Its knowledge can be confined to some quantities, the rest being learned as `History` does, and it
+can be made wrong by a given error, as in LAMPS (Figure 11): a prediction is drawn from a normal
+distribution around the truth, whose standard deviation is in proportion to it.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import exp, inf
+
+from caesura.intercept.durations import OVERDUE, Durations
+from caesura.scheduler.predict.forecast import About, Forecast, Predictor
+from caesura.scheduler.predict.history import HORIZON_SECONDS
+from caesura.scheduler.predict.truth import Expected, Plan, certain, expect
+
+QUANTITIES = ("lengths", "pauses", "calls", "results")
+
+MOST_SESSIONS = 4096
+
+
+class Oracle:
+    """Knows sessions by their plans.
+
+    `truth` returns the plan of a session, or None: then `otherwise` is asked, as it is for what is
+    not among `knows` (names of `QUANTITIES`). `error` is the standard deviation of a prediction
+    relative to the truth; each is drawn once, from `seed`, the session's key and the segment's
+    number, so that it is the same whoever asks when. Raises `ValueError` for an error below zero
+    or an unknown quantity.
+    """
+
+    name = "oracle"
+
+    def __init__(
+        self,
+        truth: Callable[[str], Plan | None],
+        otherwise: Predictor,
+        error: float = 0.0,
+        seed: int = 0,
+        knows: Sequence[str] = QUANTITIES,
+    ) -> None:
+        if not 0 <= error < inf:
+            raise ValueError(f"an error of {error!r}")
+        unknown = sorted(set(knows) - set(QUANTITIES))
+        if unknown or not knows:
+            raise ValueError(f"an oracle knows of {', '.join(QUANTITIES)}, not of {unknown}")
+        self._truth = truth
+        self._otherwise = otherwise
+        self._error = error
+        self._seed = seed
+        self._knows = frozenset(knows)
+        self._expected: OrderedDict[str, tuple[Expected, ...]] = OrderedDict()
+        self._at: OrderedDict[str, int] = OrderedDict()  # the segment that was asked for last
+
+    def forecast(self, about: About) -> Forecast:
+        """Return the session's future; tokens are means over it, the pause is the next one."""
+        forecast = self._otherwise.forecast(about)
+        self._at[about.key] = about.calls
+        self._at.move_to_end(about.key)
+        if len(self._at) > MOST_SESSIONS:
+            self._at.popitem(last=False)
+        future = self._future(about.key)[about.calls :]
+        if not future:
+            return forecast
+        now, later = future[0], future[1:]
+        if "lengths" in self._knows:
+            left = now.decode_tokens - about.decoded_tokens
+            forecast = replace(
+                forecast,
+                decode_tokens=left if left > 0 else max(1.0, OVERDUE * about.decoded_tokens),
+                segment_tokens=_mean([one.decode_tokens for one in later], now.decode_tokens),
+            )
+        if "results" in self._knows and later:
+            returned = _mean([one.given_tokens for one in later], 0.0)
+            forecast = replace(forecast, result_tokens=returned)
+        if "pauses" in self._knows and later:
+            discount = 1 - exp(-now.seconds / HORIZON_SECONDS)
+            forecast = replace(forecast, pause_seconds=now.seconds, pause_discount=discount)
+        if "calls" in self._knows:
+            forecast = replace(forecast, ends=(0.0,) * now.left + (1.0,))
+        return forecast
+
+    def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
+        """Return how long the pause takes for the last of `calls` calls.
+
+        Where that is not said, it is the first call of that tool from the segment on that was
+        forecast last: which may be an old one, since nobody forecasts a request that queues alone.
+        """
+        if "pauses" in self._knows:
+            future = self._future(key)
+            if calls is None:
+                ahead = [one for one in future[self._at.get(key, 0) :] if one.tool]
+                called = [one for one in ahead if one.tool == tool] or ahead
+            else:
+                called = [one for one in future[calls - 1 : calls] if one.tool]
+            if called:
+                return certain(called[0].seconds)
+        return self._otherwise.pause(key, tool, calls)
+
+    def observe_segment(self, kind: str, decoded_tokens: int) -> None:
+        """Hand on to who learns."""
+        self._otherwise.observe_segment(kind, decoded_tokens)
+
+    def observe_result(self, tool: str | None, tokens: int) -> None:
+        """Hand on to who learns."""
+        self._otherwise.observe_result(tool, tokens)
+
+    def observe_pause(self, tool: str | None, seconds: float) -> None:
+        """Hand on to who learns."""
+        self._otherwise.observe_pause(tool, seconds)
+
+    def observe_end(self, kind: str, calls: int) -> None:
+        """Hand on to who learns."""
+        self._otherwise.observe_end(kind, calls)
+
+    def _future(self, key: str) -> tuple[Expected, ...]:
+        """Return what is predicted of the session's segments, () if nothing is known of it."""
+        expected = self._expected.get(key)
+        if expected is None:
+            plan = self._truth(key)
+            if plan is None:
+                return ()
+            expected = self._expected[key] = expect(plan, key, self._error, self._seed)
+            if len(self._expected) > MOST_SESSIONS:
+                self._expected.popitem(last=False)
+        return expected
+
+
+def _mean(values: Sequence[float], default: float) -> float:
+    return sum(values) / len(values) if values else default
