@@ -100,11 +100,10 @@ def swap_price(paused: PausedKV, step: StepView) -> float:
     if excess <= 0:
         return 0.0
     tokens = excess * step.block_size
-    return waste_swap(
-        step.cost.swap_seconds(tokens, "out"),
-        step.cost.swap_seconds(tokens, "in"),
-        step.running_context / step.block_size,
-    )
+    out, into = step.cost.swap_seconds(tokens, "out"), step.cost.swap_seconds(tokens, "in")
+    if out == inf or into == inf:
+        return inf
+    return waste_swap(out, into, step.running_context / step.block_size)
 
 
 NOTHING = Prices(preserve=0.0, discard=0.0, swap=0.0)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from caesura.intercept.handling.caesura import Caesura
 from caesura.intercept.handling.fixed import Discard, Preserve, Swap
 from caesura.intercept.handling.infercept import InferCept
+from caesura.intercept.handling.lamps import Lamps
 from caesura.intercept.handling.ttl import TimeToLive
 from caesura.intercept.view import Handling
 
@@ -13,6 +14,7 @@ DEFAULT_HANDLING = "caesura"
 HANDLINGS: dict[str, Callable[[], Handling]] = {
     "caesura": Caesura,
     "infercept": InferCept,
+    "lamps": Lamps,
     "ttl": TimeToLive,
     "preserve": Preserve,
     "discard": Discard,

@@ -23,7 +23,7 @@ RECOMPUTE = recompute_turnover_seconds(step())
 def test_by_name() -> None:
     assert {make_handling(name).name for name in HANDLINGS} == set(HANDLINGS)
     assert DEFAULT_HANDLING in HANDLINGS
-    with pytest.raises(ValueError, match="caesura, infercept, ttl, preserve, discard, swap"):
+    with pytest.raises(ValueError, match="caesura, infercept, lamps, ttl, preserve, discard, swap"):
         make_handling("forget")
 
 

@@ -1,0 +1,1 @@
+"""What the papers compute by hand, computed with what is used here."""
