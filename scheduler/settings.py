@@ -2,16 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from random import Random
 from typing import Any
 
 from caesura.intercept.handling import DEFAULT_HANDLING, HANDLINGS
+from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
+from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
+from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How paused requests are treated.
+    """How paused requests are treated, and who runs next.
 
-    `handling` names the policy. `calibration` is the path of a file that `caesura calibrate` has
+    `handling` names what happens to the KV cache of paused requests. `ranking` names the order in
+    which waiting requests are tried, `admission` what may keep them waiting although their blocks
+    are free, each with its parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill`:
+    whoever fits goes before somebody who does not. `prediction` says where expected lengths, pauses
+    and calls come from. `chunk` is the most query tokens of a step in which somebody decodes:
+    `auto` for what saturates the device, as far as that was measured (without a calibration:
+    vLLM's), `vllm` for its `max_num_batched_tokens`, or a number.
+
+    `calibration` is the path of a file that `caesura calibrate` has
     written. `pauses` is the path of a file that keeps what was observed of tools' pauses over
     restarts. `pause_deadline` is how many seconds a pause may last before its KV cache is given up
     altogether, on the host too; `retention` how many seconds the KV cache of a request that ended
@@ -21,6 +33,11 @@ class Settings:
     """
 
     handling: str = DEFAULT_HANDLING
+    ranking: str = DEFAULT_RANKING
+    admission: str = DEFAULT_ADMISSION
+    backfill: bool = True
+    prediction: str = DEFAULT_PREDICTOR
+    chunk: int | str = "auto"
     calibration: str | None = None
     pauses: str | None = None
     pause_deadline: float = 600.0
@@ -32,6 +49,11 @@ class Settings:
         if self.handling not in HANDLINGS:
             known = ", ".join(sorted(HANDLINGS))
             raise ValueError(f"caesura.handling must be one of {known}, not {self.handling!r}")
+        if not self.prediction.startswith("oracle"):  # which takes a simulation to be made
+            make_predictor(self.prediction)
+        make_ranking(self.ranking)
+        make_admission(self.admission, Random(0))
+        self._check_chunk()
         for name in ("pause_deadline", "retention", "prefetch"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
@@ -40,6 +62,13 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"caesura.{name} must be a path, not {value!r}")
+
+    def _check_chunk(self) -> None:
+        number = isinstance(self.chunk, int) and not isinstance(self.chunk, bool)
+        if not (self.chunk in ("auto", "vllm") or (number and int(self.chunk) > 0)):
+            raise ValueError(
+                f"caesura.chunk must be auto, vllm or a number of tokens, not {self.chunk!r}"
+            )
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> "Settings":

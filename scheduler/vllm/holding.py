@@ -16,6 +16,7 @@ from vllm.v1.request import Request, RequestStatus
 
 from caesura.intercept.durations import Durations
 from caesura.intercept.pause import Pause, State, Step
+from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 
 
@@ -28,11 +29,12 @@ class Holding:
     `PausedKV` (`resident`, `uncopied`, `missing`); `copied` counts the confirmed copies among
     `keys`, `covered` those of resident full blocks from the back, without a gap. They are counted
     anew when they are `stale`. `events` are what was released, when and why; `opening` is what the
-    ledger noted when the pause began.
+    ledger noted when the pause began, `life` is its session's.
     """
 
     key: str
     request: Request
+    life: Life
     pause: Pause | None
     since: float
     tool: str | None

@@ -6,7 +6,6 @@ paused KV cache and the state of the engine (`sight`): blocks are released, copi
 (`ledger`).
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,17 +16,18 @@ from caesura.intercept.events import ResumeReport
 from caesura.intercept.handling import make_handling
 from caesura.intercept.pause import Pause, State
 from caesura.intercept.view import Decision
+from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.ahead import Prefetch
 from caesura.scheduler.vllm.copying import Copying
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.ledger import Ledger
+from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.memory import PauseMemory
+from caesura.scheduler.vllm.rates import LinkRates
 from caesura.scheduler.vllm.sight import Sight
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
-
-logger = logging.getLogger(__name__)
 
 
 class Keeper:
@@ -39,15 +39,17 @@ class Keeper:
         settings: Settings,
         cost: CostModel,
         memory: PauseMemory,
+        predictor: Predictor,
         planner: SwapPlanner | None = None,
         outbox: list[dict[str, Any]] | None = None,
     ) -> None:
-        """`planner`: there is a link to host memory; `outbox`: somebody reads records."""
+        """`planner`: there is a link to the host; `outbox`: somebody reads records."""
         self._scheduler = scheduler
         self.settings = settings
         self.planner = planner
         self.handling = make_handling(settings.handling)
         self.memory = memory
+        self.predictor = predictor
         self.costs = CostTracker(cost)
         self.ledger = Ledger(scheduler, self.costs, outbox)
         self.mechanics = Holdings(scheduler)
@@ -56,32 +58,38 @@ class Keeper:
         self._owner: dict[Key, Holding] = {}
         self._decisions: list[Decision] = []
         self._copying: Copying | None = None
-        self._measured = 0
-        self._paid = True
         if planner is not None:
+            self._rates = LinkRates(planner, self.costs)
             self._copying = Copying(planner, self.mechanics, self.sight)
             self._prefetch = Prefetch(scheduler, planner, self.mechanics, settings.prefetch)
 
     # -- the life of a holding -------------------------------------------------------------------
 
-    def paused(self, request: Request, pause: Pause, tool: str | None) -> None:
+    def paused(self, request: Request, pause: Pause, tool: str | None, life: Life) -> None:
         """Take charge of the KV cache of a request that has just paused."""
-        holding = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool)
+        holding = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool, life)
         if not pause.held:
             holding.detached = []
         self.note(holding, pause.paused_at)
 
     def open(
-        self, request: Request, pause: Pause | None, tokens: int, now: float, tool: str | None
+        self,
+        request: Request,
+        pause: Pause | None,
+        tokens: int,
+        now: float,
+        tool: str | None,
+        life: Life,
     ) -> Holding:
         """Make the record of somebody's KV cache of so many tokens."""
         holding = Holding(
             key=request.request_id,
             request=request,
+            life=life,
             pause=pause,
             since=now,
             tool=tool,
-            durations=self.memory.predictor.durations_for(tool),
+            durations=self.predictor.pause(request.request_id, tool, life.calls),
             keys=self._keys_of(request, tokens // self._scheduler.block_size),
             context_tokens=tokens,
             counted_at=now,
@@ -160,7 +168,7 @@ class Keeper:
         if self.planner is not None:
             blocks = self.sight.link_blocks()
             self.planner.budget = self.planner.loads.in_step_blocks = blocks
-            self._learn_link()
+            self._rates.learn()
             for key in self.planner.take_settled():
                 owner = self._owner.get(key)
                 if owner is not None:
@@ -173,24 +181,6 @@ class Keeper:
             self._decisions = self.handling.decide(views, self.sight.step())
             for decision in self._decisions:
                 self._apply(decision, now)
-
-    def _learn_link(self) -> None:
-        """Correct the link's rates, and say once if swapping turns out not to pay."""
-        planner = self.planner
-        assert planner is not None
-        while self._measured < planner.copies_measured:
-            way = planner.copied[self._measured - planner.copies_measured]
-            self.costs.observe_copy(way.direction, way.tokens, way.seconds)
-            self._measured += 1
-        pays = self.costs.model.swap_pays
-        if self._measured and pays != self._paid:
-            self._paid = pays
-            logger.warning(
-                "swapping %s: KV comes from the host at %.0f tokens/s and is recomputed at %.0f",
-                "pays again" if pays else "is off, since it does not pay here",
-                self.costs.model.in_rate,
-                1 / self.costs.model.prefill_seconds_per_token,
-            )
 
     def _apply(self, decision: Decision, now: float) -> None:
         holding, action = self.holdings[decision.key], decision.action

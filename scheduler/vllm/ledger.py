@@ -6,15 +6,17 @@ it leaves the engine with the connector's statistics (`swap.metrics`). Steps als
 model what they cost.
 """
 
-import time
 from collections import deque
 from typing import Any
+
+from vllm.v1.request import Request, RequestStatus
 
 from caesura.intercept.cost import CostTracker
 from caesura.intercept.events import ResumeReport
 from caesura.intercept.view import PausedKV, Prices, StepView
 from caesura.intercept.waste import discard_price, prices, swap_price, waste_preserve
 from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
@@ -57,13 +59,15 @@ class Ledger:
     def opened(self, holding: Holding, view: PausedKV, step: StepView) -> None:
         """Write down what was known when the pause began."""
         if self._outbox is not None:
-            holding.opening = (view, step, prices(view, step), time.time())
+            segment = _segment(holding.life)
+            began = self._scheduler._wall()
+            holding.opening = (view, step, prices(view, step), began, segment)
 
     def closed(self, holding: Holding, report: ResumeReport | None, now: float) -> None:
         """Write down what came of it; no `report`: it never came back."""
         if self._outbox is None or holding.opening is None:
             return
-        view, step, price, began = holding.opening
+        view, step, price, began, segment = holding.opening
         lasted = (holding.returned_at if holding.returned else now) - holding.since
         recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
         hindsight = Prices(
@@ -80,6 +84,7 @@ class Ledger:
             {
                 "kind": "pause",
                 "request": holding.key,
+                **segment,
                 "tool": holding.tool,
                 "at": began,
                 "context_tokens": holding.context_tokens,
@@ -99,6 +104,22 @@ class Ledger:
                 "cost": actual,
                 "hindsight": _plain(hindsight),
                 "regret": max(0.0, actual - best),
+            }
+        )
+
+    def ended_session(self, request: Request, life: Life) -> None:
+        """Write down that a session is over, and its last segment."""
+        if self._outbox is None:
+            return
+        self._outbox.append(
+            {
+                "kind": "session",
+                "request": request.request_id,
+                **_segment(life),
+                "at": self._scheduler._wall(),
+                "calls": life.calls,
+                "most_tokens": request.max_tokens,
+                "outcome": RequestStatus.get_finished_reason(request.status).name.lower(),
             }
         )
 
@@ -130,7 +151,7 @@ class Ledger:
         paused = sum(holding.resident for holding in holdings)
         traffic = planner.traffic if planner is not None else None
         row = (
-            time.time(),
+            self._scheduler._wall(),
             0.0,
             len(output.num_scheduled_tokens),
             len(holdings),
@@ -170,6 +191,18 @@ class Ledger:
         columns = self._steps.items()
         self._outbox.append({"kind": "steps", **{name: rows[:done] for name, rows in columns}})
         self._steps = {name: rows[done:] for name, rows in columns}
+
+
+def _segment(life: Life | None) -> dict[str, Any]:
+    """Name the session, when it came, and what its last segment was given and has decoded."""
+    if life is None:
+        return {}
+    return {
+        "session": life.session,
+        "arrival": life.arrival,
+        "given_tokens": life.given_tokens,
+        "decoded_tokens": life.decoded_tokens,
+    }
 
 
 def _outcome(holding: Holding, report: ResumeReport | None) -> str:

@@ -1,72 +1,143 @@
 """Reclaiming the KV cache of paused requests, so that they never stand in anybody's way.
 
-Before a step, the blocks that it will ask for are compared with those that are free, by asking
-vLLM's KV cache manager the very questions that `schedule()` will ask it. What is missing is taken
-from paused requests, in the order that the handling gives. Running requests always win. To admit a
-waiting one, a handling may protect what is worth more where it is, but not if nobody runs: then
-the head of the queue is admitted by force. Requests that have come back from a pause and hold KV
-while they queue are spared as long as somebody is running, who will free blocks in time, with one
-exception: a request that is back and all but complete takes the few blocks that it lacks from the
-last in the queue. Without these rules sessions that all come back at once form a convoy: each holds
-blocks, none can get the rest.
+Before a step, the blocks that it will ask for are compared with those that are free (`admitting`).
+What is missing is taken from paused requests, in the order that the handling gives. Running
+requests always win. To admit a waiting one, in the order of the line, a handling may protect what
+is worth more where it is, but not if nobody runs: then the first in the line is admitted by force.
+Requests that have come back from a pause and hold KV while they queue are spared as long as
+somebody is running, who will free blocks in time, with one exception: a request that is back and
+all but complete takes the few blocks that it lacks from the last in the line. Without these rules
+sessions that all come back at once form a convoy: each holds blocks, none can get the rest.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
-from vllm.utils.math_utils import cdiv
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
+from caesura.scheduler.vllm.admitting import admission_needs, running_needs
 from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.line import READY, waiting
 
 logger = logging.getLogger(__name__)
 
 FEW_BLOCKS = 8
-"""So many blocks at most a returning request takes from those behind it in the queue."""
+"""So many blocks at most a returning request takes from those behind it in the line."""
+
+EXTRAS = 8
+"""So many requests may be tried beyond the step's tokens, as far as their blocks are free.
+
+What the prefix cache has of a new request is not asked unless blocks are short; vLLM, which asks,
+stops where the tokens end.
+"""
 
 
 def relieve(scheduler: Any) -> None:
-    """Reclaim what the running requests and those about to be admitted need in this step."""
+    """Reclaim what the running requests need in this step, and those about to be admitted.
+
+    Whoever is not to be admitted is taken out of vLLM's queues until the line puts him back.
+    """
     if scheduler.pause_state == PauseState.PAUSED_ALL:
         return
-    keeper = scheduler._keeper
+    keeper, line = scheduler._keeper, scheduler._line
     free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    running = _running_blocks(scheduler, free)
-    if running > free:
-        free += _reclaim(scheduler, running - free, True, _paused(keeper))
-        if running > free:
-            free += _reclaim_returned(scheduler, running - free, spare=None)
-    free -= running
-    slots = scheduler.max_num_active_reqs - len(scheduler.running)
-    budget = scheduler.max_num_scheduled_tokens - len(scheduler.running)
-    for request in _ready(scheduler):
-        if slots <= 0 or budget <= 0:
-            return
-        needed, computed = _admission_blocks(scheduler, request, free)
-        if needed > free:
-            free = _make_room(scheduler, request, needed, free)
-        if needed > free:
-            return
-        free -= needed
-        slots -= 1
-        budget -= request.num_tokens - computed
+    blocks, tokens = running_needs(scheduler, free)
+    ready = line.ready()
+    if blocks > free and keeper.holdings:
+        free += _reclaim(scheduler, blocks - free, True, _paused(keeper))
+        if blocks > free:
+            free += _reclaim_returned(scheduler, ready, blocks - free, spare=None)
+    if not ready:
+        line.leave_paused()
+        return
+    budget = scheduler.max_num_scheduled_tokens - tokens
+    admissions = _Admissions(scheduler, ready, free - blocks, budget)
+    chosen = admissions.choose()
+    nobody = not (chosen or scheduler.running or keeper.loading)
+    if not nobody and (len(ready) > 1 or admissions.refused):
+        line.leave(ready, chosen, admissions.refused)
+    else:
+        line.leave_paused()
 
 
-def _make_room(scheduler: Any, request: Request, needed: int, free: int) -> int:
-    """Reclaim blocks to admit a waiting request; return how many are free then."""
-    keeper = scheduler._keeper
-    alone = not (scheduler.running or keeper.loading)
-    among = [holding for holding in _paused(keeper) if holding.follow_up != request.request_id]
-    free += _reclaim(scheduler, needed - free, alone, among)
-    if needed <= free:
-        return free
-    few = request.request_id in keeper.holdings and needed - free <= FEW_BLOCKS
-    if alone or few:
-        free += _reclaim_returned(scheduler, needed - free, spare=request)
-    return free
+class _Admissions:
+    """Chooses who is tried in one step, and makes room for them."""
+
+    def __init__(self, scheduler: Any, ready: list[Request], free: int, budget: int) -> None:
+        self._scheduler = scheduler
+        self._line = scheduler._line
+        self._keeper = scheduler._keeper
+        self._ready = ready
+        self._free = free
+        self._budget = budget
+        self._extras = EXTRAS
+        self._hopeless = 1 << 30
+        self._admitted = 0
+        self._chosen: list[Request] = []
+        self.refused: set[str] = set()
+
+    def choose(self) -> list[Request]:
+        """Return those to be tried, in the order of the line."""
+        scheduler = self._scheduler
+        slots = scheduler.max_num_active_reqs - len(scheduler.running)
+        slots -= len(scheduler._slot_holders)
+        look_further = self._line.misfits()
+        gate = self._line.gate()
+        for request in self._ready:
+            if not request.num_computed_tokens and request in scheduler.deferred_waiting:
+                # vLLM could not take it in an earlier step, for a reason of its own (a connector
+                # that is undecided, too many adapters): nobody is kept out for its sake.
+                self._chosen.append(request)
+                continue
+            if slots <= self._admitted or (self._budget <= 0 and not self._extras):
+                break
+            kept_out = gate is not None and not gate.admits(self._line.batched(request))
+            if (self._alone or not kept_out) and self._fits(request):
+                self._chosen.append(request)
+                self._admitted += 1
+            elif not look_further(request):
+                break
+        if gate is not None:
+            self.refused = {one.request_id for one in self._ready if one not in self._chosen}
+        return self._chosen
+
+    @property
+    def _alone(self) -> bool:
+        return not (self._scheduler.running or self._keeper.loading or self._admitted)
+
+    def _fits(self, request: Request) -> bool:
+        """Whether there are blocks for the request, now that room has been made for it."""
+        needed, computed = self._line.misfit(request, self._free) or admission_needs(
+            self._scheduler, request, self._free
+        )
+        if needed > self._free and self._budget > 0:
+            self._make_room(request, needed)
+        if needed > self._free:
+            self._line.misfitted(request, needed, computed)
+            return False
+        self._free -= needed
+        self._extras -= self._budget <= 0
+        self._budget -= request.num_tokens - (computed or self._line.known_tokens(request))
+        return True
+
+    def _make_room(self, request: Request, needed: int) -> None:
+        """Reclaim blocks to admit a waiting request."""
+        scheduler, keeper = self._scheduler, self._keeper
+        if not keeper.holdings:
+            return
+        short, alone = needed - self._free, self._alone
+        if alone or short < self._hopeless:
+            among = [one for one in _paused(keeper) if one.follow_up != request.request_id]
+            self._free += _reclaim(scheduler, short, alone, among)
+            short = needed - self._free
+            if short <= 0:
+                return
+            self._hopeless = short
+        if alone or (request.request_id in keeper.holdings and short <= FEW_BLOCKS):
+            self._free += _reclaim_returned(scheduler, self._ready, short, spare=request)
 
 
 def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
@@ -83,7 +154,7 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
         return
     if scheduler.defer_block_free and scheduler.sched_step_seq > scheduler.processed_step_seq:
         return  # blocks will be free when the steps in flight are over
-    head = next(_ready(scheduler), None)
+    head = next((one for one in waiting(scheduler) if one.status in READY), None)
     if head is None:
         return
     keeper, now = scheduler._keeper, scheduler._clock()
@@ -121,85 +192,16 @@ def _paused(keeper: Any) -> list[Holding]:
     return [holding for holding in keeper.holdings.values() if not holding.returned]
 
 
-def _ready(scheduler: Any) -> Iterator[Request]:
-    """Waiting requests that could be admitted, in the order in which vLLM will try them."""
-    for queue in (scheduler.kv_holding_waiting, scheduler.waiting):
-        for request in tuple(queue):
-            if request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED):
-                yield request
-
-
-def _running_blocks(scheduler: Any, free: int) -> int:
-    """Blocks that the running requests ask for in this step; an upper bound where that fits."""
-    block_size = scheduler.block_size
-    groups = len(scheduler.kv_cache_config.kv_cache_groups)
-    new_tokens = [_new_tokens(scheduler, request) for request in scheduler.running]
-    bound = groups * sum(cdiv(tokens, block_size) + 1 for tokens in new_tokens)
-    if bound <= free:
-        return bound
-    return sum(
-        _blocks_to_allocate(scheduler, request, request.num_computed_tokens + tokens)
-        for request, tokens in zip(scheduler.running, new_tokens, strict=True)
-    )
-
-
-def _new_tokens(scheduler: Any, request: Request) -> int:
-    wanted = (
-        request.num_tokens_with_spec + request.num_output_placeholders - request.num_computed_tokens
-    )
-    return max(0, min(wanted, scheduler.max_num_scheduled_tokens)) + scheduler.num_lookahead_tokens
-
-
-def _admission_blocks(scheduler: Any, request: Request, free: int) -> tuple[int, int]:
-    """Blocks that admitting the request takes, and its tokens that need no computation.
-
-    The prefix cache is only asked where the whole request might not fit.
-    """
-    watermark = scheduler.kv_cache_manager.watermark_blocks if scheduler.running else 0
-    computed = request.num_computed_tokens
-    tokens = min(request.num_tokens + scheduler.num_lookahead_tokens, scheduler.max_model_len)
-    if computed:
-        return _blocks_to_allocate(scheduler, request, tokens) + watermark, computed
-    groups = len(scheduler.kv_cache_config.kv_cache_groups)
-    bound = groups * cdiv(tokens, scheduler.block_size) + watermark
-    if bound <= free:
-        return bound, 0
-    blocks, computed, _ = scheduler.kv_cache_manager.get_computed_blocks(request)
-    needed = _blocks_to_allocate(scheduler, request, tokens, blocks.blocks, computed)
-    return needed + watermark, computed
-
-
-def _blocks_to_allocate(
-    scheduler: Any, request: Request, tokens: int, cached_blocks: Any = None, cached: int = 0
+def _reclaim_returned(
+    scheduler: Any, ready: Sequence[Request], blocks: int, spare: Request | None
 ) -> int:
-    manager = scheduler.kv_cache_manager
-    tokens = min(tokens, scheduler.max_model_len)
-    computed = request.num_computed_tokens + cached
-    return int(
-        manager.coordinator.get_num_blocks_to_allocate(
-            request_id=request.request_id,
-            num_tokens=tokens,
-            new_computed_blocks=(
-                manager.empty_kv_cache_blocks.blocks if cached_blocks is None else cached_blocks
-            ),
-            num_encoder_tokens=0,
-            total_computed_tokens=computed,
-            num_local_computed_tokens=computed,
-            num_tokens_main_model=tokens,
-            prefill_end=max(request.num_prompt_tokens, request.num_tokens - 1),
-        )
-    )
-
-
-def _reclaim_returned(scheduler: Any, blocks: int, spare: Request | None) -> int:
-    """Take KV from requests that came back and queue, the last in the queue first.
+    """Take KV from requests that came back and queue, the last in the line first.
 
     One by one from the back, and never from `spare` or from those before it.
     """
     keeper, now = scheduler._keeper, scheduler._clock()
     freed = 0
-    queued = [*scheduler.kv_holding_waiting, *scheduler.waiting]
-    for request in reversed(queued):
+    for request in reversed(ready):
         if freed >= blocks or request is spare:
             break
         holding = keeper.holdings.get(request.request_id)

@@ -1,8 +1,9 @@
-"""Recomputing dropped KV in chunks that fit beside the running batch (InferCept, section 4.2).
+"""Computing in chunks that fit beside the running batch (InferCept, section 4.2).
 
-A request whose KV was discarded comes back with a prompt of hundreds of tokens that it had
-computed before. Taken at once they would hold up everybody who is decoding; so while they are
-being computed, and somebody decodes, a step takes no more query tokens than saturate the device.
+Beyond the point at which the device is saturated a step takes longer with every query token, and
+everybody who is decoding waits for it. So while somebody decodes, a step takes no more than that:
+always, if the saturation was measured or a number is set, and in any case while KV that was
+discarded is recomputed.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.cost import CostTracker
+from caesura.intercept.cost import SMALLEST_CHUNK, CostTracker
 from caesura.intercept.pause import Pause, State
 from caesura.scheduler.vllm.holding import Holding
 
@@ -18,9 +19,11 @@ from caesura.scheduler.vllm.holding import Holding
 class Recomputation:
     """Which requests recompute, how far, and how large a step may be meanwhile."""
 
-    def __init__(self, scheduler: Any, costs: CostTracker) -> None:
+    def __init__(self, scheduler: Any, costs: CostTracker, chunk: int | None) -> None:
+        """`chunk`: most query tokens beside decodes; 0: what saturates; None: vLLM's."""
         self._scheduler = scheduler
         self._costs = costs
+        self._chunk = chunk
         self._frontiers: dict[str, int] = {}
 
     def begin(self, request_id: str, computed: int, frontier: int) -> None:
@@ -44,12 +47,15 @@ class Recomputation:
 
     def limit(self, most: int, holdings: Mapping[str, Holding]) -> int:
         """Return how many query tokens the coming step may take, `most` if nobody is held up."""
-        if not self._frontiers and not self._about_to_begin(holdings):
+        recomputes = bool(self._frontiers) or self._about_to_begin(holdings)
+        if self._chunk is None and not recomputes:
             return most
         running = self._scheduler.running
         decoding = sum(request.num_tokens - request.num_computed_tokens <= 1 for request in running)
         if not decoding:
             return most
+        if self._chunk and not recomputes:
+            return min(most, max(self._chunk, decoding + SMALLEST_CHUNK))
         return min(most, decoding + self._costs.model.chunk_tokens(decoding))
 
     def _about_to_begin(self, holdings: Mapping[str, Holding]) -> bool:

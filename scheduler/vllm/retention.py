@@ -12,6 +12,8 @@ from vllm.v1.request import Request, RequestStatus
 from caesura.intercept.trigger import Watch
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.keeper import Keeper
+from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.lives import Lives
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.watching import Watcher
 
@@ -37,21 +39,29 @@ class Retainer:
         """Whether anything can be kept: it takes the prefix cache to find it again."""
         return self._keeper.settings.retention > 0 and self._keeper.mechanics.findable
 
-    def finished(self, request: Request, watch: Watch | None) -> None:
-        """Look at a request that is about to be freed."""
+    def finished(self, request: Request, watch: Watch | None, lives: Lives) -> None:
+        """Look at a request that is about to be freed, and tell whether its session goes on."""
         self._keeper.forget_copies(request)
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
-        if request.status != RequestStatus.FINISHED_STOPPED or not self.enabled:
-            return
-        if request.request_id in self._keeper.holdings or not request.output_token_ids:
-            return
-        called, tool = self._watcher.called(request, watch)
+        called, tool = self._called(request, watch)
         if called:
-            self._retain(request, tool)
+            self._retain(request, tool, lives.passes_on(request, tool))
+            return
+        life = lives.ended(request)
+        if life is not None:
+            self._keeper.ledger.ended_session(request, life)
 
-    def _retain(self, request: Request, tool: str | None) -> None:
+    def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
+        """Tell whether it ended with a call that a client will answer, and of which tool."""
+        if request.status != RequestStatus.FINISHED_STOPPED or not self.enabled:
+            return False, None
+        if request.request_id in self._keeper.holdings or not request.output_token_ids:
+            return False, None
+        return self._watcher.called(request, watch)
+
+    def _retain(self, request: Request, tool: str | None, life: Life) -> None:
         keeper, block_size = self._keeper, self._scheduler.block_size
         blocks = self._scheduler.kv_cache_manager.get_blocks(request.request_id).blocks[0]
         full = min((request.num_tokens - 1) // block_size, len(blocks), len(request.block_hashes))
@@ -59,7 +69,8 @@ class Retainer:
             full -= 1
         if not full:
             return
-        holding = keeper.open(request, None, full * block_size, self._scheduler._clock(), tool)
+        now = self._scheduler._clock()
+        holding = keeper.open(request, None, full * block_size, now, tool, life)
         # Counted while the request alone holds them: it is about to let go.
         holding.detached = list(blocks[:full])
         keeper.note(holding, holding.since)
@@ -70,7 +81,7 @@ class Retainer:
         for place in {full, prompt} - {0}:
             self._by_key[holding.keys[place - 1]] = holding
 
-    def arrived(self, request: Request) -> None:
+    def arrived(self, request: Request, lives: Lives) -> None:
         """See whether a new request follows one that was kept."""
         if not self._by_key:
             return
@@ -82,7 +93,9 @@ class Retainer:
                     continue
                 holding.follow_up = request.request_id
                 self._expected[request.request_id] = holding
-                self._keeper.returned(holding, self._scheduler._clock())
+                now = self._scheduler._clock()
+                self._keeper.returned(holding, now)
+                lives.follows(request, holding, now)
                 return
 
     def after_step(self) -> None:

@@ -21,11 +21,12 @@ from vllm.v1.request import Request, RequestStatus, StreamingUpdate
 
 from caesura.intercept.events import ResumeReport
 from caesura.intercept.pause import Pause, State, Step
+from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.vllm import pressure
 from caesura.scheduler.vllm.control import ControlPort
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.retention import Retainer
-from caesura.scheduler.vllm.setup import make_keeper
+from caesura.scheduler.vllm.setup import chunk_of, make_keeper, make_line
 from caesura.scheduler.vllm.stopping import NOTHING, StoppingScheduler
 
 
@@ -40,15 +41,17 @@ class PausingScheduler(StoppingScheduler):
     _control: ControlPort | None = None
     _retainer: Retainer | None = None
     _keeper: Any = None
+    _line: Any = None
     num_waiting_for_streaming_input: int
     max_num_scheduled_tokens: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Take what vLLM's scheduler takes."""
         super().__init__(*args, **kwargs)
-        self._clock = time.monotonic
+        self._clock, self._wall = time.monotonic, time.time
         self._keeper = make_keeper(self)
-        self._recompute = Recomputation(self, self._keeper.costs)
+        self._recompute = Recomputation(self, self._keeper.costs, chunk_of(self._keeper.settings))
+        self._line = make_line(self)
         assert self._watcher is not None
         self._retainer = Retainer(self, self._keeper, self._watcher)
         self._control = ControlPort(self)
@@ -64,9 +67,12 @@ class PausingScheduler(StoppingScheduler):
         """Add a request, a session's next chunk, its end, or a control message."""
         if self._control is not None and self._control.take(request):
             return
+        known = request.request_id in self.requests
         super().add_request(request)
         if self._retainer is not None and request.request_id in self.requests:
-            self._retainer.arrived(request)
+            if not known:
+                self._line.lives.arrived(request, self._clock())
+            self._retainer.arrived(request, self._line.lives)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append the tool's result.
@@ -82,8 +88,13 @@ class PausingScheduler(StoppingScheduler):
         super()._update_request_as_session(session, update)
         if pause is not None:
             now = self._clock()
+            holding = self._keeper.holdings[session.request_id]
             pause.take(Step.RETURN, now)
-            self._keeper.returned(self._keeper.holdings[session.request_id], now)
+            self._keeper.returned(holding, now)
+            returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
+            self.deferred_waiting.discard(session)
+            session.arrival_time = holding.life.arrival  # what vLLM's priorities go by
+            self._line.lives.answered(session.request_id, holding.tool, max(0, returned), now)
             if not pause.held:
                 session.num_computed_tokens = 0
             # A new turn: vLLM would take one that was preempted in an earlier turn for one that
@@ -98,9 +109,6 @@ class PausingScheduler(StoppingScheduler):
         now = self._clock()
         if self._keeper.active:
             self._keeper.before_step(now)
-            if self._keeper.holdings:
-                pressure.relieve(self)
-            self._keeper.copies(now)
         # vLLM counts paused sessions as running, since its runner would keep a slot for each.
         # Ours have given theirs back, so for the length of this call they do not count.
         sessions, most_tokens = self.num_waiting_for_streaming_input, self.max_num_scheduled_tokens
@@ -109,10 +117,15 @@ class PausingScheduler(StoppingScheduler):
             most_tokens, self._recompute.limit(most_tokens, self._keeper.holdings)
         )
         try:
+            if self._keeper.holdings or self.waiting or self.kv_holding_waiting:
+                pressure.relieve(self)
+            if self._keeper.active:
+                self._keeper.copies(now)
             output = super().schedule(throttle_prefills)
         finally:
             self.num_waiting_for_streaming_input = sessions
             self.max_num_scheduled_tokens = most_tokens
+            self._line.put_back()
         if self._keeper.holdings:
             self._note_admissions(output)
             pressure.unwedge(self, output)
@@ -168,13 +181,18 @@ class PausingScheduler(StoppingScheduler):
         tool = None
         if watch is not None and self._watcher is not None:
             _, tool = self._watcher.called(request, watch)
-        self._keeper.paused(request, pause, tool)
+        life = self._line.lives.called(request, tool)
+        self._keeper.paused(request, pause, tool, life)
         if watch is None:
             self._slot_holders.add(request.request_id)
             return
         # The runner frees the slot of a preempted request, and its next chunk arrives as a new
         # request with computed tokens. Blocks are the scheduler's business, not the runner's.
         self.reset_preempted_req_ids.add(request.request_id)
+
+    def use_predictor(self, predictor: Predictor) -> None:
+        """Have another one foretell lengths, pauses and calls, as a simulation that knows them."""
+        self._keeper.predictor = self._line.lives.predictor = predictor
 
     def drop_kv(self, request_id: str) -> None:
         """Discard a paused request's KV; what is not evicted meanwhile is found again."""
@@ -225,7 +243,7 @@ class PausingScheduler(StoppingScheduler):
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         request_id = request.request_id
         if self._retainer is not None:
-            self._retainer.finished(request, self._watches.get(request_id))
+            self._retainer.finished(request, self._watches.get(request_id), self._line.lives)
             self._recompute.end(request_id)
         if self._resumes:
             self._resumes.pop(request_id, None)

@@ -3,18 +3,27 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import vllm
 from vllm.platforms import current_platform
 
 from caesura.intercept.cost import PRIOR, CostModel
+from caesura.scheduler.admission import make_admission
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.predict import make_predictor
+from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.keeper import Keeper
+from caesura.scheduler.vllm.line import Line
+from caesura.scheduler.vllm.lives import Lives
 from caesura.scheduler.vllm.memory import PauseMemory
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
+
+SEED = 0
+"""Of the samples that an admission policy draws."""
 
 SETTINGS_KEY = "caesura"
 """In vLLM's `additional_config`: what `Settings` are read from."""
@@ -37,14 +46,40 @@ def make_keeper(scheduler: Any) -> Keeper:
             outbox = connector.outbox
         # What cannot be loaded is recomputed: there is always a way back.
         scheduler.recompute_kv_load_failures = True
+    memory = PauseMemory(settings.pauses)
     return Keeper(
         scheduler,
         settings,
         with_link(cost, planner),
-        PauseMemory(settings.pauses),
+        memory,
+        make_predictor(settings.prediction, memory.predictor),
         planner,
         outbox,
     )
+
+
+def make_line(scheduler: Any) -> Line:
+    """Make the waiting line of a scheduler that has its keeper."""
+    settings = scheduler._keeper.settings
+    admission = make_admission(settings.admission, Random(SEED))
+    return Line(
+        scheduler,
+        make_ranking(settings.ranking),
+        admission,
+        Lives(scheduler._keeper.predictor, admission),
+        settings.backfill,
+    )
+
+
+def chunk_of(settings: Settings) -> int | None:
+    """Return the most query tokens of a step beside decodes; 0: what saturates; None: vLLM's.
+
+    What saturates the device is only gone by where it was measured: a guess that is too low would
+    make prefills slower than vLLM's.
+    """
+    if isinstance(settings.chunk, int):
+        return settings.chunk
+    return 0 if settings.chunk == "auto" and settings.calibration is not None else None
 
 
 def identity(vllm_config: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,14 @@ def _swap() -> None:
     async_sched = importlib.import_module("vllm.v1.core.sched.async_scheduler")
     sched.Scheduler = async_sched.Scheduler = ours.CaesuraScheduler
     async_sched.AsyncScheduler = ours.CaesuraAsyncScheduler
+    _in_vllms_order()
+
+
+def _in_vllms_order() -> None:
+    """Rank by arrival, as vLLM does: its tests say who is admitted first."""
+    setup = importlib.import_module(f"{OUR_MODULE}.setup")
+    settings_of = setup.settings_of
+    setup.settings_of = lambda config: replace(settings_of(config), ranking="fcfs")
 
 
 def _count_schedulers() -> Counter[str]:

@@ -1,0 +1,104 @@
+"""The life of each session as rankings and predictors see it: when it came, what it has called.
+
+A pause, a preemption or a follow-up in a new request does not begin a new life. What is seen of
+segments, results and ends is what predictions are made from.
+"""
+
+from vllm.v1.request import Request, RequestStatus
+
+from caesura.intercept.trigger import WatchPlan
+from caesura.scheduler.admission.view import Admission
+from caesura.scheduler.predict.forecast import About, Predictor
+from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.wire import WATCH_KEY
+
+ENDED = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
+
+
+class Lives:
+    """The sessions of one scheduler, by the id of the request that each of them is now."""
+
+    def __init__(self, predictor: Predictor, admission: Admission) -> None:
+        self.predictor = predictor
+        self._admission = admission
+        self._of: dict[str, Life] = {}
+
+    def __getitem__(self, request_id: str) -> Life:
+        return self._of[request_id]
+
+    def arrived(self, request: Request, now: float) -> None:
+        """A request has come that is not known yet."""
+        self._of[request.request_id] = Life(
+            request.request_id, request.arrival_time, _offered(request), now
+        )
+
+    def follows(self, request: Request, holding: Holding, now: float) -> None:
+        """It goes on with the session of one that ended with a call."""
+        self._of[request.request_id] = holding.life
+        returned = request.num_tokens - holding.life.context_tokens
+        self.answered(request.request_id, holding.tool, max(0, returned), now)
+
+    def called(self, request: Request, tool: str | None) -> Life:
+        """A segment has ended with a call."""
+        life = self._of[request.request_id]
+        self._segment(life, request)
+        life.calls += 1
+        life.started = True
+        _now_of(life, tool)
+        return life
+
+    def answered(self, request_id: str, tool: str | None, tokens: int, now: float) -> None:
+        """Its tool has returned so many tokens, and it queues."""
+        self.predictor.observe_result(tool, tokens)
+        self._of[request_id].queue(now)
+
+    def ended(self, request: Request) -> Life | None:
+        """A request is about to be freed, and its session is over."""
+        life = self._of.pop(request.request_id, None)
+        if life is None:
+            return None
+        if request.status in ENDED:
+            self._segment(life, request)
+            for kind in sorted({life.kind, *life.kinds}):
+                self.predictor.observe_end(kind, life.calls)
+        else:
+            life.given_tokens = life.decoded_tokens = 0  # it was cut off: no segment ended
+        return life
+
+    def passes_on(self, request: Request, tool: str | None) -> Life:
+        """A request is about to be freed that ended with a call: another may follow it."""
+        life = self.called(request, tool)
+        del self._of[request.request_id]
+        return life
+
+    def about(self, request: Request) -> About:
+        """Say what is known of a session, for a forecast."""
+        life = self._of[request.request_id]
+        return About(request.request_id, life.kind, life.calls, request.num_output_tokens)
+
+    def _segment(self, life: Life, request: Request) -> None:
+        decoded = request.num_output_tokens
+        life.given_tokens = max(0, request.num_prompt_tokens - life.context_tokens)
+        life.decoded_tokens, life.context_tokens = decoded, request.num_tokens
+        self.predictor.observe_segment(life.kind, decoded)
+        self._admission.observe(life.kind, decoded)
+
+
+def _now_of(life: Life, tool: str | None) -> None:
+    """Let a session be of its last tool's kind, which says more than what it is offered."""
+    life.kinds.add(life.kind)
+    if tool is not None:
+        life.kind = tool
+
+
+def _offered(request: Request) -> str:
+    """Name the tools that a request is offered: sessions with the same ones are compared."""
+    params = request.sampling_params
+    plan = (params.extra_args or {}).get(WATCH_KEY) if params is not None else None
+    if plan is None:
+        return ""
+    try:
+        return "+".join(sorted(WatchPlan.from_wire(plan).tools))
+    except ValueError:
+        return ""
