@@ -10,16 +10,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.handling.model import WORDS
+from caesura.scheduler.sim.session import Segment
+from caesura.scheduler.sim.workload.draw import fit
 
-
-@dataclass(frozen=True)
-class Segment:
-    """One stretch between two tool calls; `tool` is empty and `tool_seconds` 0 in the last one."""
-
-    given_tokens: int
-    decode_tokens: int
-    tool: str
-    tool_seconds: float
+__all__ = [
+    "Draw",
+    "Segment",
+    "Session",
+    "Speed",
+    "counted",
+    "fit",
+    "pauses",
+    "peak_context",
+    "poisson",
+]
 
 
 @dataclass(frozen=True)
@@ -114,20 +118,6 @@ def _growth(session: Session, speed: Speed) -> Iterator[tuple[float, int]]:
         now += segment.given_tokens * speed.prefill_seconds
         now += segment.decode_tokens * speed.step_seconds + segment.tool_seconds
     yield now, -session.context_tokens
-
-
-def fit(segments: list[Segment], context_tokens: int) -> list[Segment]:
-    """Leave out the last segments of a session that would outgrow the model's context."""
-    kept: list[Segment] = []
-    for segment in segments:
-        context_tokens -= segment.given_tokens + segment.decode_tokens
-        if context_tokens < 0:
-            break
-        kept.append(segment)
-    if kept:
-        last = kept[-1]
-        kept[-1] = Segment(last.given_tokens, last.decode_tokens, "", 0.0)
-    return kept
 
 
 def pauses(sessions: list[Session]) -> Iterator[tuple[str, float, int]]:

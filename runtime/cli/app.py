@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from caesura import __version__
+from caesura.runtime.cli.commands import replay, simulate
+from caesura.runtime.cli.mistakes import mistakes_told
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
     DEFAULTS,
@@ -28,8 +28,6 @@ from caesura.runtime.cli.options import (
     Verbose,
     VllmArgs,
 )
-from caesura.runtime.errors import CaesuraError
-from caesura.scheduler.calibration import CalibrationError
 
 app = typer.Typer(
     name="caesura",
@@ -39,20 +37,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-errors = Console(stderr=True)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> None:
     """Run a command; a user's mistake is a line and not a stack trace."""
-    try:
+    with mistakes_told():
         asyncio.run(work)
-    except KeyboardInterrupt:
-        errors.print("interrupted", style="dim")
-        raise typer.Exit(130) from None
-    except CaesuraError as error:
-        errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        # As for any option that names something that will not do.
-        raise typer.Exit(2 if isinstance(error, CalibrationError) else 1) from None
 
 
 def set_log_level(verbose: bool) -> None:
@@ -166,6 +156,10 @@ def calibrate(
     from caesura.runtime.cli.calibrate import measure_model
 
     run(measure_model(model, output, quick, host_gib, vllm_args or []))
+
+
+app.command()(simulate)
+app.command()(replay)
 
 
 @app.command()

@@ -95,3 +95,106 @@ Retention = Annotated[
         rich_help_panel=PAUSES,
     ),
 ]
+
+# -- studies by simulation -------------------------------------------------------------------------
+
+COUNTED = "What is counted"
+RUNNING = "How it is run"
+
+WorkloadName = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="WORKLOAD",
+        help="What sessions do and how they arrive: `mix`, `mix:tools=qa+image`, ...",
+    ),
+]
+Data = Annotated[Path | None, typer.Option(help="The file that the workload is read from.")]
+Rates = Annotated[
+    list[str] | None,
+    typer.Option("--rate", metavar="RATE,...", help="Sessions per second. Default: 1,2."),
+]
+Clients = Annotated[
+    str,
+    typer.Option(
+        metavar="COUNT,...",
+        help="Instead of a rate: so many clients send a session when their last has ended.",
+    ),
+]
+Seconds = Annotated[
+    float, typer.Option(metavar="SECONDS", help="The span in which sessions arrive.")
+]
+Seeds = Annotated[
+    str, typer.Option(metavar="SEEDS", help="`5` is 0 to 4; `31-35` and `1,4,9` are those.")
+]
+ListNames = Annotated[
+    bool, typer.Option("--list", help="Show workloads, machines and policies, and stop.")
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        metavar="POLICY,...",
+        help="What is compared; see above. Repeat for more. Default: stock,caesura.",
+    ),
+]
+Machines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--machine",
+        metavar="MACHINE",
+        help="What is simulated, a model on a device; `NAME:link=8,host=64` changes its link"
+        " (GB/s) and host memory (GB). `calibration:path=FILE,...` is your own. Repeat for more."
+        " Default: gptj-6b-a100-40g.",
+    ),
+]
+Window = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Cut runs off after so many simulated seconds. Default: all sessions end.",
+        rich_help_panel=COUNTED,
+    ),
+]
+WarmUp = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Sessions that arrive before are not counted. Default: a sixth of the arrivals' span.",
+        rich_help_panel=COUNTED,
+    ),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The policy that the others are compared with, by seed; `none`: no comparison."
+        " Default: the first.",
+        rich_help_panel=COUNTED,
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        file_okay=False,
+        help="Where the report goes, and its runs: what is there is not run again.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=0,
+        help="Runs at a time, each in a process; 0: as many as there are cores.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=RUNNING)
+]

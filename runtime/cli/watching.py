@@ -1,0 +1,100 @@
+"""Watching a study: a bar in a terminal, a line per run elsewhere, or nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from caesura.runtime.cli.show import shorten
+from caesura.scheduler.sim.study.conduct import Unwatched
+from caesura.scheduler.sim.study.plan import Cell, Study
+from caesura.scheduler.sim.study.pool import Watch
+
+NEARLY = 0.95
+"""How much of a run is done, at most, while it has not ended: nobody knows how long it drains."""
+
+WIDTH = 70
+"""Characters for what is running."""
+
+
+@contextmanager
+def watching(study: Study, console: Console, quiet: bool) -> Iterator[Watch]:
+    """Show how far a study is; the bar is gone in the end."""
+    if quiet:
+        yield Unwatched()
+    elif not console.is_terminal:
+        yield Lines(console)
+    else:
+        columns = (
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
+        with Progress(*columns, console=console, transient=True) as progress:
+            yield Bar(progress, study.window or study.seconds)
+
+
+class Lines:
+    """Says what there is to do, and each run as it ends."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._missing = 0
+        self._ended = 0
+
+    def planned(self, runs: int, kept: int) -> None:
+        """Say how much there is to do."""
+        self._missing = runs - kept
+        self._console.print(_plan(runs, kept), markup=False, highlight=False)
+
+    def moved(self, cell: Cell, at: float) -> None:
+        """Say nothing."""
+
+    def ended(self, cell: Cell) -> None:
+        """Say which run has ended."""
+        self._ended += 1
+        text = f"[{self._ended}/{self._missing}] {cell}"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class Bar:
+    """One bar for the whole; beside it what is running, and at what second of its simulation.
+
+    Arrivals span `seconds` of the simulation.
+    """
+
+    def __init__(self, progress: Progress, seconds: float) -> None:
+        self._progress = progress
+        self._seconds = seconds
+        self._running: dict[int, tuple[Cell, float]] = {}
+        self._ended = 0
+        self._task = progress.add_task("")
+
+    def planned(self, runs: int, kept: int) -> None:
+        """Take note of how much there is to do."""
+        self._progress.update(self._task, total=runs - kept, description=_plan(runs, kept))
+
+    def moved(self, cell: Cell, at: float) -> None:
+        """A run has come to this second."""
+        self._running[id(cell)] = cell, at
+        self._draw()
+
+    def ended(self, cell: Cell) -> None:
+        """A run is over."""
+        self._running.pop(id(cell), None)
+        self._ended += 1
+        self._draw()
+
+    def _draw(self) -> None:
+        running = self._running.values()
+        done = self._ended + sum(min(at / self._seconds, NEARLY) for _, at in running)
+        said = "; ".join(f"{cell}, at {at:,.0f} s" for cell, at in running)
+        text = escape(shorten(said, WIDTH))
+        self._progress.update(self._task, completed=done, description=text)
+
+
+def _plan(runs: int, kept: int) -> str:
+    return f"{runs} runs, {kept} of them kept from before" if kept else f"{runs} runs"

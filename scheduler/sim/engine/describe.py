@@ -1,0 +1,48 @@
+"""What determines a run, as plain data."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import vllm
+
+from caesura.scheduler.sim.engine.build import Plan, cost_of
+from caesura.scheduler.sim.engine.core import IDLE_SECONDS
+from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
+from caesura.scheduler.sim.machine import Machine
+from caesura.scheduler.sim.policy import Policy
+from caesura.scheduler.sim.session import Workload
+
+
+def describe(
+    workload: Workload, machine: Machine, policy: Policy, plan: Plan, window: float | None
+) -> dict[str, Any]:
+    """Return what, besides the sessions themselves and the seed, makes a run what it is."""
+    plain = {item.name: getattr(machine, item.name) for item in fields(machine)}
+    plain["latency"] = machine.latency.name
+    plain["cost"] = cost_of(machine, policy).to_wire()
+    return {
+        "policy": {**asdict(policy), "settings": dict(policy.settings)},
+        "machine": plain,
+        "workload": {
+            "name": workload.name,
+            "about": workload.about,
+            "sessions": len(workload.sessions),
+            "clients": workload.clients,
+        },
+        "window": window,
+        "vllm": vllm.__version__,
+        "block_tokens": BLOCK_TOKENS,
+        "model_tokens": plan.model_tokens,
+        "blocks": plan.blocks,
+        "host_blocks": plan.host_blocks,
+        "idle_seconds": IDLE_SECONDS,
+        "asynchronous": False,
+    }
+
+
+def rate_of(workload: Workload) -> float:
+    """Return how many sessions arrive in a second; 0.0 in a closed loop."""
+    sessions = workload.sessions
+    if workload.clients or not sessions or sessions[-1].arrival <= 0:
+        return 0.0
+    return len(sessions) / sessions[-1].arrival

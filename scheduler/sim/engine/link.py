@@ -1,0 +1,106 @@
+"""The link between device and host: copies in simulated time, one after the other.
+
+Both directions share what it carries, unless it is full duplex. What a step waits for goes ahead of
+everything else, as in `caesura.scheduler.vllm.swap.copier`; the rest goes in the order in which it
+came, and goes on between steps.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+WINDOWS = 64
+"""Forward passes that are remembered, to tell what was copied beside them."""
+
+
+@dataclass(slots=True, eq=False)
+class Copy:
+    """One order on its way: `seconds` is how long it takes, `begins` and `ends` are when.
+
+    `out` goes from the device to the host. A step waits for what is `urgent`.
+    """
+
+    order: Any
+    out: bool
+    blocks: int
+    seconds: float
+    urgent: bool = False
+    begins: float = 0.0
+    ends: float = 0.0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Copies that take turns, without a gap between them."""
+
+    urgent: deque[Copy] = field(default_factory=deque)
+    others: deque[Copy] = field(default_factory=deque)
+
+    def put(self, copy: Copy, now: float) -> None:
+        ahead = self.urgent if copy.urgent else self.others or self.urgent
+        copy.begins = max(now, ahead[-1].ends) if ahead else now
+        copy.ends = copy.begins + copy.seconds
+        if not copy.urgent:
+            self.others.append(copy)
+            return
+        self.urgent.append(copy)
+        for other in self.others:
+            other.begins += copy.seconds if other.begins >= now else 0.0
+            other.ends += copy.seconds
+
+    def take_done(self, now: float) -> list[Copy]:
+        done: list[Copy] = []
+        for queue in (self.urgent, self.others):
+            while queue and queue[0].ends <= now:
+                done.append(queue.popleft())
+        return done
+
+    def ends(self) -> Iterable[tuple[float, float]]:
+        """Return when the first and the last of each queue end."""
+        return [(queue[0].ends, queue[-1].ends) for queue in (self.urgent, self.others) if queue]
+
+
+class Link:
+    """What carries `bytes_per_second`: infinite is a bound to compare with."""
+
+    def __init__(self, bytes_per_second: float, full_duplex: bool) -> None:
+        self._rate = bytes_per_second
+        lane = _Lane()
+        self._out, self._in = lane, _Lane() if full_duplex else lane
+        self._lanes = [self._out, self._in] if full_duplex else [lane]
+        self._windows: deque[tuple[float, float]] = deque(maxlen=WINDOWS)
+
+    def put(
+        self, order: Any, blocks: int, size: int, now: float, *, out: bool, urgent: bool = False
+    ) -> Copy:
+        """Queue a copy of so many blocks, of `size` bytes together."""
+        copy = Copy(order, out, blocks, size / self._rate, urgent)
+        (self._out if out else self._in).put(copy, now)
+        return copy
+
+    def take_done(self, now: float) -> list[Copy]:
+        """Hand over what has been copied by now."""
+        return [copy for lane in self._lanes for copy in lane.take_done(now)]
+
+    def forward(self, begins: float, ends: float) -> None:
+        """Take note of a forward pass."""
+        self._windows.append((begins, ends))
+
+    def beside(self, copy: Copy) -> float:
+        """Return how much of a copy ran beside forward passes, in seconds."""
+        total = 0.0
+        for begins, ends in reversed(self._windows):
+            if ends <= copy.begins:
+                break
+            total += max(0.0, min(ends, copy.ends) - max(begins, copy.begins))
+        return min(total, copy.seconds)
+
+    @property
+    def next_end(self) -> float | None:
+        """When the next copy will be done; None: nothing is under way."""
+        return min((first for lane in self._lanes for first, _ in lane.ends()), default=None)
+
+    def idle_at(self, now: float) -> float:
+        """Return from when on nothing is under way any more, as it stands."""
+        return max((last for lane in self._lanes for _, last in lane.ends()), default=now)

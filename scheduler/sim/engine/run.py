@@ -1,0 +1,82 @@
+"""One simulated run: a workload on a machine under a policy.
+
+What is scheduled, and which block goes to whom, is decided by the very scheduler that serves. Only
+time is simulated: what steps take comes from a latency model, what copies take from the link's
+rate. One step is in flight at a time (no asynchronous scheduling), and scheduling takes no time.
+"""
+
+import time
+
+from caesura.scheduler.sim.engine.build import build_scheduler, inform, plan_for
+from caesura.scheduler.sim.engine.clients import Clients
+from caesura.scheduler.sim.engine.clock import Clock
+from caesura.scheduler.sim.engine.copies import Copies, SwapCopies
+from caesura.scheduler.sim.engine.core import Core, Progress, collecting_rarely
+from caesura.scheduler.sim.engine.describe import describe, rate_of
+from caesura.scheduler.sim.engine.offload import OffloadCopies
+from caesura.scheduler.sim.engine.styles import Anew, Pausing, Style
+from caesura.scheduler.sim.engine.tokens import Tokens
+from caesura.scheduler.sim.machine import Machine
+from caesura.scheduler.sim.policy import Policy
+from caesura.scheduler.sim.results import RunResult
+from caesura.scheduler.sim.session import Workload
+
+
+def simulate(
+    workload: Workload,
+    machine: Machine,
+    policy: Policy,
+    *,
+    seed: int = 0,
+    window: float | None = None,
+    records: bool = False,
+    progress: Progress | None = None,
+    check: bool = False,
+) -> RunResult:
+    """Run a workload and return what became of its sessions.
+
+    The same arguments make the same result, in any process. `seed` is for what draws samples.
+    After `window` simulated seconds the run is cut off; None: all sessions end. `records` collects
+    what the scheduler notes down of steps and pauses (Caesura's, with a host). `check` looks at
+    the scheduler's invariants all the time, which is slow.
+
+    Raises `ValueError` for settings that the scheduler does not know and for sessions that do not
+    fit, `RuntimeError` for a scheduler that stands still.
+    """
+    began = time.perf_counter()
+    clock, tokens = Clock(), Tokens(workload)
+    plan = plan_for(workload, machine, policy)
+    scheduler = build_scheduler(plan, machine, policy, clock, records)
+    style: Style = Anew()
+    if policy.engine == "caesura":
+        inform(scheduler, policy, workload, tokens)
+        style = Pausing(tokens)
+    clients = Clients(workload, tokens, style, scheduler, plan.model_tokens)
+    copies = _copies(scheduler, machine, policy, clients)
+    core = Core(scheduler, clients, copies, machine.latency, clock, check)
+    with collecting_rarely():
+        core.run(window, progress)
+    scheduler.shutdown()
+    return RunResult(
+        policy=policy.name,
+        workload=workload.name,
+        machine=machine.name,
+        rate=rate_of(workload),
+        seed=seed,
+        sessions=clients.results(),
+        totals=core.meter.totals,
+        timeline=core.meter.timeline(),
+        records=core.records,
+        settings=describe(workload, machine, policy, plan, window),
+        wall_seconds=time.perf_counter() - began,
+    )
+
+
+def _copies(scheduler: object, machine: Machine, policy: Policy, clients: Clients) -> Copies | None:
+    """Make what copies, if there is a connector."""
+    connector = getattr(scheduler, "connector", None)
+    if connector is None:
+        return None
+    if policy.engine == "stock-offload":
+        return OffloadCopies(machine, policy, clients.live)
+    return SwapCopies(machine, policy, clients.live)

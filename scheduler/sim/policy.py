@@ -1,0 +1,117 @@
+"""What is compared: an engine and how it is set up, under a name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+Engine = Literal["caesura", "stock", "stock-offload"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One system.
+
+    `engine`: `caesura` pauses requests in the engine; `stock` is vLLM's own scheduler, for which
+    every segment is a new request; `stock-offload` is the same with vLLM's native offloading of
+    KV blocks to the host. `settings` are Caesura's own, as under `additional_config.caesura` of a
+    served engine.
+
+    `chunk_tokens` is the most query tokens of a step (`max_num_scheduled_tokens`). `host`: there
+    is memory on the host, and a link to it. `session_order`: stock engines serve a follow-up at
+    its session's place (vLLM's priority scheduling by the session's arrival) instead of at the
+    tail. `synchronous_swap`: steps wait for copies. `free_link`: copies take no time and the host
+    has no end; that is a bound to compare with, not a system. `in_step`: short loads join the step
+    that needs them, layer by layer, as our connector's option of that name.
+    """
+
+    name: str
+    engine: Engine = "caesura"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    chunk_tokens: int = 2048
+    prefix_caching: bool = True
+    host: bool = True
+    session_order: bool = False
+    synchronous_swap: bool = False
+    free_link: bool = False
+    in_step: bool = True
+    most_running: int = 256
+    """vLLM's `max_num_seqs`."""
+
+
+def _ours(name: str, handling: str, ranking: str = "fcfs", **changes: Any) -> Policy:
+    settings = {"handling": handling, "ranking": ranking, **changes.pop("settings", {})}
+    return Policy(name, settings=settings, **changes)
+
+
+SATURATED = 256
+"""Our chunk budget: the query tokens that saturate the device, for the machines in `machines`."""
+
+STRICT = {"backfill": False}
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        _ours("caesura", "caesura", "caesura", chunk_tokens=SATURATED),
+        Policy("stock", "stock", host=False),
+        Policy("stock-offload", "stock-offload"),
+        Policy("stock-ordered", "stock", host=False, session_order=True),
+        Policy("stock-offload-ordered", "stock-offload", session_order=True),
+        Policy("vllm-discard", "stock", host=False, prefix_caching=False),
+        _ours("improved-discard", "discard", prefix_caching=False, host=False, settings=STRICT),
+        _ours("preserve", "preserve", prefix_caching=False, host=False, settings=STRICT),
+        _ours("swap", "swap", prefix_caching=False, synchronous_swap=True, settings=STRICT),
+        _ours("infercept-strict", "infercept", chunk_tokens=512, settings=STRICT),
+        _ours("infercept", "infercept", chunk_tokens=SATURATED),
+        _ours("lamps-paper", "lamps", "lamps", chunk_tokens=512),
+        _ours("lamps", "lamps", "lamps", chunk_tokens=SATURATED),
+        _ours("lamps-infercept", "infercept", "lamps", chunk_tokens=SATURATED),
+        _ours("ssjf", "caesura", "ssjf", chunk_tokens=SATURATED),
+        _ours("fcfs", "caesura", "fcfs", chunk_tokens=SATURATED),
+        _ours("ttl", "ttl", chunk_tokens=SATURATED),
+        _ours("free-offload", "caesura", "caesura", chunk_tokens=SATURATED, free_link=True),
+    )
+}
+"""The named systems. Baselines that others published stand in the form that their paper gives
+(`...-strict`, `...-paper`) and in the strongest one: back-filled, with our chunk budget."""
+
+FIELDS = (
+    "chunk_tokens",
+    "prefix_caching",
+    "host",
+    "session_order",
+    "synchronous_swap",
+    "free_link",
+    "in_step",
+    "most_running",
+)
+
+
+def parse_policy(text: str) -> Policy:
+    """Read `name` or `name:key=value,key=value`; keys are fields of `Policy` or settings.
+
+    Raises `ValueError` that says what there is.
+    """
+    name, _, changes = text.partition(":")
+    if name not in POLICIES:
+        raise ValueError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+    policy = POLICIES[name]
+    settings = dict(policy.settings)
+    values: dict[str, Any] = {}
+    for change in filter(None, changes.split(",")):
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise ValueError(f"policy {text!r}: {change!r} is not key=value")
+        (values if key in FIELDS else settings)[key] = _value(value)
+    return replace(policy, name=text, settings=settings, **values)
+
+
+def _value(text: str) -> Any:
+    plain = {"true": True, "yes": True, "false": False, "no": False}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,94 @@
+"""Means over seeds with their confidence intervals, and paired ratios of them.
+
+Seeds are independent and few, so that intervals come from Student's t distribution.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+T_975 = (
+    12.7062047362, 4.3026527297, 3.1824463053, 2.7764451052, 2.5705818366,
+    2.4469118511, 2.3646242516, 2.3060041352, 2.2621571628, 2.2281388520,
+    2.2009851601, 2.1788128297, 2.1603686565, 2.1447866879, 2.1314495456,
+    2.1199052992, 2.1098155778, 2.1009220402, 2.0930240544, 2.0859634473,
+    2.0796138447, 2.0738730679, 2.0686576104, 2.0638985616, 2.0595385528,
+    2.0555294386, 2.0518305165, 2.0484071418, 2.0452296421, 2.0422724563,
+)  # fmt: skip
+"""The 0.975 quantiles of Student's t distribution with 1 to 30 degrees of freedom."""
+
+Z_975 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over `count` runs; the true one is within `half` of it with 95 % confidence.
+
+    `half` is NaN for a single run, `mean` too where there is none.
+    """
+
+    mean: float
+    half: float
+    count: int
+
+
+def t_quantile(freedom: int) -> float:
+    """Return the 0.975 quantile of Student's t distribution, to 7 digits.
+
+    From the table, and beyond it by the expansion in 1/freedom (Abramowitz and Stegun 26.7.5).
+    """
+    if freedom < 1:
+        raise ValueError("Student's t distribution has at least one degree of freedom")
+    if freedom <= len(T_975):
+        return T_975[freedom - 1]
+    z = Z_975
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / math.pow(freedom, power) for power, term in enumerate(terms, start=1))
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Return the mean of runs with different seeds, and its 95 % interval.
+
+    Runs without a value (NaN) do not count.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known:
+        return Estimate(math.nan, math.nan, 0)
+    mean = math.fsum(known) / len(known)
+    return Estimate(mean, _half([value - mean for value in known]), len(known))
+
+
+def ratio(of: Sequence[float], to: Sequence[float]) -> Estimate:
+    """Return the ratio of the means of paired runs, and its 95 % interval.
+
+    Pairs share their seed, and with it the sessions and their arrivals. The classical ratio
+    estimator: the variance is that of the residuals `of - ratio * to`, which do not hold what the
+    two have in common (Cochran, Sampling Techniques, 3rd ed., equation 6.4). Pairs without a value
+    (NaN) do not count; the ratio is NaN where the denominator is not above 0. Raises `ValueError`
+    if `of` and `to` differ in length.
+    """
+    pairs = [
+        (each, base)
+        for each, base in zip(of, to, strict=True)
+        if not (math.isnan(each) or math.isnan(base))
+    ]
+    below = math.fsum(base for _, base in pairs)
+    if below <= 0:
+        return Estimate(math.nan, math.nan, len(pairs))
+    found = math.fsum(each for each, _ in pairs) / below
+    half = _half([each - found * base for each, base in pairs])
+    return Estimate(found, half / (below / len(pairs)), len(pairs))
+
+
+def _half(residuals: Sequence[float]) -> float:
+    """Return the half width of the interval of a mean; the residuals' own mean is 0."""
+    count = len(residuals)
+    if count < 2:
+        return math.nan
+    variance = math.fsum(residual**2 for residual in residuals) / (count - 1)
+    return t_quantile(count - 1) * math.sqrt(variance / count)

@@ -1,0 +1,33 @@
+"""One run, in whichever process: from a cell to what it measured."""
+
+from collections.abc import Callable
+
+from caesura.scheduler.sim.results import RunResult
+from caesura.scheduler.sim.study.plan import Cell
+
+Progress = Callable[[float], None]
+"""Told now and then at what second of the simulation a run is."""
+
+Work = Callable[[Cell, Progress], RunResult]
+"""Makes a run; a function of a module, so that another process can import it."""
+
+
+def simulate_cell(cell: Cell, progress: Progress) -> RunResult:
+    """Make the run that a cell describes.
+
+    Raises `ValueError` for specs that name nothing, and what `simulate` raises.
+    """
+    # The engine imports vLLM, which takes seconds, and is not needed to plan or to report.
+    from caesura.scheduler.sim.engine import simulate
+    from caesura.scheduler.sim.latency.machines import make_machine
+    from caesura.scheduler.sim.workload.names import make_workload
+
+    return simulate(
+        make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data),
+        make_machine(cell.machine),
+        cell.policy,
+        seed=cell.seed,
+        window=cell.window,
+        records=False,
+        progress=progress,
+    )
