@@ -44,7 +44,7 @@ def _ours(name: str, handling: str, ranking: str = "fcfs", **changes: Any) -> Po
 
 
 SATURATED = 256
-"""Our chunk budget: the query tokens that saturate the device, for the machines in `machines`."""
+"""Our chunk budget: twice the ridge of the simulated machines' rooflines, as found by trying."""
 
 STRICT = {"backfill": False}
 
@@ -101,7 +101,8 @@ def parse_policy(text: str) -> Policy:
         key, equals, value = change.partition("=")
         if not equals:
             raise ValueError(f"policy {text!r}: {change!r} is not key=value")
-        (values if key in FIELDS else settings)[key] = _value(value)
+        # A setting that is a spec of its own has its parameters behind one another: `a=1;b=2`.
+        (values if key in FIELDS else settings)[key] = _value(value.replace(";", ","))
     return replace(policy, name=text, settings=settings, **values)
 
 

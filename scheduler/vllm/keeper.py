@@ -29,6 +29,9 @@ from caesura.scheduler.vllm.sight import Sight
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
+EXPIRE_SECONDS = 0.25
+"""How late a pause that has lasted too long may be noticed."""
+
 
 class Keeper:
     """The paused KV caches of one scheduler and what becomes of them."""
@@ -58,6 +61,7 @@ class Keeper:
         self._owner: dict[Key, Holding] = {}
         self._decisions: list[Decision] = []
         self._copying: Copying | None = None
+        self._expire_at = 0.0
         if planner is not None:
             self._rates = LinkRates(planner, self.costs)
             self._copying = Copying(planner, self.mechanics, self.sight)
@@ -275,7 +279,10 @@ class Keeper:
             self.drop(holding, now)
 
     def _expire(self, now: float) -> None:
-        """Give up what nobody has come back for in time."""
+        """Give up what nobody has come back for in time; now and then is often enough."""
+        if now < self._expire_at:
+            return
+        self._expire_at = now + EXPIRE_SECONDS
         for holding in list(self.holdings.values()):
             waited = now - holding.since
             if holding.pause is None:

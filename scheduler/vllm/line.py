@@ -228,7 +228,11 @@ class Line:
             left = [request for request in queue if _waits_for_a_tool(request)]
             if not left:
                 continue
-            stay = [] if len(left) == len(queue) else [one for one in queue if one not in left]
+            stay = (
+                [one for one in queue if not _waits_for_a_tool(one)]
+                if len(left) < len(queue)
+                else []
+            )
             places = {id(one): at for at, one in enumerate(queue)} if stay else {}
             self._left.append((queue, left, places))
             queue.clear()

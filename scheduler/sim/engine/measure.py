@@ -25,7 +25,7 @@ class Meter:
 
     def look(self) -> None:
         """Note the levels: they count for the time that passes next."""
-        self._levels = self._gauge.read()
+        self._levels = self._gauge.read(whose=False)
 
     def pass_time(self, seconds: float) -> None:
         """Time passes."""
@@ -75,7 +75,7 @@ class Meter:
     def sample(self, now: float, last: bool = False) -> None:
         """Add a row to the timeline if one is due, or if it is the last."""
         if last or self._timeline.due(now):
-            levels = self._gauge.read()
+            levels = self._gauge.read(whose=True)
             self._timeline.sample(now, levels, self._gauge.hosted, self._gauge.blocks)
 
     def timeline(self) -> dict[str, list[float]]:

@@ -47,8 +47,11 @@ class Gauge:
         self._planner = getattr(self._keeper, "planner", None)
         self.blocks: int = self._pool.num_gpu_blocks - 1
 
-    def read(self) -> Levels:
-        """Return the levels as they are."""
+    def read(self, whose: bool) -> Levels:
+        """Return the levels as they are; `whose`: with the blocks of those who do not run.
+
+        Blocks are looked up only where somebody asks, since that takes a look at every pause.
+        """
         scheduler = self._scheduler
         paused = scheduler.num_waiting_for_streaming_input
         levels = Levels(
@@ -57,12 +60,10 @@ class Gauge:
             paused=paused,
             used=self.blocks - self._pool.get_num_free_blocks(),
         )
-        if self._keeper is not None:
-            for holding in self._keeper.holdings.values():
-                if holding.returned:
-                    levels.queued_blocks += holding.resident
-                else:
-                    levels.paused_blocks += holding.resident
+        if self._keeper is not None and (whose or levels.queued):
+            holdings = self._keeper.holdings.values()
+            levels.queued_blocks = sum([one.resident for one in holdings if one.returned])
+            levels.paused_blocks = sum([one.resident for one in holdings]) - levels.queued_blocks
         return levels
 
     @property

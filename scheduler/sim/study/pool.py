@@ -77,9 +77,11 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
         ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (news,)) as pool,
     ):
         try:
-            futures = {
-                pool.submit(_run, work, task, number): number for number, task in enumerate(tasks)
-            }
+            with _deaf_children():
+                futures = {
+                    pool.submit(_run, work, task, number): number
+                    for number, task in enumerate(tasks)
+                }
             return list(_await(futures, tasks, news, watch))
         except BrokenProcessPool:
             raise EngineFailed(
@@ -127,6 +129,20 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Keep Ctrl-C from the processes that start meanwhile, from their first moment on.
+
+    A terminal sends it to all, and the parent alone acts on it, if need be when this is over: a
+    mask is inherited.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end(processes: set[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
@@ -140,12 +156,11 @@ _news: Any = None
 
 
 def _begin(news: Any) -> None:
-    """Set up a worker: Ctrl-C is the parent's business, and so is the end."""
+    """Set up a worker."""
     global _news
     _news = news
     # vLLM warns of what it lacks to run a model, and none is run.
     logging.getLogger("vllm").setLevel(logging.ERROR)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 

@@ -1,0 +1,94 @@
+"""The systems that LAMPS' figures compare, and the steps from one to the next.
+
+LAMPS is told the truth (`prediction=oracle`): the paper takes output lengths from the data set of
+InferCept, and predicts them on ToolBench with a mean absolute error of 3 words. Whatever would be
+lost to its predictor is not lost here. Of pauses the paper knows the mean by tool, and we know each.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from caesura.scheduler.sim.policy import POLICIES, Policy
+
+ORACLE = "oracle"
+
+THRESHOLDS = (0, 30, 100, 300, 1000)
+"""Steps after which a request starves; 0: never. Figure 9 names 100, the paper's choice."""
+
+ERRORS = (0.05, 0.1, 0.3, 0.5)
+"""Standard deviation of a prediction over its truth (Figure 11)."""
+
+
+def derived(base: str, name: str, **settings: Any) -> Policy:
+    """Return the named policy under another name, with these settings changed."""
+    policy = POLICIES[base]
+    return replace(policy, name=name, settings={**policy.settings, **settings})
+
+
+def starving(threshold: int) -> Policy:
+    """Return LAMPS with that starvation threshold, in steps."""
+    ranking = f"lamps:starvation_steps={threshold}"
+    name = f"threshold {threshold}" if threshold else "no threshold"
+    return derived("lamps-paper", name, ranking=ranking, prediction=ORACLE)
+
+
+def mistaken(error: float) -> Policy:
+    """Return LAMPS whose predictions are drawn from N(value, error * value)."""
+    return derived("lamps-paper", f"error {error:.0%}", prediction=f"{ORACLE}:error={error:g}")
+
+
+SYSTEMS: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        POLICIES["vllm-discard"],
+        POLICIES["stock"],
+        POLICIES["infercept-strict"],
+        derived("infercept-strict", "infercept-backfilled", backfill=True),
+        POLICIES["infercept"],
+        derived("infercept-strict", "lamps-handling", handling="lamps", prediction=ORACLE),
+        derived("lamps-paper", "lamps-handling-backfilled", ranking="fcfs", prediction=ORACLE),
+        derived("lamps-paper", "lamps-ranking", handling="infercept", prediction=ORACLE),
+        derived("lamps-paper", "lamps-paper", prediction=ORACLE),
+        derived("lamps-paper", "lamps-own-memory", ranking="lamps:others=false", prediction=ORACLE),
+        derived("lamps", "lamps", prediction=ORACLE),
+        derived("lamps-infercept", "lamps-infercept", prediction=ORACLE),
+        POLICIES["caesura"],
+        *map(starving, THRESHOLDS),
+        *map(mistaken, ERRORS),
+    )
+}
+"""By name. `vllm-discard` is the paper's vLLM: it had no prefix cache; `stock` is today's, which
+has one. `lamps-handling` is the paper's "LAMPS w/o scheduling"; `...-backfilled` lets whoever fits
+go before a request that does not. All but `infercept`, `lamps`, `lamps-infercept` and `caesura`
+(256) take 512 query tokens in a step, vLLM 2,048."""
+
+PAPER = ("vllm-discard", "infercept-strict", "lamps-paper")
+"""The systems of the paper, each in the form that the paper gives it."""
+
+OTHERS = (
+    "stock",
+    "infercept-backfilled",
+    "infercept",
+    "lamps-ranking",
+    "lamps-own-memory",
+    "lamps",
+    "lamps-infercept",
+    "caesura",
+)
+"""Those that it does not have."""
+
+FROM_INFERCEPT = (
+    ("infercept-strict", "InferCept as published: arrival order, nobody passes who does not fit"),
+    ("infercept-backfilled", "+ whoever fits goes first"),
+    ("lamps-ranking", "+ least memory over time first"),
+    ("lamps-paper", "+ one handling per pause, by its prediction"),
+)
+"""From InferCept to LAMPS, one change at a time."""
+
+FROM_VLLM = (
+    ("vllm-discard", "vLLM: a call ends the request"),
+    ("lamps-handling", "+ predicted handling of calls (LAMPS w/o scheduling)"),
+    ("lamps-handling-backfilled", "+ whoever fits goes first"),
+    ("lamps-paper", "+ least memory over time first (LAMPS)"),
+)
+"""Figure 10's breakdown, with the ranking's two effects apart."""
