@@ -9,7 +9,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements/cpu.txt)
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all vllm-tests lint format serve bench model lock clean
+.PHONY: help setup demo test test-all vllm-tests lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,16 @@ serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
 bench: setup ## Measure against stock vLLM, in pairs (about 15 minutes)
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.resume
+
+bench-sim: setup ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
+	@$(BIN)/python -m benchmarks.policies
+
+bench-papers: setup ## Reproduce the papers' figures by simulation: the tables of docs/papers.md
+	@$(BIN)/python -m benchmarks.papers.lamps_example
+	@$(BIN)/python -m benchmarks.papers.infercept
+	@$(BIN)/python -m benchmarks.papers.lamps
+	@$(BIN)/python -m benchmarks.papers.pastfuture
+	@$(BIN)/python -m benchmarks.papers.ssjf
 
 model: setup ## Train the bundled model anew, and measure it
 	@$(BIN)/python training/train.py

@@ -20,8 +20,8 @@ class Settings:
     are free, each with its parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill`:
     whoever fits goes before somebody who does not. `prediction` says where expected lengths, pauses
     and calls come from. `chunk` is the most query tokens of a step in which somebody decodes:
-    `auto` for what saturates the device, as far as that was measured (without a calibration:
-    vLLM's), `vllm` for its `max_num_batched_tokens`, or a number.
+    `auto` goes by what saturates the device, if there is a calibration (else by vLLM's), `vllm` by
+    its `max_num_batched_tokens`; or a number.
 
     `calibration` is the path of a file that `caesura calibrate` has
     written. `pauses` is the path of a file that keeps what was observed of tools' pauses over

@@ -34,7 +34,7 @@ COMPOSES = {
 ENGINE_PACKAGES = {"vllm", "torch", "transformers", "tokenizers"}
 ENGINE_ROOMS = {"scheduler/vllm", "scheduler/sim/engine"}
 # Policy. (What draws samples is handed its generator: that is seen in review, not here.)
-PURE = ("intercept/", "scheduler/rank/", "scheduler/records.py")
+PURE = ("intercept/", "scheduler/rank/", "scheduler/admission/view.py", "scheduler/records.py")
 IMPURE = {"time", "random", "logging", "asyncio", "threading", "os", "datetime", "socket"}
 
 MOST_LINES = 300

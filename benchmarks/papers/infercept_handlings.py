@@ -1,6 +1,6 @@
 """The handlings of InferCept's breakdown (Fig. 4) that come before the whole: steps, not systems.
 
-Importing it makes them known under their names, in whichever process.
+They are known by name only in a process that runs `simulate_step`.
 """
 
 from collections.abc import Sequence
@@ -60,9 +60,10 @@ class HeuristicPreserve(BudgetedSwap):
     kept = SHORT
 
 
-HANDLINGS.update({"budgeted-swap": BudgetedSwap, "heuristic-preserve": HeuristicPreserve})
+STEPS = {"budgeted-swap": BudgetedSwap, "heuristic-preserve": HeuristicPreserve}
 
 
 def simulate_step(cell: Cell, progress: Progress) -> RunResult:
     """Make the run of a cell whose policy may have a handling of this file."""
+    HANDLINGS.update(STEPS)
     return simulate_cell(cell, progress)

@@ -1,4 +1,4 @@
-"""What is run for which figure of the LAMPS paper, and what makes ours differ."""
+"""What is run for which figure of the LAMPS paper, and what the paper shows there."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from benchmarks.papers.lamps_claims import (
     TOOLBENCH,
     VICUNA,
     VICUNA_MULTI_4,
+    VICUNA_ONE,
     VICUNA_SINGLE_4,
 )
 from benchmarks.papers.lamps_run import Setup, Wanted
@@ -22,9 +23,8 @@ from benchmarks.papers.lamps_systems import (
     FROM_VLLM,
     OTHERS,
     PAPER,
-    THRESHOLDS,
+    THRESHOLD_NAMES,
     mistaken,
-    starving,
 )
 
 Chain = tuple[Setup, tuple[tuple[str, str], ...]]
@@ -36,8 +36,7 @@ class Figure:
     """A figure of the paper: what it shows, by which measures, and what is run for it.
 
     `grid` are setups with the systems that run on them; those of `more` are left out if it is to
-    be quick. `chains` are systems that differ by one change each. `says` is what the paper finds
-    where it has no numbers, `why` what the runs that are printed say of the differences.
+    be quick. `chains` are systems that differ by one change each. `says` is what the paper finds.
     """
 
     number: int
@@ -47,7 +46,6 @@ class Figure:
     more: tuple[tuple[Setup, tuple[str, ...]], ...] = ()
     chains: tuple[Chain, ...] = ()
     says: str = ""
-    why: str = ""
 
     def setups(self, quick: bool) -> tuple[tuple[Setup, tuple[str, ...]], ...]:
         """Return the setups and their systems."""
@@ -62,11 +60,19 @@ class Figure:
 
 
 MEANS = ("latency_mean", "latency_p99", "ttft_mean", "ttft_p99")
-THRESHOLD_NAMES = tuple(starving(threshold).name for threshold in THRESHOLDS)
-ERROR_NAMES = ("lamps-paper", *(mistaken(error).name for error in ERRORS))
+THRESHOLDS = tuple(THRESHOLD_NAMES.values())
+ERROR_NAMES = (
+    "lamps-handling-backfilled",
+    "lamps-paper",
+    *(mistaken(error).name for error in ERRORS),
+)
 ALL = (*PAPER, *OTHERS)
+CHAINED = tuple(dict.fromkeys(name for name, _ in (*FROM_VLLM, *FROM_INFERCEPT)))
 
-VICUNA_MULTI_3 = Setup(VICUNA, MULTI, 3)
+OVERLOADED = Setup(VICUNA_ONE, MULTI, 1)
+"""Where a queue stands after a minute. Sessions with slow tools last for minutes, so that a short
+run of a larger memory ends before it is full: figures 9 to 11 use this one if they are to be quick.
+"""
 
 
 def _sweep(
@@ -86,7 +92,6 @@ FIGURES = {
                 *_sweep(GPTJ, SINGLE, (3, 5, 7)),
                 *_sweep(GPTJ, MULTI, (2,)),
                 (GPTJ_MULTI_3, ALL),
-                *_sweep(GPTJ, TOOLBENCH, (1.5,)),
                 (GPTJ_TOOLBENCH_3, PAPER),
                 *_sweep(VICUNA, SINGLE, (3, 4)),
                 *_sweep(VICUNA, MULTI, (4,)),
@@ -95,7 +100,7 @@ FIGURES = {
             more=(
                 *_sweep(GPTJ, SINGLE, (1, 9)),
                 *_sweep(GPTJ, MULTI, (1, 2.5, 4)),
-                *_sweep(GPTJ, TOOLBENCH, (1, 2)),
+                *_sweep(GPTJ, TOOLBENCH, (1, 1.5, 2)),
                 *_sweep(VICUNA, SINGLE, (2, 5, 6)),
                 *_sweep(VICUNA, MULTI, (1, 2, 3)),
                 *_sweep(VICUNA, TOOLBENCH, (1, 2)),
@@ -109,7 +114,11 @@ FIGURES = {
             7,
             "latency and TTFT at 5 requests/s",
             ("latency_mean", "ttft_mean"),
-            grid=((GPTJ_SINGLE_5, PAPER), *_sweep(GPTJ, MULTI, (5,)), *_sweep(GPTJ, TOOLBENCH, (5,))),
+            grid=(
+                (GPTJ_SINGLE_5, PAPER),
+                *_sweep(GPTJ, MULTI, (5,)),
+                *_sweep(GPTJ, TOOLBENCH, (5,)),
+            ),
             more=tuple(
                 (Setup(VICUNA, workload, 5), PAPER) for workload in (SINGLE, MULTI, TOOLBENCH)
             ),
@@ -119,33 +128,37 @@ FIGURES = {
             8,
             "throughput, on Vicuna 13B",
             ("sessions_per_second", "tokens_per_second"),
-            grid=((VICUNA_SINGLE_4, PAPER), (VICUNA_MULTI_4, PAPER), *_sweep(VICUNA, TOOLBENCH, (3,))),
+            grid=(
+                (VICUNA_SINGLE_4, PAPER),
+                (VICUNA_MULTI_4, PAPER),
+                *_sweep(VICUNA, TOOLBENCH, (3,)),
+            ),
             more=_sweep(VICUNA, SINGLE, (6, 8)),
             says="Higher than InferCept's but on ToolBench, where it is slightly lower.",
         ),
         Figure(
             9,
-            "the starvation threshold, GPT-J 6B, multi-API",
+            "the starvation threshold, multi-API",
             ("latency_mean", "latency_p99", "sessions_per_second"),
-            grid=((GPTJ_MULTI_3, THRESHOLD_NAMES),),
-            more=_sweep(GPTJ, MULTI, (2.5, 4), THRESHOLD_NAMES),
+            grid=((OVERLOADED, THRESHOLDS),),
+            more=_sweep(GPTJ, MULTI, (2.5, 3, 4), THRESHOLDS),
             says="A threshold lowers tails and raises throughput; 100 is a good balance.",
         ),
         Figure(
             10,
-            "what the components do, Vicuna 13B, multi-API",
+            "what the components do, multi-API",
             (*MEANS, "sessions_per_second"),
-            grid=((VICUNA_MULTI_3, ("infercept-strict",)),),
-            more=_sweep(VICUNA, MULTI, (2, 4), tuple(name for name, _ in FROM_VLLM)),
-            chains=((VICUNA_MULTI_3, FROM_VLLM), (VICUNA_MULTI_3, FROM_INFERCEPT)),
+            grid=((OVERLOADED, ALL),),
+            more=_sweep(VICUNA, MULTI, (3, 4), CHAINED),
+            chains=((OVERLOADED, FROM_VLLM), (OVERLOADED, FROM_INFERCEPT)),
             says="Predicted handling alone is about InferCept; most comes from the scheduling.",
         ),
         Figure(
             11,
-            "errors of prediction, GPT-J 6B, multi-API",
+            "errors of prediction, multi-API",
             ("latency_median", "latency_mean", "sessions_per_second"),
-            grid=((GPTJ_MULTI_3, ERROR_NAMES),),
-            more=_sweep(GPTJ, MULTI, (8,), ERROR_NAMES),
+            grid=((OVERLOADED, ERROR_NAMES),),
+            more=_sweep(GPTJ, MULTI, (3, 8), ERROR_NAMES),
             says="Only large errors (30-50 %) raise the median latency, mostly at 8-10 requests/s.",
         ),
     )

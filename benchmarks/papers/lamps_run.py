@@ -1,27 +1,19 @@
-"""Makes the runs that figures ask for, once each, and finds their measures again.
-
-Runs are kept in `.cache/papers`, under a digest of the settings and of all code that makes them.
-"""
+"""From setups and systems to cells, and from the runs of these back to measures."""
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.papers.lamps_systems import SYSTEMS
-from caesura.scheduler.sim.study.digest import digest_of, file_name
-from caesura.scheduler.sim.study.figures import Figures, figures
+from benchmarks.papers.run import Measured
 from caesura.scheduler.sim.study.intervals import Estimate, estimate, ratio
-from caesura.scheduler.sim.study.plan import WARM_UP, Cell
-from caesura.scheduler.sim.study.pool import Task, run_all
-from caesura.scheduler.sim.study.store import read_run
-from caesura.scheduler.sim.study.work import simulate_cell
-
-CACHE = Path(".cache/papers")
+from caesura.scheduler.sim.study.plan import Cell
 
 CUT_OFF = 4.0
-"""A run is cut off after so many times the span of its arrivals."""
+"""A run is cut off after so many times the span of its arrivals, ..."""
+
+LONGEST_PAUSES = 600.0
+"""... and these seconds, in which the sessions that call slow tools many times can end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,99 +25,60 @@ class Setup:
     rate: float
 
     def __str__(self) -> str:
-        return f"{self.workload}, {self.rate:g}/s, {self.machine}"
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How long arrivals span, in simulated seconds, and the seeds."""
-
-    seconds: float
-    seeds: tuple[int, ...]
+        model = self.machine.partition("-a100")[0]
+        return f"{model} {self.workload.removeprefix('lamps-')} {self.rate:g}/s"
 
 
 Wanted = tuple[Setup, str]
 """A setup and the name of a system."""
 
-Measured = dict[Wanted, list[Figures]]
-"""The measures of each, one per seed."""
+
+def cells(wanted: Iterable[Wanted], seconds: float, seeds: Sequence[int]) -> list[Cell]:
+    """Return the runs, each once, all with the first seed first."""
+    once = dict.fromkeys(wanted)
+    window = seconds * CUT_OFF + LONGEST_PAUSES
+    return [
+        Cell(
+            setup.workload,
+            None,
+            setup.machine,
+            SYSTEMS[system],
+            setup.rate,
+            seed,
+            seconds,
+            window,
+        )
+        for seed in seeds
+        for setup, system in once
+    ]
 
 
-class Progress:
-    """Tells how many runs are done, on standard error."""
+class Found:
+    """The measures of the runs that were made, by setup, system and seed."""
 
-    def __init__(self) -> None:
-        self.left = 0
+    def __init__(self, runs: Iterable[Measured]) -> None:
+        self._by: dict[Wanted, dict[int, Measured]] = {}
+        for run in runs:
+            cell = run.cell
+            setup = Setup(cell.machine, cell.workload, cell.rate)
+            self._by.setdefault((setup, cell.policy.name), {})[cell.seed] = run
 
-    def planned(self, runs: int, kept: int) -> None:
-        """Tell how many runs there are to make."""
-        self.left = runs - kept
-        print(f"{runs} runs, {kept} of them kept from before", file=sys.stderr, flush=True)
+    def has(self, setup: Setup, system: str) -> bool:
+        """Return whether there is a run of it."""
+        return (setup, system) in self._by
 
-    def moved(self, cell: Cell, at: float) -> None:
-        """Do nothing: runs take a minute."""
+    def mean(self, setup: Setup, system: str, measure: str) -> float:
+        """Return a field of `Figures`, its mean over the seeds; NaN if it was not run."""
+        runs = self._by.get((setup, system), {}).values()
+        return estimate([float(getattr(run.figures, measure)) for run in runs]).mean
 
-    def ended(self, cell: Cell) -> None:
-        """Tell which run is done."""
-        self.left -= 1
-        print(f"  {cell.workload}, {cell}; {self.left} left", file=sys.stderr, flush=True)
-
-
-def measure(wanted: Iterable[Wanted], extent: Extent, jobs: int, cache: Path = CACHE) -> Measured:
-    """Return the measures of all that is wanted; what is not in `cache` is run.
-
-    The first sixth of the arrivals is not counted. Raises `RuntimeError` for a run that failed.
-    """
-    tasks = {
-        (one, seed): _task(one, extent, seed, cache)
-        for seed in extent.seeds
-        for one in dict.fromkeys(wanted)
-    }
-    missing = [task for task in tasks.values() if read_run(task.path, task.digest) is None]
-    progress = Progress()
-    progress.planned(len(tasks), len(tasks) - len(missing))
-    cache.mkdir(parents=True, exist_ok=True)
-    failures = run_all(missing, jobs, simulate_cell, progress)
-    if failures:
-        raise RuntimeError("; ".join(f"{each.cell}: {each.reason}" for each in failures))
-    found: Measured = {}
-    for (one, _), task in tasks.items():
-        run = read_run(task.path, task.digest)
-        if run is None:
-            raise RuntimeError(f"{task.path} cannot be read")
-        measures = figures(run, extent.seconds * WARM_UP, extent.seconds)
-        found.setdefault(one, []).append(measures)
-    return found
-
-
-def value(found: Measured, wanted: Wanted, name: str) -> Estimate:
-    """Return a measure's mean over the seeds; NaN if that was not run."""
-    return estimate([float(getattr(each, name)) for each in found.get(wanted, [])])
-
-
-def quotient(found: Measured, setup: Setup, system: str, base: str, name: str) -> Estimate:
-    """Return a measure of a system over that of another one, paired by seed; NaN if not run."""
-    of, to = (_values(found.get((setup, one), []), name) for one in (system, base))
-    if len(of) != len(to):
-        return Estimate(math.nan, math.nan, 0)
-    return ratio(of, to)
-
-
-def _values(runs: Sequence[Figures], name: str) -> list[float]:
-    return [float(getattr(each, name)) for each in runs]
-
-
-def _task(wanted: Wanted, extent: Extent, seed: int, cache: Path) -> Task:
-    setup, system = wanted
-    cell = Cell(
-        setup.workload,
-        None,
-        setup.machine,
-        SYSTEMS[system],
-        setup.rate,
-        seed,
-        extent.seconds,
-        extent.seconds * CUT_OFF,
-    )
-    digest = digest_of(cell)
-    return Task(cell, cache / file_name(cell, digest), digest)
+    def quotient(self, setup: Setup, system: str, base: str, measure: str) -> Estimate:
+        """Return a measure over the same of `base`, paired by seed; NaN without a pair."""
+        of, to = self._by.get((setup, system), {}), self._by.get((setup, base), {})
+        both = [seed for seed in of if seed in to]
+        if not both:
+            return Estimate(math.nan, math.nan, 0)
+        values = (
+            [float(getattr(runs[seed].figures, measure)) for seed in both] for runs in (of, to)
+        )
+        return ratio(*values)

@@ -2,7 +2,8 @@
 
 LAMPS is told the truth (`prediction=oracle`): the paper takes output lengths from the data set of
 InferCept, and predicts them on ToolBench with a mean absolute error of 3 words. Whatever would be
-lost to its predictor is not lost here. Of pauses the paper knows the mean by tool, and we know each.
+lost to its predictor is not lost here. Of pauses the paper knows the mean by tool; here each is
+known.
 """
 
 from dataclasses import replace
@@ -12,8 +13,17 @@ from caesura.scheduler.sim.policy import POLICIES, Policy
 
 ORACLE = "oracle"
 
-THRESHOLDS = (0, 30, 100, 300, 1000)
-"""Steps after which a request starves; 0: never. Figure 9 names 100, the paper's choice."""
+ORACLE_BUT_PAUSES = "oracle:knows=lengths+calls+results"
+"""For LAMPS' order with InferCept's handling, whose estimate of a pause is its own."""
+
+THRESHOLD_NAMES = {
+    0: "no threshold",
+    30: "threshold 30",
+    100: "lamps-paper",
+    300: "threshold 300",
+    1000: "threshold 1000",
+}
+"""LAMPS by the steps after which a request starves; 0: never. The paper takes 100 (Figure 9)."""
 
 ERRORS = (0.05, 0.1, 0.3, 0.5)
 """Standard deviation of a prediction over its truth (Figure 11)."""
@@ -27,8 +37,7 @@ def derived(base: str, name: str, **settings: Any) -> Policy:
 
 def starving(threshold: int) -> Policy:
     """Return LAMPS with that starvation threshold, in steps."""
-    ranking = f"lamps:starvation_steps={threshold}"
-    name = f"threshold {threshold}" if threshold else "no threshold"
+    name, ranking = THRESHOLD_NAMES[threshold], f"lamps:starvation_steps={threshold}"
     return derived("lamps-paper", name, ranking=ranking, prediction=ORACLE)
 
 
@@ -47,20 +56,20 @@ SYSTEMS: dict[str, Policy] = {
         POLICIES["infercept"],
         derived("infercept-strict", "lamps-handling", handling="lamps", prediction=ORACLE),
         derived("lamps-paper", "lamps-handling-backfilled", ranking="fcfs", prediction=ORACLE),
-        derived("lamps-paper", "lamps-ranking", handling="infercept", prediction=ORACLE),
+        derived("lamps-paper", "lamps-ranking", handling="infercept", prediction=ORACLE_BUT_PAUSES),
         derived("lamps-paper", "lamps-paper", prediction=ORACLE),
         derived("lamps-paper", "lamps-own-memory", ranking="lamps:others=false", prediction=ORACLE),
         derived("lamps", "lamps", prediction=ORACLE),
-        derived("lamps-infercept", "lamps-infercept", prediction=ORACLE),
+        derived("lamps-infercept", "lamps-infercept", prediction=ORACLE_BUT_PAUSES),
         POLICIES["caesura"],
-        *map(starving, THRESHOLDS),
+        *(starving(steps) for steps in THRESHOLD_NAMES if steps != 100),
         *map(mistaken, ERRORS),
     )
 }
 """By name. `vllm-discard` is the paper's vLLM: it had no prefix cache; `stock` is today's, which
 has one. `lamps-handling` is the paper's "LAMPS w/o scheduling"; `...-backfilled` lets whoever fits
-go before a request that does not. All but `infercept`, `lamps`, `lamps-infercept` and `caesura`
-(256) take 512 query tokens in a step, vLLM 2,048."""
+go before a request that does not. `infercept`, `lamps`, `lamps-infercept` and `caesura` compute as
+many query tokens in a step as saturate the device, vLLM up to 2,048 and all others 512."""
 
 PAPER = ("vllm-discard", "infercept-strict", "lamps-paper")
 """The systems of the paper, each in the form that the paper gives it."""
@@ -87,7 +96,11 @@ FROM_INFERCEPT = (
 
 FROM_VLLM = (
     ("vllm-discard", "vLLM: a call ends the request"),
-    ("lamps-handling", "+ predicted handling of calls (LAMPS w/o scheduling)"),
+    (
+        "lamps-handling",
+        "+ pauses in the engine, prefix cache, 512 tokens a step, predicted handling"
+        " (LAMPS w/o scheduling)",
+    ),
     ("lamps-handling-backfilled", "+ whoever fits goes first"),
     ("lamps-paper", "+ least memory over time first (LAMPS)"),
 )

@@ -19,18 +19,23 @@ import numpy as np
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.admission.peak import Peak
 from caesura.scheduler.admission.view import Batched, Gate
+from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
 
 INTERVAL = 10
 """Decode steps between two admissions (`PREFILL_INTERVAL` of the artifact)."""
 
+UNUSED = BLOCK_TOKENS - 1
+"""Tokens of a request's last block that may be empty."""
+
 
 @dataclass(slots=True)
 class Log:
-    """What a run adds up until its last request has been admitted.
+    """What a run adds up between its first counted request and its last.
 
     `memory` and `future` are sums of shares of the capacity: of what the batch holds before each
     of `steps`, and of its true M* behind each of `decisions` (Past-Future, section 3.3, equations
-    3 and 4). `batched` sums up the requests of the batch over the steps.
+    3 and 4). `batched` sums up the requests of the batch over the steps, which is the tokens that
+    they decode; `evicted` counts those that lost their KV.
     """
 
     steps: int = 0
@@ -38,14 +43,14 @@ class Log:
     memory: float = 0.0
     decisions: int = 0
     future: float = 0.0
+    evicted: int = 0
 
 
 @dataclass(slots=True)
 class _Watch:
     lengths: Mapping[str, int]
-    last: str
+    places: Mapping[str, int]
     log: Log
-    over: bool = False
 
 
 _watch: ContextVar[_Watch] = ContextVar("watch")
@@ -53,9 +58,9 @@ _watch: ContextVar[_Watch] = ContextVar("watch")
 
 @contextmanager
 def watching(lengths: Mapping[str, int]) -> Iterator[Log]:
-    """Tell what every request will decode, in the order of their arrival, and yield the log."""
+    """Tell how many tokens every request decodes, in the order of arrival, and yield the log."""
     log = Log()
-    token = _watch.set(_Watch(lengths, list(lengths)[-1], log))
+    token = _watch.set(_Watch(lengths, {key: at for at, key in enumerate(lengths)}, log))
     try:
         yield log
     finally:
@@ -68,29 +73,44 @@ def as_record(log: Log) -> dict[str, Any]:
 
 
 class Watched:
-    """Lets the admission `inner`, with these parameters, decide after every `interval`-th step."""
+    """Lets the admission `inner`, with these parameters, decide after every `interval`-th step.
+
+    What is noted begins when the first request behind the `skip` first ones runs, and ends when
+    the last of all does.
+    """
 
     name = "watched"
 
-    def __init__(self, inner: str, interval: int = INTERVAL, **parameters: object) -> None:
+    def __init__(
+        self, inner: str, interval: int = INTERVAL, skip: int = 0, **parameters: object
+    ) -> None:
         given = ",".join(f"{name}={value}" for name, value in parameters.items())
         self._inner = make_admission(f"{inner}:{given}" if given else inner, Random(0))
         self._interval = interval
+        self._skip = skip
         self._calls = 0
         self._decided = False
+        self._before: set[str] = set()
+        self._ended = 0
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
         """Note the batch, and open the inner gate if it is time for that or nobody runs."""
         watch = _watch.get(None)
-        if watch is not None and not watch.over:
+        if watch is not None:
             self._note(watch, running, capacity_tokens)
         self._calls += 1
         self._decided = not running or self._calls % self._interval == 0
         return self._inner.begin(running, capacity_tokens) if self._decided else _Closed()
 
     def _note(self, watch: _Watch, running: Sequence[Batched], capacity_tokens: int) -> None:
+        keys = {one.key for one in running}
+        left, ended = len(self._before - keys), self._ended
+        self._before, self._ended = keys, 0
+        latest = max((watch.places[key] for key in keys), default=0)
+        if not self._skip <= latest < len(watch.places) - 1:
+            return
         log = watch.log
-        watch.over = any(one.key == watch.last for one in running)
+        log.evicted += left - ended
         log.steps += 1
         log.batched += len(running)
         log.memory += sum(one.held_tokens for one in running) / capacity_tokens
@@ -100,7 +120,8 @@ class Watched:
             log.future += _future(watch, running).tokens / capacity_tokens
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """Hand on to the inner admission."""
+        """Hand on to the inner admission; whoever ends was not evicted."""
+        self._ended += 1
         self._inner.observe(kind, generated_tokens)
 
 
@@ -112,7 +133,10 @@ class _Closed:
 
 
 class Optimum:
-    """Past-Future with the true lengths and no reserve: the theoretical optimum of Table 1."""
+    """Past-Future with the true lengths and no reserve: the theoretical optimum of Table 1.
+
+    vLLM hands out whole blocks: every request may hold up to `BLOCK_TOKENS` - 1 tokens more.
+    """
 
     name = "optimum"
 
@@ -128,19 +152,20 @@ class _True:
     def __init__(self, watch: _Watch, running: Sequence[Batched], capacity_tokens: int) -> None:
         self._watch = watch
         self._capacity = capacity_tokens
-        self._peak = _future(watch, running)
+        self._peak = _future(watch, running, UNUSED)
 
     def admits(self, candidate: Batched) -> bool:
         """Whether the batch with the candidate fits to its end; nobody waits for an empty one."""
         remaining = _remaining(self._watch, candidate)
-        if self._peak.with_one(candidate.held_tokens, remaining) > self._capacity:
+        held = candidate.held_tokens + UNUSED
+        if self._peak.with_one(held, remaining) > self._capacity:
             return not self._peak.size
-        self._peak.add(candidate.held_tokens, remaining)
+        self._peak.add(held, remaining)
         return True
 
 
-def _future(watch: _Watch, running: Sequence[Batched]) -> Peak:
-    held = np.array([one.held_tokens for one in running], dtype=np.int64)
+def _future(watch: _Watch, running: Sequence[Batched], more: int = 0) -> Peak:
+    held = np.array([one.held_tokens + more for one in running], dtype=np.int64)
     remaining = np.array([_remaining(watch, one) for one in running], dtype=np.int64)
     return Peak(held, remaining)
 

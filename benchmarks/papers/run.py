@@ -205,8 +205,8 @@ class Row:
         """Return it as text, the ratio ours / paper among it where both are numbers."""
         paper, ours = self.paper, self.ours
         ratio = ""
-        if isinstance(paper, float | int) and isinstance(ours, float | int) and paper:
-            ratio = f"{ours / paper:.2f}"
+        if isinstance(paper, float | int) and isinstance(ours, float | int):
+            ratio = f"{ours / paper:.2f}" if paper and not math.isnan(ours) else ""
         texts = (number(each, self.digits) for each in (paper, ours))
         return self.what, *texts, ratio, self.why
 

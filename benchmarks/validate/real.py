@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.v1.engine.async_llm import AsyncLLM
+
 from benchmarks.handling.drive import Driver
 from benchmarks.handling.records import SessionRecord
 from benchmarks.handling.systems import BLOCK_SIZE, Settings, engine_args
@@ -16,8 +19,6 @@ from benchmarks.validate.steps import RecordingScheduler, Row, new_rows, overhea
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.measuring import adopt, measure
-from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.v1.engine.async_llm import AsyncLLM
 
 ALONE = 12
 """Requests that are served one by one, to see what a segment spends outside of the engine."""
@@ -41,8 +42,9 @@ class RealRun:
     """What a real run gave.
 
     `calibration` was measured before the load, `rows` are the steps under load, `overhead` the
-    seconds that a segment spends outside of the engine when it is alone; `machine_load` is the
-    machine's load average before and after.
+    seconds that a segment spends outside of the engine when it is alone; `began` is the
+    `time.perf_counter` of the run's second 0, `machine_load` the machine's load average before and
+    after.
     """
 
     calibration: Calibration
@@ -50,6 +52,7 @@ class RealRun:
     overhead: float
     records: list[SessionRecord] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
+    began: float = 0.0
     seconds: float = 0.0
     machine_load: tuple[float, float] = (0.0, 0.0)
 
@@ -91,7 +94,7 @@ async def serve(
         known = len(read_rows(path))
         driver = Driver(engine.llm, pausing=True)
         await _drive(driver, sessions, counted, longest)
-        run.seconds = driver.now()
+        run.began, run.seconds = driver.began, driver.now()
         run.records = driver.records
         run.rows = read_rows(path)[known:]
         run.machine_load = (load, os.getloadavg()[0])

@@ -1,4 +1,4 @@
-"""The `caesura` command: ask, chat, serve, calibrate, demo, doctor."""
+"""The `caesura` command: ask, chat, serve, calibrate, demo, doctor, simulate, replay."""
 
 from caesura.runtime.cli.app import main
 

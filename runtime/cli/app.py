@@ -15,18 +15,22 @@ from caesura.runtime.cli.mistakes import mistakes_told
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
     DEFAULTS,
+    Admission,
     CalibrationFile,
+    Chunk,
     Formats,
     Handling,
     HostGib,
     Model,
     NoCalibrate,
     PauseDeadline,
+    Ranking,
     Records,
     Retention,
     Tools,
     Verbose,
     VllmArgs,
+    chunk_of,
 )
 
 app = typer.Typer(
@@ -115,11 +119,14 @@ def serve(
     records: Records = None,
     pause_deadline: PauseDeadline = DEFAULTS.pause_deadline,
     retention: Retention = DEFAULTS.retention,
+    ranking: Ranking = DEFAULTS.ranking,
+    admission: Admission = DEFAULTS.admission,
+    chunk: Chunk = str(DEFAULTS.chunk),
     verbose: Verbose = False,
 ) -> None:
     """Serve an OpenAI-style endpoint, with tools that run inside the request."""
     set_log_level(verbose)
-    from caesura.runtime.cli.serving import Paused, serve_model
+    from caesura.runtime.cli.serving import Scheduling, serve_model
 
     run(
         serve_model(
@@ -127,7 +134,17 @@ def serve(
             served_model_name,
             format,
             vllm_args or [],
-            Paused(handling, host_gib, calibration, records, pause_deadline, retention),
+            Scheduling(
+                handling,
+                host_gib,
+                calibration,
+                records,
+                pause_deadline,
+                retention,
+                ranking,
+                admission,
+                chunk_of(chunk),
+            ),
             calibrate=not no_calibrate,
             host=host,
             port=port,

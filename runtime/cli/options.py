@@ -1,11 +1,14 @@
 """The options that commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from caesura.intercept.handling import HANDLINGS
+from caesura.scheduler.admission import ADMISSIONS
+from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings
 
 DEFAULTS = Settings()
@@ -93,6 +96,57 @@ Retention = Annotated[
         min=0,
         help="Seconds that KV is kept for the follow-up of a request that ended with calls.",
         rich_help_panel=PAUSES,
+    ),
+]
+
+# -- who runs next --------------------------------------------------------------------------------
+
+QUEUE = "Waiting requests"
+"""The panel of these in `--help`."""
+
+
+def _setting(name: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        try:
+            Settings.from_mapping({name: chunk_of(value) if name == "chunk" else value})
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        return value
+
+    return check
+
+
+def chunk_of(value: str) -> int | str:
+    """Read `--chunk`: a number of tokens, or a word."""
+    return int(value) if value.isdecimal() else value
+
+
+Ranking = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:KEY=VALUE,...]",
+        callback=_setting("ranking"),
+        help=f"The order in which they are tried: {', '.join(RANKINGS)}.",
+        rich_help_panel=QUEUE,
+    ),
+]
+Admission = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME[:KEY=VALUE,...]",
+        callback=_setting("admission"),
+        help=f"What keeps them waiting although blocks are free: {', '.join(ADMISSIONS)}.",
+        rich_help_panel=QUEUE,
+    ),
+]
+Chunk = Annotated[
+    str,
+    typer.Option(
+        metavar="TOKENS",
+        callback=_setting("chunk"),
+        help="Most query tokens of a step beside decodes; `auto` goes by the calibration, `vllm` "
+        "by vLLM's own setting.",
+        rich_help_panel=QUEUE,
     ),
 ]
 

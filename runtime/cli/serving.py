@@ -21,8 +21,8 @@ console = Console(stderr=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
-    """What becomes of paused requests, as the options say."""
+class Scheduling:
+    """What becomes of paused and waiting requests, as the options say."""
 
     handling: str
     host_gib: float
@@ -30,6 +30,9 @@ class Paused:
     records: Path | None
     pause_deadline: float
     retention: float
+    ranking: str
+    admission: str
+    chunk: int | str
 
     def check(self) -> None:
         """Find mistakes that do not take an engine to find; raises `UsageError`."""
@@ -45,6 +48,9 @@ class Paused:
             "handling": self.handling,
             "pause_deadline": self.pause_deadline,
             "retention": self.retention,
+            "ranking": self.ranking,
+            "admission": self.admission,
+            "chunk": self.chunk,
         }
         if self.calibration is not None:
             settings["calibration"] = str(self.calibration.absolute())
@@ -64,7 +70,7 @@ async def serve_model(
     served_name: str | None,
     formats: Sequence[str] | None,
     vllm_args: Sequence[str],
-    paused: Paused,
+    paused: Scheduling,
     *,
     calibrate: bool,
     host: str,

@@ -16,7 +16,8 @@ class Policy:
     KV blocks to the host. `settings` are Caesura's own, as under `additional_config.caesura` of a
     served engine.
 
-    `chunk_tokens` is the most query tokens of a step (`max_num_scheduled_tokens`). `host`: there
+    `chunk_tokens` is the most query tokens of a step (`max_num_scheduled_tokens`); our scheduler's
+    setting `chunk` may make steps smaller. `host`: there
     is memory on the host, and a link to it. `session_order`: stock engines serve a follow-up at
     its session's place (vLLM's priority scheduling by the session's arrival) instead of at the
     tail. `synchronous_swap`: steps wait for copies. `free_link`: copies take no time and the host
@@ -43,15 +44,12 @@ def _ours(name: str, handling: str, ranking: str = "fcfs", **changes: Any) -> Po
     return Policy(name, settings=settings, **changes)
 
 
-SATURATED = 256
-"""Our chunk budget: twice the ridge of the simulated machines' rooflines, as found by trying."""
-
-STRICT = {"backfill": False}
+STRICT = {"backfill": False, "chunk": "vllm"}
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        _ours("caesura", "caesura", "caesura", chunk_tokens=SATURATED),
+        _ours("caesura", "caesura", "caesura"),
         Policy("stock", "stock", host=False),
         Policy("stock-offload", "stock-offload"),
         Policy("stock-ordered", "stock", host=False, session_order=True),
@@ -61,14 +59,14 @@ POLICIES: dict[str, Policy] = {
         _ours("preserve", "preserve", prefix_caching=False, host=False, settings=STRICT),
         _ours("swap", "swap", prefix_caching=False, synchronous_swap=True, settings=STRICT),
         _ours("infercept-strict", "infercept", chunk_tokens=512, settings=STRICT),
-        _ours("infercept", "infercept", chunk_tokens=SATURATED),
-        _ours("lamps-paper", "lamps", "lamps", chunk_tokens=512),
-        _ours("lamps", "lamps", "lamps", chunk_tokens=SATURATED),
-        _ours("lamps-infercept", "infercept", "lamps", chunk_tokens=SATURATED),
-        _ours("ssjf", "caesura", "ssjf", chunk_tokens=SATURATED),
-        _ours("fcfs", "caesura", "fcfs", chunk_tokens=SATURATED),
-        _ours("ttl", "ttl", chunk_tokens=SATURATED),
-        _ours("free-offload", "caesura", "caesura", chunk_tokens=SATURATED, free_link=True),
+        _ours("infercept", "infercept"),
+        _ours("lamps-paper", "lamps", "lamps", chunk_tokens=512, settings={"chunk": "vllm"}),
+        _ours("lamps", "lamps", "lamps"),
+        _ours("lamps-infercept", "infercept", "lamps"),
+        _ours("ssjf", "caesura", "ssjf"),
+        _ours("fcfs", "caesura", "fcfs"),
+        _ours("ttl", "ttl"),
+        _ours("free-offload", "caesura", "caesura", free_link=True),
     )
 }
 """The named systems. Baselines that others published stand in the form that their paper gives

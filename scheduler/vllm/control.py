@@ -93,6 +93,7 @@ class Commands:
     def _calibrate(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Go by the cost model under `cost` from now on."""
         cost = CostModel.from_wire(fields.get("cost"))  # type: ignore[arg-type]
+        self._scheduler._recompute.measured = True
         return {"cost": set_costs(self._scheduler, cost).to_wire()}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:

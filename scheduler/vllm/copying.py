@@ -69,7 +69,8 @@ class Copying:
 def _uncopied(holdings: Iterable[Holding], sight: Sight) -> list[Holding]:
     found = []
     for holding in holdings:
-        sight.freshen(holding)
+        if holding.stale:
+            sight.freshen(holding)
         if holding.uncopied and can_lose(holding):
             found.append(holding)
     return found

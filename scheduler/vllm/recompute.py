@@ -1,9 +1,9 @@
 """Computing in chunks that fit beside the running batch (InferCept, section 4.2).
 
 Beyond the point at which the device is saturated a step takes longer with every query token, and
-everybody who is decoding waits for it. So while somebody decodes, a step takes no more than that:
-always, if the saturation was measured or a number is set, and in any case while KV that was
-discarded is recomputed.
+everybody who is decoding waits for it. So while somebody decodes, a step takes only so many. What
+that is, is set; or it follows from the saturation, if that was measured; else only KV that was
+discarded is held to what is believed of the saturation while it is recomputed.
 """
 
 from collections.abc import Mapping
@@ -15,15 +15,28 @@ from caesura.intercept.cost import SMALLEST_CHUNK, CostTracker
 from caesura.intercept.pause import Pause, State
 from caesura.scheduler.vllm.holding import Holding
 
+SATURATIONS = 2
+"""So often the saturation fits into a step beside decodes.
+
+At the saturation itself neither the memory nor the arithmetic of a device is fully used: there a
+step computes five sixths of the tokens per second that long ones do, and at twice that hardly less.
+"""
+
 
 class Recomputation:
     """Which requests recompute, how far, and how large a step may be meanwhile."""
 
-    def __init__(self, scheduler: Any, costs: CostTracker, chunk: int | None) -> None:
-        """`chunk`: most query tokens beside decodes; 0: what saturates; None: vLLM's."""
+    def __init__(
+        self, scheduler: Any, costs: CostTracker, chunk: int | str, measured: bool
+    ) -> None:
+        """`chunk` is the setting; `measured`: the cost model is this engine's, not a guess.
+
+        A guess that is too low would make every prefill slower than vLLM's.
+        """
         self._scheduler = scheduler
         self._costs = costs
         self._chunk = chunk
+        self.measured = measured
         self._frontiers: dict[str, int] = {}
 
     def begin(self, request_id: str, computed: int, frontier: int) -> None:
@@ -47,22 +60,31 @@ class Recomputation:
 
     def limit(self, most: int, holdings: Mapping[str, Holding]) -> int:
         """Return how many query tokens the coming step may take, `most` if nobody is held up."""
-        recomputes = bool(self._frontiers) or self._about_to_begin(holdings)
-        if self._chunk is None and not recomputes:
+        chunk = self._chunk_tokens(holdings)
+        if chunk is None or chunk >= most:
             return most
         running = self._scheduler.running
         decoding = sum(request.num_tokens - request.num_computed_tokens <= 1 for request in running)
-        if not decoding:
-            return most
-        if self._chunk and not recomputes:
-            return min(most, max(self._chunk, decoding + SMALLEST_CHUNK))
-        return min(most, decoding + self._costs.model.chunk_tokens(decoding))
+        return min(most, max(chunk, decoding + SMALLEST_CHUNK)) if decoding else most
+
+    def _chunk_tokens(self, holdings: Mapping[str, Holding]) -> int | None:
+        if isinstance(self._chunk, int):
+            return self._chunk
+        if self._chunk == "vllm":
+            return None
+        saturation = self._costs.model.saturation
+        if self.measured:
+            return SATURATIONS * saturation
+        recomputes = bool(self._frontiers) or self._about_to_begin(holdings)
+        return saturation if recomputes else None
 
     def _about_to_begin(self, holdings: Mapping[str, Holding]) -> bool:
-        return any(
-            holding.returned and _recomputes(holding.pause, holding)
-            for holding in holdings.values()
-        )
+        for holding in holdings.values():
+            if holding.returned:
+                self._scheduler._keeper.sight.freshen(holding)
+                if _recomputes(holding.pause, holding):
+                    return True
+        return False
 
 
 def _recomputes(pause: Pause | None, holding: Holding) -> bool:

@@ -26,7 +26,7 @@ from caesura.scheduler.vllm import pressure
 from caesura.scheduler.vllm.control import ControlPort
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.retention import Retainer
-from caesura.scheduler.vllm.setup import chunk_of, make_keeper, make_line
+from caesura.scheduler.vllm.setup import make_keeper, make_line
 from caesura.scheduler.vllm.stopping import NOTHING, StoppingScheduler
 
 
@@ -50,7 +50,9 @@ class PausingScheduler(StoppingScheduler):
         super().__init__(*args, **kwargs)
         self._clock, self._wall = time.monotonic, time.time
         self._keeper = make_keeper(self)
-        self._recompute = Recomputation(self, self._keeper.costs, chunk_of(self._keeper.settings))
+        settings = self._keeper.settings
+        measured = settings.calibration is not None
+        self._recompute = Recomputation(self, self._keeper.costs, settings.chunk, measured)
         self._line = make_line(self)
         assert self._watcher is not None
         self._retainer = Retainer(self, self._keeper, self._watcher)
@@ -134,7 +136,9 @@ class PausingScheduler(StoppingScheduler):
 
     def _note_admissions(self, output: SchedulerOutput) -> None:
         now = self._clock()
-        for request_id, scheduled in output.num_scheduled_tokens.items():
+        cached = output.scheduled_cached_reqs.resumed_req_ids
+        admitted = output.num_scheduled_tokens if output.scheduled_new_reqs or cached else {}
+        for request_id, scheduled in admitted.items():
             pause = self._pauses.get(request_id)
             if pause is None or pause.state is not State.RESUMING:
                 continue

@@ -71,17 +71,6 @@ def make_line(scheduler: Any) -> Line:
     )
 
 
-def chunk_of(settings: Settings) -> int | None:
-    """Return the most query tokens of a step beside decodes; 0: what saturates; None: vLLM's.
-
-    What saturates the device is only gone by where it was measured: a guess that is too low would
-    make prefills slower than vLLM's.
-    """
-    if isinstance(settings.chunk, int):
-        return settings.chunk
-    return 0 if settings.chunk == "auto" and settings.calibration is not None else None
-
-
 def identity(vllm_config: Any) -> dict[str, str]:
     """Name what a calibration holds for: model, dtype, device and vLLM's version."""
     model = Path(vllm_config.model_config.model)

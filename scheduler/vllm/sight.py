@@ -37,7 +37,8 @@ class Sight:
         """Show those of the holdings that have blocks to give."""
         views = []
         for holding in holdings:
-            self.freshen(holding)
+            if holding.stale:
+                self.freshen(holding)
             if can_lose(holding):
                 views.append(self.of(holding, now))
         return views

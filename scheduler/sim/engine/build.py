@@ -5,7 +5,6 @@ counts.
 """
 
 import tempfile
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -17,17 +16,15 @@ from vllm.config import (
     SchedulerConfig,
     VllmConfig,
 )
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
-from caesura.intercept.cost import CostModel
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.sim.engine.clock import Clock
 from caesura.scheduler.sim.engine.connectors import SPEC, connector_config
+from caesura.scheduler.sim.engine.plan import Plan, cost_of
 from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS, Tokens
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
@@ -35,43 +32,6 @@ from caesura.scheduler.sim.session import Workload
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.setup import SETTINGS_KEY
 from caesura.scheduler.vllm.trial import set_costs
-
-SHORTEST_MODEL = 2048
-"""No model's context is taken to be shorter than this."""
-
-FREE_RATE = 1e12
-"""What a free link carries, in tokens a second: finite, as a cost model demands."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a scheduler is built for, all sizes in tokens or blocks.
-
-    `model_tokens` is the longest context that the model takes: the smallest power of two that
-    holds every session, and no less than `SHORTEST_MODEL`. `host_blocks` fit into host memory.
-    """
-
-    model_tokens: int
-    blocks: int
-    host_blocks: int
-
-
-def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
-    """Work out the sizes; raises `ValueError` for a session that the machine cannot hold."""
-    blocks = machine.kv_tokens // BLOCK_TOKENS
-    longest = max((session.context_tokens for session in workload.sessions), default=0)
-    if longest >= blocks * BLOCK_TOKENS:
-        raise ValueError(
-            f"a session of {longest} tokens does not fit into the {machine.kv_tokens} tokens of KV"
-            f" cache of {machine.name}"
-        )
-    host = machine.host_bytes // (BLOCK_TOKENS * machine.kv_bytes) if policy.host else 0
-    if policy.host and policy.free_link:
-        # A host without end is one that holds all that is ever computed.
-        tokens = sum(session.context_tokens for session in workload.sessions)
-        host = tokens // BLOCK_TOKENS + len(workload.sessions)
-    model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
-    return Plan(model_tokens, blocks, host)
 
 
 def build_scheduler(
@@ -104,6 +64,7 @@ def inform(scheduler: Any, policy: Policy, workload: Workload, tokens: Tokens) -
     Raises `ValueError` for a predictor that there is not.
     """
     scheduler._watcher._vocabulary = tokens.vocabulary
+    scheduler._recompute.measured = True  # its cost model is this machine's
     prediction = _oracle_of(policy)
     if prediction:
         truth = {session.key: session for session in workload.sessions}
@@ -115,17 +76,6 @@ def _oracle_of(policy: Policy) -> str:
     """Return the policy's predictor if it is one that only a simulation can have."""
     prediction = str(policy.settings.get("prediction", ""))
     return prediction if prediction.partition(":")[0] == "oracle" else ""
-
-
-def cost_of(machine: Machine, policy: Policy) -> CostModel:
-    """Return what a calibration would have found, the link's rates included."""
-    rate = FREE_RATE if policy.free_link else machine.link_bytes / machine.kv_bytes
-    if not policy.host:
-        return replace(machine.cost, out_rate=0.0, in_rate=0.0)
-    cost = machine.cost
-    if cost.out_rate and cost.in_rate and not policy.free_link:
-        return cost
-    return replace(cost, out_rate=rate, in_rate=rate)
 
 
 def _config(plan: Plan, policy: Policy) -> VllmConfig:
@@ -159,7 +109,6 @@ def _config(plan: Plan, policy: Policy) -> VllmConfig:
 @cache
 def _model_config(model_tokens: int) -> ModelConfig:
     """Describe a model that takes contexts of so many tokens."""
-    init_none_hash(sha256)
     with tempfile.TemporaryDirectory(prefix="caesura-sim-") as directory:
         LlamaConfig(
             hidden_size=8,

@@ -88,7 +88,8 @@ class Core:
             elif clients.next_at is None:
                 break
             else:
-                self._wait_until(clients.next_at)
+                at = clients.next_at
+                self._wait_until(at if window is None else min(at, window))
         self.meter.sample(clock.now, last=True)
 
     def _step(self) -> None:

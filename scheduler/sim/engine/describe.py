@@ -5,8 +5,9 @@ from typing import Any
 
 import vllm
 
-from caesura.scheduler.sim.engine.build import Plan, cost_of
+from caesura.scheduler.settings import Settings
 from caesura.scheduler.sim.engine.core import IDLE_SECONDS
+from caesura.scheduler.sim.engine.plan import Plan, cost_of
 from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
@@ -16,13 +17,15 @@ from caesura.scheduler.sim.session import Workload
 def describe(
     workload: Workload, machine: Machine, policy: Policy, plan: Plan, window: float | None
 ) -> dict[str, Any]:
-    """Return what, besides the sessions themselves and the seed, makes a run what it is."""
-    plain = {item.name: getattr(machine, item.name) for item in fields(machine)}
-    plain["latency"] = machine.latency.name
-    plain["cost"] = cost_of(machine, policy).to_wire()
+    """Return what, besides the sessions themselves and the seed, makes a run what it is.
+
+    Settings are all there, those that the policy leaves alone too.
+    """
+    settings = asdict(Settings.from_mapping(policy.settings)) if policy.engine == "caesura" else {}
+    cost = cost_of(machine, policy).to_wire()
     return {
-        "policy": {**asdict(policy), "settings": dict(policy.settings)},
-        "machine": plain,
+        "policy": {**_plain(policy), "settings": settings},
+        "machine": {**_plain(machine), "latency": machine.latency.name, "cost": cost},
         "workload": {
             "name": workload.name,
             "about": workload.about,
@@ -38,6 +41,10 @@ def describe(
         "idle_seconds": IDLE_SECONDS,
         "asynchronous": False,
     }
+
+
+def _plain(record: Machine | Policy) -> dict[str, Any]:
+    return {item.name: getattr(record, item.name) for item in fields(record)}
 
 
 def rate_of(workload: Workload) -> float:

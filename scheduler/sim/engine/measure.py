@@ -73,8 +73,8 @@ class Meter:
         self.totals.waste_recompute += own * plain + others * max(0.0, added)
 
     def sample(self, now: float, last: bool = False) -> None:
-        """Add a row to the timeline if one is due, or if it is the last."""
-        if last or self._timeline.due(now):
+        """Add a row to the timeline if one is due; the last one is."""
+        if self._timeline.due(now) or (last and not self._timeline.reaches(now)):
             levels = self._gauge.read(whose=True)
             self._timeline.sample(now, levels, self._gauge.hosted, self._gauge.blocks)
 

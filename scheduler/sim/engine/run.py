@@ -7,13 +7,14 @@ rate. One step is in flight at a time (no asynchronous scheduling), and scheduli
 
 import time
 
-from caesura.scheduler.sim.engine.build import build_scheduler, inform, plan_for
+from caesura.scheduler.sim.engine.build import build_scheduler, inform
 from caesura.scheduler.sim.engine.clients import Clients
 from caesura.scheduler.sim.engine.clock import Clock
 from caesura.scheduler.sim.engine.copies import Copies, SwapCopies
 from caesura.scheduler.sim.engine.core import Core, Progress, collecting_rarely
 from caesura.scheduler.sim.engine.describe import describe, rate_of
 from caesura.scheduler.sim.engine.offload import OffloadCopies
+from caesura.scheduler.sim.engine.plan import plan_for
 from caesura.scheduler.sim.engine.styles import Anew, Pausing, Style
 from caesura.scheduler.sim.engine.tokens import Tokens
 from caesura.scheduler.sim.machine import Machine

@@ -90,6 +90,10 @@ class Timeline:
         """Whether a row is due."""
         return now >= self._next
 
+    def reaches(self, now: float) -> bool:
+        """Whether there is a row for everything up to now."""
+        return bool(self._rows) and self._rows[-1]["at"] >= now
+
     def sample(self, now: float, levels: Levels, hosted: int, blocks: int) -> None:
         """Finish a row: the sums since the last one, and the levels."""
         in_batch = levels.used - levels.paused_blocks - levels.queued_blocks

@@ -122,7 +122,7 @@ class Loads:
     def received(self, request_ids: Iterable[str], failed: Iterable[str]) -> None:
         """Loads over steps have ended, well or badly."""
         failed = set(failed)
-        for request_id in {*request_ids, *failed}:
+        for request_id in dict.fromkeys([*request_ids, *sorted(failed)]):
             loading = self._loading.pop(request_id, None)
             if loading is None:
                 continue

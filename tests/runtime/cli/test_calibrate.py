@@ -152,12 +152,16 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     given = ["--handling", "infercept", "--host-gib", "0.5", "--pause-deadline", "30"]
     given += ["--retention", "0", "--calibration", str(tmp_path / "c.json")]
+    given += ["--ranking", "lamps", "--admission", "past-future:reserve=0.1", "--chunk", "300"]
     code, output = invoke("serve", *given, "--records", records)
     assert code == 0 and started.served
     assert started.options["settings"] == {
         "handling": "infercept",
         "pause_deadline": 30.0,
         "retention": 0.0,
+        "ranking": "lamps",
+        "admission": "past-future:reserve=0.1",
+        "chunk": 300,
         "calibration": str(tmp_path / "c.json"),
     }
     assert started.options["connector"] == {"host_gib": 0.5, "records": str(records)}
@@ -171,6 +175,9 @@ def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
         "handling": "caesura",
         "pause_deadline": 600.0,
         "retention": 120.0,
+        "ranking": "caesura",
+        "admission": "vllm",
+        "chunk": "auto",
     }
     assert started.options["connector"] == {"host_gib": 4.0}
     assert started.measured == [True] and started.adopted == [FOUND]

@@ -40,7 +40,9 @@ def catch(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     return caught
 
 
-@pytest.mark.parametrize("command", ["ask", "chat", "serve", "calibrate", "demo", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["ask", "chat", "serve", "calibrate", "demo", "doctor", "simulate", "replay"]
+)
 def test_every_command_explains_itself(command: str) -> None:
     code, output = invoke(command, "--help")
     assert code == 0

@@ -6,6 +6,7 @@ import pytest
 
 from caesura.scheduler.sim.engine import simulate
 from caesura.scheduler.sim.machine import StepShape
+from caesura.scheduler.sim.session import Segment, Session
 
 from .simulated import (
     OURS,
@@ -119,7 +120,7 @@ def test_a_window_cuts_off(policy: object) -> None:
 
 def test_cut_off_while_a_tool_runs() -> None:
     run = simulate(workload(ONE), machine(), PRESERVE, window=0.5)
-    assert run.sessions[0].ended == 0.0
+    assert run.totals.seconds == 0.5 and run.sessions[0].ended == 0.0
     assert run.sessions[0].segments == [close(0.0, 0.030, 0.052)]
 
 
@@ -147,6 +148,25 @@ def test_shared_prefixes_are_shared_and_others_are_not() -> None:
 def test_sessions_that_could_never_run_are_refused() -> None:
     with pytest.raises(ValueError, match="170 tokens does not fit"):
         simulate(workload(session("large", (160, 10))), machine(blocks=10), STOCK)
+
+
+@pytest.mark.parametrize(
+    ("sessions", "message"),
+    [
+        ([session("same", (9, 9)), session("same", (9, 9))], "same key"),
+        ([session("mute", (9, 0))], "mute: a segment decodes 0"),
+        ([session("blank", (0, 9))], "blank begins with nothing"),
+        ([Session("long", "qa", 0.0, (Segment(9, 9, most_tokens=8),))], "decodes 9 of 8"),
+    ],
+)
+def test_sessions_that_are_none_are_refused(sessions: list[Session], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        simulate(workload(*sessions), machine(), STOCK)
+
+
+def test_no_sessions_are_no_work() -> None:
+    run = simulate(workload(), machine(), OURS)
+    assert (run.sessions, run.totals.steps, run.totals.seconds, run.rate) == ([], 0, 0.0, 0.0)
 
 
 def test_unknown_settings_are_refused() -> None:
@@ -180,7 +200,8 @@ def test_a_result_is_plain_data() -> None:
     run = simulate(workload(ONE), machine(), OURS, seed=3)
     data = plain(run)
     assert data["policy"] == "ours" and data["seed"] == 3
-    assert data["settings"]["policy"]["settings"] == {"handling": "caesura"}
+    assert data["settings"]["policy"]["settings"]["handling"] == "caesura"
+    assert data["settings"]["policy"]["settings"]["retention"] == 120.0  # a default
     assert data["settings"]["machine"]["latency"] == "linear"
     assert data["settings"]["host_blocks"] == 1000
     assert run.wall_seconds > 0
