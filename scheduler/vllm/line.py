@@ -1,29 +1,22 @@
-"""The waiting line: who is tried first, and who is not tried in this step.
+"""The waiting line: the order in which requests are tried, and what each has lacked.
 
-vLLM admits from the front of its queues and stops at the first request that does not fit. So before
-a step the waiting requests are ranked, it is found out which of them will fit (`pressure` makes
-room for them), and these alone are left in vLLM's queues, in their order; the others are put back
-behind them when the step is made. So nobody is blocked by a large request before him, which is
-back-filling, and an admission policy can keep requests out.
-
-A request that was overtaken for too long is not overtaken again: nobody behind it is admitted
-before it is.
+The ranking gives scores, which are kept as long as they hold; admission may refuse. With
+back-filling nobody is blocked by a large request before him, but a request that was overtaken for
+too long is not overtaken again: nobody behind it is admitted before it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from vllm.v1.core.sched.interface import PauseState
-from vllm.v1.core.sched.request_queue import SchedulingPolicy
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
 from caesura.scheduler.admission import DEFAULT_ADMISSION
 from caesura.scheduler.admission.view import Admission, Batched, Gate
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking
+from caesura.scheduler.vllm.aside import READY, in_vllms_order
 from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.lives import Lives
-
-READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 
 LOOKAHEAD = 64
 """So many requests that do not fit are passed over in a step, before the rest is left alone."""
@@ -48,7 +41,6 @@ class Line:
         self.lives = lives
         self.backfill = backfill
         self._step = 0
-        self._left: list[tuple[Any, list[Request], dict[int, int]]] = []
 
     # -- before the step -------------------------------------------------------------------------
 
@@ -62,7 +54,7 @@ class Line:
         self._step += 1
         if len(found) < 2:
             return found
-        if self._in_vllms_order:
+        if in_vllms_order(scheduler):
             return sorted(found)
         view = None
         for request in found:
@@ -74,11 +66,6 @@ class Line:
                 life.scored_for, life.scored_in = mark, self._step
         found.sort(key=self._place)
         return found
-
-    @property
-    def _in_vllms_order(self) -> bool:
-        """Whether vLLM was told to go by priorities: then nothing else ranks."""
-        return bool(self._scheduler.policy == SchedulingPolicy.PRIORITY)
 
     def _place(self, request: Request) -> Any:
         life = self.lives[request.request_id]
@@ -188,73 +175,10 @@ class Line:
         """Return a request's tokens that are known to need no computation."""
         return sum(self._kv_tokens(request))
 
-    # -- around the step -------------------------------------------------------------------------
-
-    def leave(self, ready: list[Request], chosen: list[Request], refused: set[str]) -> None:
-        """Take out of vLLM's queues, until `put_back`, whom it must not try before the `chosen`.
-
-        The others stay behind them: vLLM tries them too, and stops at the first that does not fit,
-        as ever. So nothing depends on what was found out about them. `refused` are not to be tried
-        at all.
-        """
-        places = {request.request_id: place for place, request in enumerate(ready)}
+    def passed_over(self, ready: list[Request], chosen: list[Request]) -> None:
+        """Count for those who are not among the chosen that others were served."""
         among = {request.request_id for request in chosen}
-        last = max((places[one] for one in among), default=-1)
-        scheduler = self._scheduler
-        # vLLM tries all who hold KV before all others, and stops at a misfit among them.
-        before_all, others = scheduler.kv_holding_waiting, scheduler.waiting
-        ahead = min((places.get(one.request_id, len(ready)) for one in others), default=len(ready))
-
-        def stays(request: Request, queue: Any) -> bool:
-            request_id = request.request_id
-            if request_id in among or request_id not in places:
-                return not _waits_for_a_tool(request)
-            if request_id in refused or places[request_id] < last:
-                return False
-            return queue is others or places[request_id] < ahead
-
-        for queue in (before_all, others):
-            left = [request for request in queue if not stays(request, queue)]
-            self._left.append((queue, left, {id(one): at for at, one in enumerate(queue)}))
-            self._reorder(queue, set(left), places)
-        self._count(ready, among, last)
-
-    def leave_paused(self) -> None:
-        """Take out those that wait for a tool: vLLM would look at each of them in every step."""
-        scheduler = self._scheduler
-        if self._in_vllms_order:
-            return
-        for queue in (scheduler.kv_holding_waiting, scheduler.waiting):
-            left = [request for request in queue if _waits_for_a_tool(request)]
-            if not left:
-                continue
-            stay = (
-                [one for one in queue if not _waits_for_a_tool(one)]
-                if len(left) < len(queue)
-                else []
-            )
-            places = {id(one): at for at, one in enumerate(queue)} if stay else {}
-            self._left.append((queue, left, places))
-            queue.clear()
-            queue.extend(stay)
-
-    def _reorder(self, queue: Any, left: set[Request], places: dict[str, int]) -> None:
-        """Have vLLM try those who are ready in their order; who is blocked keeps his place."""
-        if self._in_vllms_order:
-            queue.remove_requests(left)
-            return
-        stay = [request for request in queue if request not in left]
-        ranked = iter(
-            sorted(
-                (one for one in stay if one.request_id in places),
-                key=lambda one: places[one.request_id],
-            )
-        )
-        queue.clear()
-        queue.extend(next(ranked) if one.request_id in places else one for one in stay)
-
-    def _count(self, ready: list[Request], among: set[str], last: int) -> None:
-        """Count for those who are left that others were served."""
+        last = max((i for i, one in enumerate(ready) if one.request_id in among), default=-1)
         threshold = self.ranking.starvation_steps
         for place, request in enumerate(ready):
             if request.request_id in among:
@@ -265,27 +189,3 @@ class Line:
             life.passes += life.started
             if threshold and life.passes >= threshold and not life.starved:
                 life.starved, life.score = True, None
-
-    def put_back(self) -> None:
-        """Put those who were left out where they were, behind whom the step has preempted."""
-        for queue, left, places in self._left:
-            if not left or self._in_vllms_order:
-                for request in left:
-                    queue.add_request(request)
-                continue
-            everybody = [*queue, *left]
-            if len(everybody) > len(left):
-                everybody.sort(key=lambda one: places.get(id(one), -1))
-            queue.clear()
-            queue.extend(everybody)
-        self._left.clear()
-
-
-def _waits_for_a_tool(request: Request) -> bool:
-    return request.status == RequestStatus.WAITING_FOR_STREAMING_REQ
-
-
-def waiting(scheduler: Any) -> Iterator[Request]:
-    """Return everybody in vLLM's queues, in the order in which it will try them."""
-    for queue in (scheduler.kv_holding_waiting, scheduler.waiting):
-        yield from tuple(queue)

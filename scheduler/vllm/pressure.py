@@ -19,8 +19,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.admitting import admission_needs, running_needs
+from caesura.scheduler.vllm.aside import READY, waiting
 from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.line import READY, waiting
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ stops where the tokens end.
 def relieve(scheduler: Any) -> None:
     """Reclaim what the running requests need in this step, and those about to be admitted.
 
-    Whoever is not to be admitted is taken out of vLLM's queues until the line puts him back.
+    Whoever is not to be admitted is stands aside until the step is made.
     """
     if scheduler.pause_state == PauseState.PAUSED_ALL:
         return
@@ -51,16 +51,17 @@ def relieve(scheduler: Any) -> None:
         if blocks > free:
             free += _reclaim_returned(scheduler, ready, blocks - free, spare=None)
     if not ready:
-        line.leave_paused()
+        scheduler._aside.leave_paused()
         return
     budget = scheduler.max_num_scheduled_tokens - tokens
     admissions = _Admissions(scheduler, ready, free - blocks, budget)
     chosen = admissions.choose()
     nobody = not (chosen or scheduler.running or keeper.loading)
     if not nobody and (len(ready) > 1 or admissions.refused):
-        line.leave(ready, chosen, admissions.refused)
+        scheduler._aside.leave(ready, chosen, admissions.refused)
+        line.passed_over(ready, chosen)
     else:
-        line.leave_paused()
+        scheduler._aside.leave_paused()
 
 
 class _Admissions:

@@ -23,6 +23,7 @@ from caesura.intercept.events import ResumeReport
 from caesura.intercept.pause import Pause, State, Step
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.vllm import pressure
+from caesura.scheduler.vllm.aside import Aside
 from caesura.scheduler.vllm.control import ControlPort
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.retention import Retainer
@@ -53,7 +54,7 @@ class PausingScheduler(StoppingScheduler):
         settings = self._keeper.settings
         measured = settings.calibration is not None
         self._recompute = Recomputation(self, self._keeper.costs, settings.chunk, measured)
-        self._line = make_line(self)
+        self._line, self._aside = make_line(self), Aside(self)
         assert self._watcher is not None
         self._retainer = Retainer(self, self._keeper, self._watcher)
         self._control = ControlPort(self)
@@ -127,7 +128,7 @@ class PausingScheduler(StoppingScheduler):
         finally:
             self.num_waiting_for_streaming_input = sessions
             self.max_num_scheduled_tokens = most_tokens
-            self._line.put_back()
+            self._aside.put_back()
         if self._keeper.holdings:
             self._note_admissions(output)
             pressure.unwedge(self, output)
