@@ -34,8 +34,8 @@ def main() -> None:
     from caesura.scheduler.sim.policy import parse_policy
     from caesura.scheduler.sim.workload.names import make_workload
 
-    machine = make_machine("gptj-6b-a100-40g")
-    workload = make_workload("mix", rate=2.5, seconds=120, seed=0)
+    machine = make_machine("vicuna-13b-a100-40g")
+    workload = make_workload("mix", rate=0.8, seconds=300, seed=0)
     for ranking in ("fcfs", "caesura", f"{__name__}.LeastWorkFirst:worth=50"):
         result = simulate(workload, machine, parse_policy(f"caesura:ranking={ranking}"))
         latencies = [session.latency for session in result.sessions]

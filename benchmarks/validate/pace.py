@@ -18,7 +18,8 @@ WINDOW = 0.5
 class Paced:
     """Steps take what `cost` says, times the pace of that second; 1.0 is the run's mean.
 
-    `paces` are those of windows of `WINDOW` seconds, from the run's second 0.
+    `paces` are those of windows of `WINDOW` seconds, from the run's second 0; `clock` is the one
+    that the simulation is given to set.
     """
 
     name: str

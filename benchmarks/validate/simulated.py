@@ -4,9 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.handling.systems import BLOCK_SIZE
 from benchmarks.handling.workload import Session
-from benchmarks.validate.inside import exchanged
 from benchmarks.validate.pace import Paced, paces
 from benchmarks.validate.real import RealRun, Setup
 from benchmarks.validate.steps import run_cost
@@ -45,14 +43,14 @@ def simulated(setup: Setup, run: RealRun, sessions: list[Session], costs: str) -
         latency = steady if costs == "steps" else Paced(costs, found.cost, pace, clock)
         machine = replace(machine, latency=latency)
     workload = workload_of(sessions, run.overhead)
-    with exchanged(BLOCK_SIZE, clock):
-        return simulate(workload, machine, policy_of(setup), records=True)
+    return simulate(workload, machine, policy_of(setup), records=True, clock=clock)
 
 
 def _machine(setup: Setup, run: RealRun) -> Machine:
     """Return the machine that `caesura simulate` makes of the calibration file."""
+    block_bytes = run.calibration.block_size * run.calibration.bytes_per_token
     # Half a block more, so that rounding takes none away.
-    host = (run.host_blocks + 0.5) * BLOCK_SIZE * run.calibration.bytes_per_token / GIGA
+    host = (run.host_blocks + 0.5) * block_bytes / GIGA
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "calibration.json")
         run.calibration.save(path)

@@ -5,6 +5,9 @@ from typing import Protocol
 
 from caesura.intercept.cost import CostModel
 
+BLOCK_TOKENS = 16
+"""Tokens of a block of KV cache where a machine says nothing else: vLLM's default."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
@@ -45,6 +48,9 @@ class Machine:
     `host_bytes` the host memory for copies, `link_bytes` what the link carries in a second, in
     both directions together unless `full_duplex`. `interference` is the share by which a step is
     slowed while copies run beside it. `cost` is what a calibration on this machine would find.
+    KV is held, found again and copied in blocks of `block_tokens` tokens.
+
+    Raises `ValueError` for blocks that hold nothing.
     """
 
     name: str
@@ -56,3 +62,8 @@ class Machine:
     cost: CostModel
     full_duplex: bool = False
     interference: float = 0.0
+    block_tokens: int = BLOCK_TOKENS
+
+    def __post_init__(self) -> None:
+        if self.block_tokens < 1:
+            raise ValueError(f"a block holds a token at least, not {self.block_tokens}")

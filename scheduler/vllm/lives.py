@@ -23,6 +23,8 @@ class Lives:
         self.predictor = predictor
         self._admission = admission
         self._of: dict[str, Life] = {}
+        self.learns = True
+        """Whether anything is learned; not from traffic that is nobody's."""
 
     def __getitem__(self, request_id: str) -> Life:
         return self._of[request_id]
@@ -50,7 +52,8 @@ class Lives:
 
     def answered(self, request_id: str, tool: str | None, tokens: int, now: float) -> None:
         """Its tool has returned so many tokens, and it queues."""
-        self.predictor.observe_result(tool, tokens)
+        if self.learns:
+            self.predictor.observe_result(tool, tokens)
         self._of[request_id].queue(now)
 
     def ended(self, request: Request) -> Life | None:
@@ -60,7 +63,7 @@ class Lives:
             return None
         if request.status in ENDED:
             self._segment(life, request)
-            for kind in sorted({life.kind, *life.kinds}):
+            for kind in sorted({life.kind, *life.kinds}) if self.learns else ():
                 self.predictor.observe_end(kind, life.calls)
         else:
             life.given_tokens = life.decoded_tokens = 0  # it was cut off: no segment ended
@@ -81,8 +84,9 @@ class Lives:
         decoded = request.num_output_tokens
         life.given_tokens = max(0, request.num_prompt_tokens - life.context_tokens)
         life.decoded_tokens, life.context_tokens = decoded, request.num_tokens
-        self.predictor.observe_segment(life.kind, decoded)
-        self._admission.observe(life.kind, decoded)
+        if self.learns:
+            self.predictor.observe_segment(life.kind, decoded)
+            self._admission.observe(life.kind, decoded)
 
 
 def _now_of(life: Life, tool: str | None) -> None:

@@ -1,7 +1,8 @@
 """A scheduler while it is measured: everything is swapped, and nothing of it is remembered.
 
-Synthetic traffic would spoil what the scheduler knows of tools' pauses, and the records that
-somebody reads. So both are set aside for as long as the measurement lasts.
+Synthetic traffic would spoil what the scheduler knows of tools' pauses and of sessions, and the
+records that somebody reads. So these are set aside for as long as the measurement lasts. Steps may
+be as long as vLLM makes them.
 """
 
 from typing import Any
@@ -18,6 +19,7 @@ class Trial:
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self._aside: tuple[Any, Any, Any] | None = None
+        self._measured = False
 
     def begin(self) -> None:
         """Swap every pause, in a scheduler that has nothing else to do; raises `ValueError`."""
@@ -25,6 +27,9 @@ class Trial:
         keeper = self._scheduler._keeper
         if self._aside is None:
             self._aside = (keeper.handling, keeper.memory, keeper.ledger._outbox)
+            self._measured = self._scheduler._recompute.measured
+        self._scheduler._recompute.measured = False
+        self._scheduler._line.lives.learns = False
         keeper.handling = make_handling("swap")
         keeper.memory = PauseMemory(None)
         # Without an outbox no row is begun for a step, so no step may be in flight here.
@@ -37,6 +42,8 @@ class Trial:
             keeper = self._scheduler._keeper
             keeper.handling, keeper.memory, keeper.ledger._outbox = self._aside
             self._aside = None
+            self._scheduler._recompute.measured = self._measured
+            self._scheduler._line.lives.learns = True
 
     def _demand_rest(self) -> None:
         if self._scheduler.requests or self._scheduler._keeper.ledger._in_flight:

@@ -1,20 +1,21 @@
 """What the simulator says of sessions is what the real engine makes of them (docs/simulator.md)."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.handling.systems import BLOCK_SIZE
+from benchmarks.handling.workload import Segment, Session
 from benchmarks.validate.compare import compare, draw
-from benchmarks.validate.inside import exchanged
 from benchmarks.validate.kept import from_wire, to_wire
 from benchmarks.validate.pace import WINDOW, Paced, paces
-from benchmarks.validate.real import Setup, serve
+from benchmarks.validate.real import RealRun, Setup, serve
 from benchmarks.validate.sight import Seen, same_order
+from benchmarks.validate.simulated import simulated
 from benchmarks.validate.steps import Row, RunCost, overhead, run_cost
 from caesura.intercept.cost import CostModel
-from caesura.scheduler.sim.engine import tokens
+from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.sim.engine.clock import Clock
 from caesura.scheduler.sim.machine import StepShape
 
@@ -71,6 +72,28 @@ def test_a_pace_follows_the_machine() -> None:
     assert machine.seconds(step) == pytest.approx(2 * before)
 
 
+def test_a_run_is_simulated_in_its_blocks_and_at_its_pace() -> None:
+    measured = rows(COST, slow_from=200)
+    began, turn = measured[0].began, measured[200].began - measured[0].began
+    seconds = measured[-1].ended - began
+    cost = replace(COST, out_rate=1e5, in_rate=1e5)
+    found = Calibration("25m", "float32", "cpu", "", 32, 1000, "", cost, 0, 0, 0, (), ())
+    run = RealRun(found, 100, 0.0, rows=measured, began=began, seconds=seconds)
+    sessions = [
+        Session("early", "mix", 0.0, (Segment(64, 20),)),
+        Session("late", "mix", turn + 1.0, (Segment(64, 20),)),
+    ]
+    steady, paced = (simulated(Setup(), run, sessions, costs) for costs in ("steps", "pace"))
+    for result in (steady, paced):
+        assert result.settings["machine"]["block_tokens"] == 32
+        assert (result.settings["blocks"], result.settings["host_blocks"]) == (170, 100)
+    early, late = (one.latency for one in steady.sessions)
+    assert early == pytest.approx(late)
+    # All steps together take as long, so that one half is faster than that and the other slower.
+    early, late = (one.latency for one in paced.sessions)
+    assert late == pytest.approx(2 * early, rel=0.02)
+
+
 def test_overhead_is_what_passes_outside_of_steps() -> None:
     alone = [(99.998, 100.02), (100.9, 101.02)]
     steps = [Row(100.0, 100.015, 64, 64, True), Row(101.0, 101.01, 64, 64, True)]
@@ -96,11 +119,3 @@ def test_same_order_counts_pairs_of_different_sessions() -> None:
     assert same_order(one, one) == 1.0
     # Of the pairs a1-b1, a1-b2, a2-b1, a2-b2 the first is turned around.
     assert same_order(one, [seen("a", 2.5, 4.0), seen("b", 2.0, 3.0)]) == 0.75
-
-
-def test_exchanged_constants_are_put_back() -> None:
-    before = tokens.BLOCK_TOKENS
-    assert before != BLOCK_SIZE
-    with exchanged(BLOCK_SIZE, Clock()):
-        assert tokens.BLOCK_TOKENS == BLOCK_SIZE
-    assert before == tokens.BLOCK_TOKENS

@@ -79,9 +79,12 @@ def test_a_handler_that_fails_is_answered(scheduler: Any) -> None:
 def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
     keeper, commands = scheduler._keeper, Commands(scheduler)
     before = (keeper.handling, keeper.memory, keeper.ledger._outbox)
+    scheduler._recompute.measured = True
+    known = keeper.predictor.to_wire()
     for _ in range(2):
         assert commands.run({"command": "measure", "on": True}) == {"on": True}
     assert keeper.handling.name == "swap"
+    assert not scheduler._recompute.measured
     world = World(scheduler)
     session = world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " done")
     assert "before it serves" in commands.run({"command": "measure", "on": False})["error"]
@@ -91,10 +94,13 @@ def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
     assert (keeper.handling, keeper.memory, keeper.ledger._outbox) == before
     assert not scheduler.connector.outbox
     assert not keeper.memory.predictor.to_wire()["tools"]
+    assert keeper.predictor.to_wire() == known
+    assert scheduler._recompute.measured
     assert commands.run("samples")["steps"]
     # Steps are recorded again, each in its own row.
     world.plain("b", range(20))
     world.run()
+    assert keeper.predictor.to_wire() != known
     assert [record["kind"] for record in world.records or scheduler.connector.outbox]
 
 

@@ -17,7 +17,7 @@ from .queues import ANY_VIEW, COST, any_queued, queued, score, view
 def index_by_definition(
     one: Queued, seen: QueueView, most_calls: int = 80, restore_weight: float = 0.3
 ) -> float:
-    """K as the policy study writes it down, step by step, with nothing taken out of the loop."""
+    """K as it is defined, step by step, with nothing taken out of the loop."""
     f, m, t_it = one.forecast, seen.capacity_tokens, seen.step_seconds
     cpf = seen.cost.prefill_seconds_per_token
     c, d = one.context_tokens, f.decode_tokens

@@ -23,9 +23,9 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.sim.engine.clock import Clock
-from caesura.scheduler.sim.engine.connectors import SPEC, connector_config
+from caesura.scheduler.sim.engine.connectors import connector_config, kv_spec
 from caesura.scheduler.sim.engine.plan import Plan, cost_of
-from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS, Tokens
+from caesura.scheduler.sim.engine.tokens import Tokens
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
 from caesura.scheduler.sim.session import Workload
@@ -45,9 +45,9 @@ def build_scheduler(
         kv_cache_config=KVCacheConfig(
             num_blocks=plan.blocks + 1,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], SPEC)],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], kv_spec(plan.block_tokens))],
         ),
-        block_size=BLOCK_TOKENS,
+        block_size=plan.block_tokens,
         log_stats=records and plan.host_blocks > 0,
         structured_output_manager=StructuredOutputManager(config),
     )
@@ -95,12 +95,12 @@ def _config(plan: Plan, policy: Policy) -> VllmConfig:
             is_encoder_decoder=False,
         ),
         cache_config=CacheConfig(
-            block_size=BLOCK_TOKENS, enable_prefix_caching=policy.prefix_caching
+            block_size=plan.block_tokens, enable_prefix_caching=policy.prefix_caching
         ),
         parallel_config=ParallelConfig(),
         additional_config={SETTINGS_KEY: settings} if policy.engine == "caesura" else {},
     )
-    config.kv_transfer_config = connector_config(plan.host_blocks, policy)
+    config.kv_transfer_config = connector_config(plan.host_blocks, plan.block_tokens, policy)
     config.cache_config.num_gpu_blocks = plan.blocks + 1
     register_all_kvcache_specs(config)
     return config

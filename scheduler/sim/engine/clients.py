@@ -23,7 +23,7 @@ class Clients:
         self._style = style
         self._scheduler = scheduler
         self._model_tokens = model_tokens
-        self._names = names_of(workload.sessions)
+        self._names = names_of(workload.sessions, scheduler.block_size)
         self._agenda: Agenda[Live] = Agenda()
         self._begun: list[Live] = []
         self._waiting = list(reversed(workload.sessions)) if workload.clients else []

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from vllm.v1.outputs import KVConnectorOutput
 
-from caesura.scheduler.sim.engine.connectors import PLANNED_BYTES
+from caesura.scheduler.sim.engine.connectors import kv_spec
 from caesura.scheduler.sim.engine.link import Copy, Link
 from caesura.scheduler.sim.engine.live import Live
-from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
 from caesura.scheduler.vllm.swap.messages import SwapReport
@@ -42,7 +41,9 @@ class Copies(ABC):
         rate = float("inf") if policy.free_link else machine.link_bytes
         self.link = Link(rate, machine.full_duplex)
         self._ordered = Ordered()
-        self._block_bytes = BLOCK_TOKENS * machine.kv_bytes
+        self._block_tokens = machine.block_tokens
+        self._block_bytes = machine.block_tokens * machine.kv_bytes
+        self._planned_bytes = kv_spec(machine.block_tokens).page_size_bytes
         self._interference = machine.interference
         self._synchronous = policy.synchronous_swap
         self._live = live
@@ -94,7 +95,7 @@ class Copies(ABC):
     def _note_load(self, request_id: str, blocks: int) -> None:
         live = self._live.get(request_id)
         if live is not None:
-            live.result.loaded_tokens += blocks * BLOCK_TOKENS
+            live.result.loaded_tokens += blocks * self._block_tokens
 
 
 class SwapCopies(Copies):
@@ -116,7 +117,7 @@ class SwapCopies(Copies):
         done = self.link.take_done(now)
         for copy in done:
             traffic = report.out if copy.out else report.into
-            traffic.bytes += copy.blocks * PLANNED_BYTES
+            traffic.bytes += copy.blocks * self._planned_bytes
             traffic.seconds += copy.seconds
             traffic.beside += self.link.beside(copy)
             order = copy.order

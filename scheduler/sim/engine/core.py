@@ -67,7 +67,7 @@ class Core:
         self._latency = latency
         self._clock = clock
         self._check = check
-        self._runner = Runner(scheduler.requests, clients.live)
+        self._runner = Runner(scheduler.requests, clients.live, scheduler.block_size)
         self._steps = 0
         self._empty = 0
         self._fruitless = 0

@@ -8,7 +8,6 @@ import vllm
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.sim.engine.core import IDLE_SECONDS
 from caesura.scheduler.sim.engine.plan import Plan, cost_of
-from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
 from caesura.scheduler.sim.session import Workload
@@ -34,7 +33,6 @@ def describe(
         },
         "window": window,
         "vllm": vllm.__version__,
-        "block_tokens": BLOCK_TOKENS,
         "model_tokens": plan.model_tokens,
         "blocks": plan.blocks,
         "host_blocks": plan.host_blocks,

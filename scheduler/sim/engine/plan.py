@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 from caesura.intercept.cost import CostModel
-from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS
 from caesura.scheduler.sim.machine import Machine
 from caesura.scheduler.sim.policy import Policy
 from caesura.scheduler.sim.session import Session, Workload
@@ -20,34 +19,37 @@ class Plan:
     """What a scheduler is built for, all sizes in tokens or blocks.
 
     `model_tokens` is the longest context that the model takes: the smallest power of two that
-    holds every session, and no less than `SHORTEST_MODEL`. `host_blocks` fit into host memory.
+    holds every session, and no less than `SHORTEST_MODEL`. `blocks` of `block_tokens` fit into the
+    KV cache, `host_blocks` into host memory.
     """
 
     model_tokens: int
+    block_tokens: int
     blocks: int
     host_blocks: int
 
 
 def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
     """Work out the sizes; raises `ValueError` for a session that could never be served."""
-    blocks = machine.kv_tokens // BLOCK_TOKENS
+    size = machine.block_tokens
+    blocks = machine.kv_tokens // size
     longest = max((session.context_tokens for session in workload.sessions), default=0)
-    if longest >= blocks * BLOCK_TOKENS:
+    if longest >= blocks * size:
         raise ValueError(
-            f"a session of {longest} tokens does not fit into the {machine.kv_tokens} tokens of KV"
-            f" cache of {machine.name}"
+            f"a session of {longest} tokens does not fit into the {blocks} blocks of {size} tokens"
+            f" that the KV cache of {machine.name} holds"
         )
     for session in workload.sessions:
         _check(session)
     if len({session.key for session in workload.sessions}) < len(workload.sessions):
         raise ValueError("two sessions have the same key")
-    host = machine.host_bytes // (BLOCK_TOKENS * machine.kv_bytes) if policy.host else 0
+    host = machine.host_bytes // (size * machine.kv_bytes) if policy.host else 0
     if policy.host and policy.free_link:
         # A host without end is one that holds all that is ever computed.
         tokens = sum(session.context_tokens for session in workload.sessions)
-        host = tokens // BLOCK_TOKENS + len(workload.sessions)
+        host = tokens // size + len(workload.sessions)
     model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
-    return Plan(model_tokens, blocks, host)
+    return Plan(model_tokens, size, blocks, host)
 
 
 def _check(session: Session) -> None:

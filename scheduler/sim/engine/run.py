@@ -33,19 +33,23 @@ def simulate(
     records: bool = False,
     progress: Progress | None = None,
     check: bool = False,
+    clock: Clock | None = None,
 ) -> RunResult:
     """Run a workload and return what became of its sessions.
 
     The same arguments make the same result, in any process. `seed` is for what draws samples.
     After `window` simulated seconds the run is cut off; None: all sessions end. `records` collects
     what the scheduler notes down of steps and pauses (Caesura's, with a host). `check` looks at
-    the scheduler's invariants all the time, which is slow.
+    the scheduler's invariants all the time, which is slow. `clock` is one that others may read
+    while the run sets it, from second 0.0 on: a latency model that changes with time, say.
 
     Raises `ValueError` for settings that the scheduler does not know and for sessions that do not
     fit, `RuntimeError` for a scheduler that stands still.
     """
     began = time.perf_counter()
-    clock, tokens = Clock(), Tokens(workload)
+    clock = Clock() if clock is None else clock
+    clock.now = 0.0
+    tokens = Tokens(workload)
     plan = plan_for(workload, machine, policy)
     scheduler = build_scheduler(plan, machine, policy, clock, records)
     style: Style = Anew()

@@ -9,7 +9,7 @@ from typing import Any
 from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.sim.engine.live import Live
-from caesura.scheduler.sim.engine.tokens import BLOCK_TOKENS, WORD
+from caesura.scheduler.sim.engine.tokens import WORD
 from caesura.scheduler.sim.machine import StepShape
 
 NOTHING: list[int] = []
@@ -52,10 +52,14 @@ class Work:
 
 @dataclass(slots=True)
 class Runner:
-    """Executes what a scheduler has scheduled; `live` are the sessions, by their request's id."""
+    """Executes what a scheduler has scheduled; `live` are the sessions, by their request's id.
+
+    A block of KV cache holds `block_tokens` tokens.
+    """
 
     requests: dict[str, Any]
     live: dict[str, Live]
+    block_tokens: int
     _again: list[tuple[int, float, int]] = field(default_factory=list)
 
     def execute(self, output: Any) -> Work:
@@ -132,7 +136,7 @@ class Runner:
         start = computed - count
         again = min(computed, live.reached) - start
         live.result.recomputed_tokens += again
-        blocks = -(-computed // BLOCK_TOKENS)
+        blocks = -(-computed // self.block_tokens)
         self._again.append((again, again * (start + (again + 1) / 2), blocks))
 
     def _take_again(self) -> tuple[int, float, int]:

@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from caesura.intercept.vocabulary import Vocabulary
+from caesura.scheduler.sim.machine import BLOCK_TOKENS as BLOCK_TOKENS
 from caesura.scheduler.sim.session import Session, Workload
-
-BLOCK_TOKENS = 16
-"""Tokens of a block of KV cache."""
 
 WORD = 0
 """The token that contexts are made of. It stands for no text, so that it is read fast."""
@@ -47,23 +45,24 @@ class Tokens:
 
 
 class Names:
-    """The names of the blocks of one session's context, front to back.
+    """The names of the blocks of one session's context, front to back, `block_tokens` each.
 
     Blocks that lie wholly within the shared prefix have the same names in all sessions that share
     it.
     """
 
-    __slots__ = ("_names", "_own", "_prefix", "_shared_blocks")
+    __slots__ = ("_block_tokens", "_names", "_own", "_prefix", "_shared_blocks")
 
-    def __init__(self, own: bytes, prefix: bytes, shared_tokens: int) -> None:
+    def __init__(self, own: bytes, prefix: bytes, shared_tokens: int, block_tokens: int) -> None:
         self._own = own
         self._prefix = prefix
-        self._shared_blocks = shared_tokens // BLOCK_TOKENS
+        self._block_tokens = block_tokens
+        self._shared_blocks = shared_tokens // block_tokens
         self._names: list[bytes] = []
 
     def hash_blocks(self, request: Any) -> list[bytes]:
         """Name the full blocks of a request that have no name yet: vLLM's block hasher."""
-        named, full = len(request.block_hashes), request.num_tokens // BLOCK_TOKENS
+        named, full = len(request.block_hashes), request.num_tokens // self._block_tokens
         if full <= named:
             return []
         names = self._names
@@ -73,13 +72,13 @@ class Names:
         return names[named:full]
 
 
-def names_of(sessions: Iterable[Session]) -> dict[str, Names]:
-    """Make the names of all sessions' blocks, by the session's key."""
+def names_of(sessions: Iterable[Session], block_tokens: int) -> dict[str, Names]:
+    """Make the names of all sessions' blocks of so many tokens, by the session's key."""
     prefixes: dict[str, bytes] = {}
     names: dict[str, Names] = {}
     for index, session in enumerate(sessions):
         prefix = b"p" + len(prefixes).to_bytes(4, "big")
         prefix = prefixes.setdefault(session.shared_name, prefix)
         own = b"s" + index.to_bytes(4, "big")
-        names[session.key] = Names(own, prefix, session.shared_tokens)
+        names[session.key] = Names(own, prefix, session.shared_tokens, block_tokens)
     return names

@@ -35,7 +35,7 @@ class Roofline:
 
     Two all-reduces per layer of n times `hidden` activations take `reduce_seconds` each and their
     bytes over `reduce_bandwidth`, around a ring; by default communication is free. The form but
-    for the all-reduces is that of the latency model in the project's policy study. Raises
+    for the all-reduces is a roofline with a smooth knee, which no GPU has confirmed. Raises
     `ValueError` for numbers that no device has.
     """
 

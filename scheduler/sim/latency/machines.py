@@ -11,10 +11,10 @@ from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.sim.latency.calibrated import Calibrated, with_link
 from caesura.scheduler.sim.latency.plans import A100_LINK, GIGA, HOST, PLANS, Plan
 from caesura.scheduler.sim.latency.samullm import samullm
-from caesura.scheduler.sim.machine import Machine
+from caesura.scheduler.sim.machine import BLOCK_TOKENS, Machine
 
-CHANGES = ("link", "host", "kv", "interference", "duplex")
-"""What may be said of any machine: GB/s, GB, tokens, a share, `half` or `full`."""
+CHANGES = ("link", "host", "kv", "interference", "duplex", "block")
+"""What may be said of any machine: GB/s, GB, tokens, a share, `half` or `full`, tokens."""
 
 SOURCES = {"calibration": ("path",), "samullm": ("model", "tp")}
 """What is a machine only with more words, and which."""
@@ -45,11 +45,12 @@ def make_machine(spec: str) -> Machine:
     """Read `name`, or `name:key=value,key=value`; the machine is named as the text.
 
     The name is one of `MACHINES`. `link` (GB/s, of a device), `host` (GB, a device's share), `kv`
-    (tokens), `interference` (a share) and `duplex` (`half` or `full`) may differ.
-    `calibration:path=...,kv=...,host=...` is a machine that costs what a calibration file says;
-    its link is the file's, unless it is given. `samullm:model=...,tp=...` is an A100-80G machine
-    that costs what SamuLLM's timed iterations say. Raises `ValueError` that says what there is,
-    and `CalibrationError`, which is one, for a calibration that cannot be read.
+    (tokens), `interference` (a share), `duplex` (`half` or `full`) and `block` (tokens of a block
+    of KV cache) may differ. `calibration:path=...,kv=...,host=...` is a machine that costs what a
+    calibration file says; its link and its blocks are the file's, unless they are given.
+    `samullm:model=...,tp=...` is an A100-80G machine that costs what SamuLLM's timed iterations
+    say. Raises `ValueError` that says what there is, and `CalibrationError`, which is one, for a
+    calibration that cannot be read.
     """
     name, _, rest = spec.partition(":")
     if name not in PLANS and name not in SOURCES:
@@ -57,13 +58,16 @@ def make_machine(spec: str) -> Machine:
     values = _values(spec, rest, (*SOURCES.get(name, ()), *CHANGES))
     if name in PLANS and not values:
         return MACHINES[name]
+    block = BLOCK_TOKENS
     if name == "calibration":
-        plan = _from_calibration(spec, values)
+        plan, block = _from_calibration(spec, values)
     elif name == "samullm":
         plan = _from_samullm(spec, values)
     else:
         plan = PLANS[name]
-    return _changed(spec, plan, values).build(spec)
+    if "block" in values:
+        block = int(_number(spec, values, "block", whole=True))
+    return replace(_changed(spec, plan, values).build(spec), block_tokens=block)
 
 
 def _values(spec: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
@@ -76,7 +80,8 @@ def _values(spec: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _from_calibration(spec: str, values: dict[str, str]) -> Plan:
+def _from_calibration(spec: str, values: dict[str, str]) -> tuple[Plan, int]:
+    """Return the machine that was measured, and the tokens of a block of its engine."""
     missing = [key for key in ("path", "kv", "host") if key not in values]
     if missing:
         raise ValueError(f"machine {spec!r}: a calibration needs {', '.join(missing)} as well")
@@ -87,7 +92,8 @@ def _from_calibration(spec: str, values: dict[str, str]) -> Plan:
     if not link and "link" not in values:
         raise ValueError(f"machine {spec!r}: the calibration has no link; give link=")
     name = f"{calibration.model} on {calibration.device}, as calibrated"
-    return Plan(Calibrated(name, cost), 0, calibration.bytes_per_token, link, 0.0, cost=cost)
+    plan = Plan(Calibrated(name, cost), 0, calibration.bytes_per_token, link, 0.0, cost=cost)
+    return plan, calibration.block_size
 
 
 def _from_samullm(spec: str, values: dict[str, str]) -> Plan:

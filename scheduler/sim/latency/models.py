@@ -105,7 +105,7 @@ LLAMA_3_1_8B = Decoder(32, 4096, 32, 8, 128, 14336, 128_256)
 QWEN_3_32B = Decoder(64, 5120, 64, 8, 128, 25600, 151_936)
 
 # An 80 GB card has 79.2 GiB for its user. Of both, 84 % of the memory's peak bandwidth is taken to
-# be reached, as in the policy study (1.3 of 1.555 TB/s); of the peak FLOP/s, in bfloat16 without
+# be reached, as with 40 GB (1.3 of 1.555 TB/s); of the peak FLOP/s, in bfloat16 without
 # sparsity, the part that is called MFU.
 A100_80G = Device(85.0e9, 0.84 * 2.039e12, 0.65 * 312e12, 4e-3, 20e9, 15e-6, 200e9)
 """SXM: HBM2e, PCIe 4 (20 GB/s of 32 reached); NVLink 3, assumed: 15 us and 200 of 300 GB/s.
@@ -118,6 +118,6 @@ prefills, 0.11 and 0.09 in decodes.
 H100_80G = Device(85.0e9, 0.84 * 3.35e12, 0.5 * 989e12, 1.5e-3, 40e9, 10e-6, 300e9)
 """SXM: HBM3, PCIe 5 (40 GB/s of 64 reached); NVLink 4, assumed: 10 us and 300 of 450 GB/s.
 
-Nothing of it is measured. MFU is the policy study's; t0 is assumed to be half of what it has
-there, since vLLM now schedules a step while another one runs.
+Nothing of it is measured. Half of the peak FLOP/s is assumed, and half of the t0 of an A100 with
+40 GB, since vLLM now schedules a step while another one runs.
 """

@@ -71,7 +71,7 @@ class Plan:
 def _study(
     name: str, weights: float, layers: int, hidden: int, kv_memory: float, devices: int = 1
 ) -> Plan:
-    """Return a machine of the policy study, which says how many bytes of KV a device holds."""
+    """Return an A100 with 40 GB, of which it is given how many bytes of KV a device holds."""
     kv_bytes = 2 * BYTES * layers * hidden
     model = Roofline(
         name=name,

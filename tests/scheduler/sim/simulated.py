@@ -14,7 +14,6 @@ from caesura.scheduler.sim.session import Segment, Session, Workload
 BASE = 0.01
 PER_TOKEN = 0.001
 KV_BYTES = 1000
-BLOCK_BYTES = 16 * KV_BYTES
 
 STOCK = Policy("stock", "stock", host=False)
 OFFLOAD = Policy("offload", "stock-offload")
@@ -36,17 +35,24 @@ class Linear:
 
 
 def machine(
-    *, blocks: int = 100, host_blocks: int = 1000, blocks_per_second: float = 1000, **changes: Any
+    *,
+    blocks: int = 100,
+    host_blocks: int = 1000,
+    blocks_per_second: float = 1000,
+    block_tokens: int = 16,
+    **changes: Any,
 ) -> Machine:
     """A machine with so many blocks, there and on the host, and a link that carries so many."""
+    block_bytes = block_tokens * KV_BYTES
     made = Machine(
         name="small",
         latency=Linear(),
-        kv_tokens=blocks * 16,
+        kv_tokens=blocks * block_tokens,
         kv_bytes=KV_BYTES,
-        host_bytes=host_blocks * BLOCK_BYTES,
-        link_bytes=blocks_per_second * BLOCK_BYTES,
+        host_bytes=host_blocks * block_bytes,
+        link_bytes=blocks_per_second * block_bytes,
         cost=CostModel(BASE, PER_TOKEN, PER_TOKEN, 0.0, 256),
+        block_tokens=block_tokens,
     )
     return replace(made, **changes)
 

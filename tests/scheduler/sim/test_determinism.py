@@ -37,9 +37,9 @@ def quadruplets(seed: int) -> Workload:
     return workload(*sessions)
 
 
-def digest(name: str, seed: int) -> str:
+def digest(name: str, seed: int, block_tokens: int = 16) -> str:
     """Name all that two runs have brought."""
-    small = machine(blocks=60, host_blocks=40)
+    small = machine(blocks=960 // block_tokens, host_blocks=40, block_tokens=block_tokens)
     runs = [
         plain(simulate(work, small, POLICIES[name], records=True))
         for work in (crowd(seed), quadruplets(seed))
@@ -70,3 +70,8 @@ def test_runs_are_the_same_in_every_process() -> None:
 @pytest.mark.parametrize("name", ["caesura", "stock-offload"])
 def test_runs_are_the_same_twice_and_with_other_sessions_are_not(name: str) -> None:
     assert digest(name, 5) == digest(name, 5) != digest(name, 6)
+
+
+@pytest.mark.parametrize("name", ["caesura", "stock-offload"])
+def test_runs_in_larger_blocks_are_the_same_twice(name: str) -> None:
+    assert digest(name, 5, block_tokens=32) == digest(name, 5, block_tokens=32)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from caesura.scheduler.sim.engine import simulate
+from caesura.scheduler.sim.engine.clock import Clock
 from caesura.scheduler.sim.machine import StepShape
 from caesura.scheduler.sim.session import Segment, Session
 
@@ -104,6 +105,20 @@ def test_time_jumps_to_what_happens_next() -> None:
     assert run.sessions[1].segments == [close(1000.0, 1000.030, 1000.030)]
     assert run.totals.steps == 2
     assert run.totals.total_block_seconds == pytest.approx(100 * 1000.030)
+
+
+def test_others_may_read_the_clock() -> None:
+    clock, read = Clock(), []
+
+    class Watching(Linear):
+        def seconds(self, step: StepShape) -> float:
+            read.append(clock.now)
+            return super().seconds(step)
+
+    clock.now = 5.0  # of a run before this one
+    run = simulate(workload(ONE), machine(latency=Watching()), PRESERVE, clock=clock)
+    assert read == close(0.0, 0.030, 0.041, 1.052, 1.068)
+    assert clock.now == run.totals.seconds == pytest.approx(1.079)
 
 
 @pytest.mark.parametrize("policy", [STOCK, PRESERVE], ids=lambda policy: policy.name)

@@ -42,6 +42,9 @@ def test_memory_that_is_filled_again() -> None:
     # At that time it fills 5 blocks. The other has come to 16 + 32 tokens at most: 3 blocks.
     blocks = run.totals.waste_recompute - 5 * 0.086
     assert blocks == pytest.approx(4 * 0.064) or blocks == pytest.approx(3 * 0.064)
+    # In blocks of 32 tokens it fills 3, and the other 2.
+    large = simulate(workload(one, other), machine(block_tokens=32), policy)
+    assert large.totals.waste_recompute == pytest.approx(3 * 0.086 + 2 * 0.064)
 
 
 def test_memory_that_pauses_while_somebody_queues() -> None:

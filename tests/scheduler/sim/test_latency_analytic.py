@@ -62,7 +62,7 @@ def test_a_decode_reads_and_a_prefill_multiplies() -> None:
     assert model.seconds(prefill_shape(2048)) == pytest.approx(
         3e-3 + multiplied + 2048 * 458_752 / 1.3e12, rel=1e-3
     )
-    # Section 2 of the policy study: about 30 ms where the KV cache is full.
+    # About 30 ms where the KV cache is full.
     assert model.seconds(decode_shape(35, 1494)) == pytest.approx(0.030, rel=0.05)
     assert model.ridge == pytest.approx(120)
 

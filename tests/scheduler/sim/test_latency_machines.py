@@ -20,7 +20,7 @@ COST = CostModel(0.01, 1e-5, 8e-5, 3e-8, 200, 50_000.0, 40_000.0)
 @pytest.fixture
 def calibration(tmp_path: Path) -> Calibration:
     found = Calibration(
-        "some/model", "bfloat16", "gpu", "0.32.0", 16, 1000, "2026-01-01", COST, 0, 0, 0, (), ()
+        "some/model", "bfloat16", "gpu", "0.32.0", 32, 1000, "2026-01-01", COST, 0, 0, 0, (), ()
     )
     found.save(tmp_path / "found.json")
     found = replace(found, cost=replace(COST, out_rate=0.0, in_rate=0.0))
@@ -90,11 +90,25 @@ def test_changes_to_a_named_machine() -> None:
     assert make_machine(f"{GPTJ}:host=0").host_bytes == 0
 
 
+def test_blocks_hold_16_tokens_unless_said_otherwise() -> None:
+    assert MACHINES[GPTJ].block_tokens == make_machine(f"{GPTJ}:link=8").block_tokens == 16
+    made = make_machine(f"{GPTJ}:block=32")
+    assert made == replace(MACHINES[GPTJ], name=f"{GPTJ}:block=32", block_tokens=32)
+    assert make_machine("samullm:model=gpt-j-6b,block=8").block_tokens == 8
+    with pytest.raises(ValueError, match="a token at least, not 0"):
+        replace(made, block_tokens=0)
+
+
 def test_a_calibrated_machine(calibration: Calibration, tmp_path: Path) -> None:
     machine = make_machine(f"calibration:path={tmp_path / 'found.json'},kv=5000,host=2")
     assert machine.cost == COST
     assert (machine.kv_tokens, machine.kv_bytes, machine.host_bytes) == (5000, 1000, 2 * 10**9)
     assert machine.link_bytes == 40e6
+    # Blocks are as large as where it was measured.
+    assert machine.block_tokens == calibration.block_size == 32
+    other = make_machine(f"calibration:path={tmp_path / 'found.json'},kv=5000,host=2,block=64")
+    assert replace(other, name=machine.name, block_tokens=32) == machine
+    assert other.block_tokens == 64
     assert machine.latency.seconds(StepShape(300, 9, 3, 4000, 900, 5.0)) == pytest.approx(
         0.01 + 200e-5 + 100 * 8e-5 + 4000 * 3e-8
     )
@@ -121,7 +135,10 @@ def test_a_machine_of_samullm_s() -> None:
     [
         ("", "no machine ''; there are gptj-6b-a100-40g, .*calibration, samullm"),
         ("gptj", "no machine 'gptj'; there are gptj-6b-a100-40g"),
-        (f"{GPTJ}:speed=1", "'speed=1' is not one of link=, host=, kv=, interference=, duplex="),
+        (
+            f"{GPTJ}:speed=1",
+            "'speed=1' is not one of link=, host=, kv=, interference=, duplex=, block=",
+        ),
         (f"{GPTJ}:link", "'link' is not one of"),
         (f"{GPTJ}:tp=2", "'tp=2' is not one of"),
         (f"{GPTJ}:link=fast", "link=fast is not a number from 0"),
@@ -133,6 +150,9 @@ def test_a_machine_of_samullm_s() -> None:
         (f"{GPTJ}:kv=40", "40 tokens is too small to calibrate"),
         (f"{GPTJ}:interference=nan", "interference=nan is not"),
         (f"{GPTJ}:duplex=both", "duplex is half or full"),
+        (f"{GPTJ}:block=0", "block=0 is not a whole number from 1"),
+        (f"{GPTJ}:block=16.5", "block=16.5 is not a whole number from 1"),
+        (f"{GPTJ}:block", "'block' is not one of .*block="),
         ("calibration:kv=3", "a calibration needs path, host"),
         ("samullm", "samullm needs model="),
         ("samullm:model=gpt-5", "no SamuLLM fit of 'gpt-5'; there are .*Mixtral.*vicuna"),
