@@ -30,7 +30,8 @@ PAGE = ROOT / "docs" / "policies.md"
 IMAGES = ROOT / "docs" / "images"
 SEEDS = (41, 42, 43)
 MACHINE = "gptj-6b-a100-40g"
-STRONG = ("infercept", "lamps", "lamps-infercept", "caesura")
+PUBLISHED = ("infercept-strict", "lamps-paper", "lamps")
+STRONG = ("infercept", "lamps-infercept", "caesura")
 """Baselines in their strongest form: back-filled, with our chunk budget."""
 
 
@@ -61,16 +62,15 @@ def _study(
 
 def parts() -> Iterator[Part]:
     stock = ("stock", "stock-offload", "stock-offload-ordered")
-    yield Part("stock", _study((*stock, "caesura"), (1.0, 2.0), SEEDS[:2], 480))
-    published = (*STRONG[:-1], "ssjf", "fcfs", "caesura")
-    bound = ("caesura:ranking=caesura:beta=300", "free-offload")
-    mix = _study((*published, *bound), (2.0, 2.5, 2.75), SEEDS, 480)
+    yield Part("stock", _study((*stock, "caesura"), (1.0, 2.0), SEEDS, 400))
+    names = ("infercept", "lamps-infercept", "ssjf", "fcfs", "caesura", "free-offload")
+    mix = _study(names, (2.0, 2.5, 2.75), SEEDS, 480)
     yield Part("mix", mix, charts=True, memory=True)
+    yield Part("published", _study((*PUBLISHED, *STRONG), (2.5,), seconds=480))
     for tool, rate in TOOLS.items():
         yield Part("tools", _study(STRONG, (rate,), seconds=300, workload=f"mix:tool={tool}"))
     for link in (1, 2, 5, 10, 40):
-        names = ("infercept", "lamps-infercept", "caesura")
-        yield Part("links", _study(names, (2.0,), machine=f"{MACHINE}:link={link}"))
+        yield Part("links", _study(STRONG, (2.0,), machine=f"{MACHINE}:link={link}"))
     wrong = [
         f"{name}:prediction=oracle:error={error}"
         for name in ("caesura", "lamps-infercept")

@@ -13,12 +13,13 @@ from caesura.intercept.waste import least_waste, prices_for
 
 
 def pause_seconds(paused: PausedKV) -> float:
-    """Return T_INT, how long the pause is expected to last on (InferCept, section 4.4).
+    """Return T_INT, how long the pause is expected to last on: as long as it has lasted so far.
 
-    From the tool's profile if it has one that tells; for tools that are unknown or vary highly,
-    the time that has passed.
+    That is the paper's estimate for tools that are unknown or vary (section 4.4). It is taken for
+    all: with a profile that says from the start that a pause is long, whatever exceeds the link's
+    budget in the first step is discarded at once, although it could be copied in the next.
     """
-    return paused.elapsed if paused.durations.is_variable else paused.remaining
+    return paused.elapsed
 
 
 class InferCept:
@@ -53,8 +54,11 @@ class InferCept:
     def victims(
         self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first."""
-        return oldest_largest_first(paused, needed, forced)
+        """Choose by elapsed time x context, most first.
+
+        To admit somebody only what is copied: what is preserved was found worth its memory.
+        """
+        return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
 def _worth_a_swap(paused: PausedKV, step: StepView, seconds: float) -> bool:

@@ -71,8 +71,11 @@ class Lamps:
     def victims(
         self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first."""
-        return oldest_largest_first(paused, needed, forced)
+        """Choose by elapsed time x context, most first.
+
+        To admit somebody only what is copied: what is preserved was found worth its memory.
+        """
+        return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
 def _whole_pause(paused: PausedKV, step: StepView) -> Prices:

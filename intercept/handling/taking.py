@@ -35,16 +35,19 @@ def returned_last(paused: Sequence[PausedKV]) -> list[tuple[str, int]]:
 
 
 def oldest_largest_first(
-    paused: Sequence[PausedKV], needed: int, forced: bool
+    paused: Sequence[PausedKV], needed: int, forced: bool, only_copied: bool = False
 ) -> list[tuple[str, int]]:
     """Choose victims by elapsed time x context, most first, as `Handling.victims` asks.
 
     That is what preserving wastes where T_INT is taken to be the time that has passed (InferCept,
     equation 2 and section 4.4). Requests that have returned give theirs last, and only if `forced`.
+    `only_copied`: what has no copy is given only if `forced`.
     """
     waiting = [one for one in paused if not one.returned]
     waiting.sort(key=lambda one: (-one.elapsed * one.context_tokens, one.key))
-    candidates = [(one.key, one.resident) for one in waiting]
+    candidates = [(one.key, one.free_to_release) for one in waiting]
+    if forced or not only_copied:
+        candidates = [(one.key, one.resident) for one in waiting]
     if forced:
         candidates += returned_last(paused)
     taken, lacking = take(candidates, needed)

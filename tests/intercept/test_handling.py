@@ -72,7 +72,19 @@ def test_who_has_returned_gives_last_and_the_last_in_the_queue_first(name: str) 
     assert victims == [("away", 50), ("second", 50), ("first", 10)]
 
 
-@pytest.mark.parametrize("name", ["preserve", "discard", "swap", "infercept", "ttl"])
+@pytest.mark.parametrize("name", ["infercept", "lamps"])
+def test_what_was_preserved_is_not_taken_to_admit_somebody(name: str) -> None:
+    pauses = [
+        paused("young", elapsed=1.0, uncopied=0, free_to_release=30),
+        paused("old", blocks=10, elapsed=9.0),
+    ]
+    handling = make_handling(name)
+    assert handling.victims(pauses, step(), 20, forced=False) == [("young", 20)]
+    assert handling.victims(pauses, step(), 31, forced=False) == []
+    assert handling.victims(pauses, step(), 20, forced=True) == [("old", 10), ("young", 10)]
+
+
+@pytest.mark.parametrize("name", ["preserve", "discard", "swap", "ttl"])
 def test_the_others_take_from_the_oldest_and_largest(name: str) -> None:
     pauses = [
         paused("young", elapsed=1.0),

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from caesura.intercept.vocabulary import Vocabulary
-from caesura.scheduler.sim.machine import BLOCK_TOKENS as BLOCK_TOKENS
 from caesura.scheduler.sim.session import Session, Workload
 
 WORD = 0
