@@ -62,11 +62,11 @@ def _study(
 
 def parts() -> Iterator[Part]:
     stock = ("stock", "stock-offload", "stock-offload-ordered")
-    yield Part("stock", _study((*stock, "caesura"), (1.0, 2.0), SEEDS, 400))
+    yield Part("stock", _study((*stock, "caesura"), (1.0, 2.0), SEEDS[:2], 300))
     names = ("infercept", "lamps-infercept", "ssjf", "fcfs", "caesura", "free-offload")
-    mix = _study(names, (2.0, 2.5, 2.75), SEEDS, 480)
+    mix = _study(names, (2.0, 2.5, 2.75), SEEDS, 400)
     yield Part("mix", mix, charts=True, memory=True)
-    yield Part("published", _study((*PUBLISHED, *STRONG), (2.5,), seconds=480))
+    yield Part("published", _study((*PUBLISHED, *STRONG), (2.5,)))
     for tool, rate in TOOLS.items():
         yield Part("tools", _study(STRONG, (rate,), seconds=300, workload=f"mix:tool={tool}"))
     for link in (1, 2, 5, 10, 40):
