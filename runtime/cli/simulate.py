@@ -208,7 +208,8 @@ def describe(policy: Policy) -> str:
     else:
         said = ["vLLM's own scheduler"]
         said += ["its offloading to the host"] if policy.engine == "stock-offload" else []
-    said.append(f"chunks of {policy.chunk_tokens} tokens")
+    saturating = policy.engine == "caesura" and policy.settings.get("chunk", "auto") == "auto"
+    said.append("chunks by saturation" if saturating else f"chunks of {policy.chunk_tokens} tokens")
     told = {
         "no prefix caching": not policy.prefix_caching,
         "follow-ups at their session's place": policy.session_order,

@@ -94,9 +94,12 @@ def test_seeds_that_are_none(text: str) -> None:
 
 def test_every_policy_can_be_described_and_read() -> None:
     for name, policy in POLICIES.items():
-        assert f"chunks of {policy.chunk_tokens} tokens" in describe(policy)
+        assert "chunks " in describe(policy)
         assert next(parse_policies([name])) == policy
     assert "a bound" in describe(POLICIES["free-offload"])
+    assert "chunks by saturation" in describe(POLICIES["caesura"])
+    for name, tokens in (("stock", 2048), ("infercept-strict", 512)):
+        assert f"chunks of {tokens} tokens" in describe(POLICIES[name])
     assert "no back-filling" in describe(POLICIES["infercept-strict"])
 
 
