@@ -37,10 +37,11 @@ STRONG = ("infercept", "lamps-infercept", "caesura")
 
 @dataclass(frozen=True)
 class Part:
-    """One study and where it goes in the page; `charts`: with pictures."""
+    """One study and where it goes in the page, under which words; `charts`: with pictures."""
 
     name: str
     study: Study
+    label: str = ""
     charts: bool = False
     memory: bool = False
 
@@ -68,9 +69,11 @@ def parts() -> Iterator[Part]:
     yield Part("mix", mix, charts=True, memory=True)
     yield Part("published", _study((*PUBLISHED, *STRONG), (2.5,)))
     for tool, rate in TOOLS.items():
-        yield Part("tools", _study(STRONG, (rate,), seconds=300, workload=f"mix:tool={tool}"))
+        study = _study(STRONG, (rate,), seconds=300, workload=f"mix:tool={tool}")
+        yield Part("tools", study, tool)
     for link in (1, 2, 5, 10, 40):
-        yield Part("links", _study(STRONG, (2.0,), machine=f"{MACHINE}:link={link}"))
+        study = _study(STRONG, (2.0,), machine=f"{MACHINE}:link={link}")
+        yield Part("links", study, f"{link} GB/s")
     wrong = [
         f"{name}:prediction=oracle:error={error}"
         for name in ("caesura", "lamps-infercept")
@@ -117,7 +120,8 @@ def _make(part: Part, study: Study, jobs: int, console: Console, quick: bool) ->
     if part.charts and can_draw() and not quick:
         for chart in draw(outcome, points):
             (IMAGES / f"policies-{chart.name}.png").write_bytes(chart.png)
-    return [to_markdown(grid) for grid in grids]
+    label = [f"**{part.label}**"] if part.label else []
+    return label + [to_markdown(grid) for grid in grids]
 
 
 def _grids(part: Part, study: Study, points: list[Point]) -> list[Grid]:

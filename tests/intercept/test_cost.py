@@ -78,10 +78,10 @@ def test_without_a_link_nothing_is_copied() -> None:
     assert not cost.swap_pays
 
 
-def test_swapping_pays_at_twice_the_speed_of_recomputing() -> None:
+def test_swapping_pays_from_a_quarter_of_the_speed_of_recomputing() -> None:
     recomputed_per_second = 1 / COST.prefill_seconds_per_token
-    assert replace(COST, in_rate=2.01 * recomputed_per_second).swap_pays
-    assert not replace(COST, in_rate=1.99 * recomputed_per_second).swap_pays
+    assert replace(COST, in_rate=0.251 * recomputed_per_second).swap_pays
+    assert not replace(COST, in_rate=0.249 * recomputed_per_second).swap_pays
     assert PRIOR.swap_pays  # or it would never be measured
 
 

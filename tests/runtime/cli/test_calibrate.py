@@ -133,9 +133,9 @@ def test_without_a_link() -> None:
 
 
 def test_a_slow_link_does_not_pay() -> None:
-    slow = replace(FOUND, cost=replace(FOUND.cost, in_rate=10_000.0))
+    slow = replace(FOUND, cost=replace(FOUND.cost, in_rate=1_000.0))
     assert calibrate.verdict(slow).endswith(
-        "loaded from the host in 100 ms: swapping does not pay."
+        "loaded from the host in 1,000 ms: swapping does not pay."
     )
 
 
