@@ -117,7 +117,7 @@ class CostModel:
 
     @property
     def swap_pays(self) -> bool:
-        """Whether the link carries at least a quarter of what the engine would recompute meanwhile."""
+        """Whether the link brings at least a quarter of what the engine recomputes meanwhile."""
         return self.out_rate > 0 and self.in_rate * self.prefill_seconds_per_token >= SWAP_ADVANTAGE
 
     def to_wire(self) -> dict[str, Any]:
