@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one seed, 60 s of arrivals")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
-    parser.add_argument("--only", help="one part of it: stock, mix, tools, links or errors")
+    parser.add_argument("--only", help="one part: stock, mix, published, tools, links or errors")
     args = parser.parse_args()
     console = Console(width=170)
     made: dict[str, list[str]] = {}

@@ -85,7 +85,7 @@ def _value(key: str, text: str, annotation: Any) -> bool | int | float | str:
     kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     if kind == "str":
         return text
-    value = _plain(text)
+    value = plain(text)
     if kind == "float" and type(value) is int:
         return float(value)
     if kind in KINDS and type(value).__name__ != kind:
@@ -93,8 +93,8 @@ def _value(key: str, text: str, annotation: Any) -> bool | int | float | str:
     return value
 
 
-def _plain(text: str) -> bool | int | float | str:
-    """Return what a value looks like."""
+def plain(text: str) -> bool | int | float | str:
+    """Return the truth, the number or the text that a value looks like."""
     if text.lower() in TRUTHS:
         return TRUTHS[text.lower()]
     for number in (int, float):

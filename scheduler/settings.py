@@ -23,11 +23,11 @@ class Settings:
     `auto` goes by what saturates the device, if there is a calibration (else by vLLM's), `vllm` by
     its `max_num_batched_tokens`; or a number.
 
-    `calibration` is the path of a file that `caesura calibrate` has
-    written. `pauses` is the path of a file that keeps what was observed of tools' pauses over
-    restarts. `pause_deadline` is how many seconds a pause may last before its KV cache is given up
-    altogether, on the host too; `retention` how many seconds the KV cache of a request that ended
-    with calls is kept for its follow-up (0: not at all). `prefetch`: what is on the host is
+    `calibration` is the path of a file that `caesura calibrate` has written. `pauses` is the path
+    of a file that keeps what was observed of tools' pauses over restarts. `pause_deadline` is how
+    many seconds a pause may last before its KV cache is given up altogether, on the host too;
+    `retention` how many seconds the KV cache of a request that ended with calls is kept for its
+    follow-up (0: not at all). `prefetch`: what is on the host is
     loaded ahead, into blocks that nobody needs, when its tool is expected back within so many
     seconds (0: never). `records` has a record made of every pause and every step.
     """

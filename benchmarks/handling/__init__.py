@@ -6,5 +6,5 @@ what is left of its context), and Caesura's scheduler with each of its handlings
 """
 
 STOCK = "stock"
-HANDLINGS = ("preserve", "discard", "swap", "ttl", "infercept", "caesura")
+HANDLINGS = ("preserve", "discard", "swap", "ttl", "infercept", "lamps", "caesura")
 SYSTEMS = (STOCK, *HANDLINGS)

@@ -1,8 +1,10 @@
 """What is compared: an engine and how it is set up, under a name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
+
+from caesura.scheduler.named import plain
 
 Engine = Literal["caesura", "stock", "stock-offload"]
 
@@ -17,12 +19,12 @@ class Policy:
     served engine.
 
     `chunk_tokens` is the most query tokens of a step (`max_num_scheduled_tokens`); our scheduler's
-    setting `chunk` may make steps smaller. `host`: there
-    is memory on the host, and a link to it. `session_order`: stock engines serve a follow-up at
-    its session's place (vLLM's priority scheduling by the session's arrival) instead of at the
-    tail. `synchronous_swap`: steps wait for copies. `free_link`: copies take no time and the host
-    has no end; that is a bound to compare with, not a system. `in_step`: short loads join the step
-    that needs them, layer by layer, as our connector's option of that name.
+    setting `chunk` may make steps smaller. `host`: there is memory on the host, and a link to it.
+    `session_order`: stock engines serve a follow-up at its session's place (vLLM's priority
+    scheduling by the session's arrival) instead of at the tail. `synchronous_swap`: steps wait for
+    copies. `free_link`: copies take no time and the host has no end; that is a bound to compare
+    with, not a system. `in_step`: short loads join the step that needs them, layer by layer, as
+    our connector's option of that name.
     """
 
     name: str
@@ -72,21 +74,14 @@ POLICIES: dict[str, Policy] = {
 """The named systems. Baselines that others published stand in the form that their paper gives
 (`...-strict`, `...-paper`) and in the strongest one: back-filled, with our chunk budget."""
 
-FIELDS = (
-    "chunk_tokens",
-    "prefix_caching",
-    "host",
-    "session_order",
-    "synchronous_swap",
-    "free_link",
-    "in_step",
-    "most_running",
-)
+FIELDS = {one.name for one in fields(Policy)} - {"name", "engine", "settings"}
+"""What a spec may change of a policy itself."""
 
 
 def parse_policy(text: str) -> Policy:
     """Read `name` or `name:key=value,key=value`; keys are fields of `Policy` or settings.
 
+    A setting that is a spec of its own has its parameters behind semicolons: `ranking=x:a=1;b=2`.
     Raises `ValueError` that says what there is.
     """
     name, _, changes = text.partition(":")
@@ -99,18 +94,5 @@ def parse_policy(text: str) -> Policy:
         key, equals, value = change.partition("=")
         if not equals:
             raise ValueError(f"policy {text!r}: {change!r} is not key=value")
-        # A setting that is a spec of its own has its parameters behind one another: `a=1;b=2`.
-        (values if key in FIELDS else settings)[key] = _value(value.replace(";", ","))
+        (values if key in FIELDS else settings)[key] = plain(value.replace(";", ","))
     return replace(policy, name=text, settings=settings, **values)
-
-
-def _value(text: str) -> Any:
-    plain = {"true": True, "yes": True, "false": False, "no": False}
-    if text.lower() in plain:
-        return plain[text.lower()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

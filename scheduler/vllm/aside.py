@@ -31,7 +31,7 @@ class Aside:
         """
         places = {request.request_id: place for place, request in enumerate(ready)}
         among = {request.request_id for request in chosen}
-        last = max((places[one] for one in among), default=-1)
+        last = places[chosen[-1].request_id] if chosen else -1
         scheduler = self._scheduler
         # vLLM tries all who hold KV before all others, and stops at a misfit among them.
         before_all, others = scheduler.kv_holding_waiting, scheduler.waiting
@@ -53,7 +53,7 @@ class Aside:
     def leave_paused(self) -> None:
         """Take out those that wait for a tool: vLLM would look at each of them in every step."""
         scheduler = self._scheduler
-        if in_vllms_order(self._scheduler):
+        if in_vllms_order(scheduler):
             return
         for queue in (scheduler.kv_holding_waiting, scheduler.waiting):
             left = [request for request in queue if _waits_for_a_tool(request)]

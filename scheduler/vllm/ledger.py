@@ -193,10 +193,8 @@ class Ledger:
         self._steps = {name: rows[done:] for name, rows in columns}
 
 
-def _segment(life: Life | None) -> dict[str, Any]:
+def _segment(life: Life) -> dict[str, Any]:
     """Name the session, when it came, and what its last segment was given and has decoded."""
-    if life is None:
-        return {}
     return {
         "session": life.session,
         "arrival": life.arrival,

@@ -114,10 +114,9 @@ class Line:
         keeper, running = scheduler._keeper, scheduler.running
         batch = sum(request.num_computed_tokens for request in running)
         cost = keeper.costs.model
-        pool = scheduler.kv_cache_manager.block_pool
         return QueueView(
             now=scheduler._clock(),
-            capacity_tokens=(pool.num_gpu_blocks - 1) * scheduler.block_size,
+            capacity_tokens=self._capacity_tokens,
             step_seconds=cost.step_seconds(max(1, len(running)), batch),
             running=len(running),
             batch_tokens=batch,
@@ -129,10 +128,13 @@ class Line:
         """Begin the admissions of a step; None lets everybody in."""
         if self.admission.name == DEFAULT_ADMISSION:
             return None
-        scheduler = self._scheduler
-        pool = scheduler.kv_cache_manager.block_pool
-        capacity = (pool.num_gpu_blocks - 1) * scheduler.block_size
-        return self.admission.begin([self.batched(one) for one in scheduler.running], capacity)
+        running = [self.batched(one) for one in self._scheduler.running]
+        return self.admission.begin(running, self._capacity_tokens)
+
+    @property
+    def _capacity_tokens(self) -> int:
+        blocks = self._scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1
+        return int(blocks * self._scheduler.block_size)
 
     def batched(self, request: Request) -> Batched:
         """Show a request as a member of the batch."""
@@ -178,7 +180,7 @@ class Line:
     def passed_over(self, ready: list[Request], chosen: list[Request]) -> None:
         """Count for those who are not among the chosen that others were served."""
         among = {request.request_id for request in chosen}
-        last = max((i for i, one in enumerate(ready) if one.request_id in among), default=-1)
+        last = ready.index(chosen[-1]) if chosen else -1  # both are in the order of the line
         threshold = self.ranking.starvation_steps
         for place, request in enumerate(ready):
             if request.request_id in among:

@@ -38,7 +38,7 @@ stops where the tokens end.
 def relieve(scheduler: Any) -> None:
     """Reclaim what the running requests need in this step, and those about to be admitted.
 
-    Whoever is not to be admitted is stands aside until the step is made.
+    Whoever is not to be admitted stands aside until the step is made.
     """
     if scheduler.pause_state == PauseState.PAUSED_ALL:
         return

@@ -23,7 +23,7 @@ from .world import Session, World, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
 HERMES = '<tool_call>{"name": "calc", "arguments": {}}</tool_call>'
-HANDLINGS = ("preserve", "discard", "swap", "infercept", "ttl", "caesura", "whims")
+HANDLINGS = ("preserve", "discard", "swap", "infercept", "lamps", "ttl", "caesura", "whims")
 PACES = (-1, 0, 1, 2, 5, 1000)
 INDEX = st.integers(0, 1000)
 SECONDS = (0.0, 0.0, 1.0, 10.0, 130.0, 700.0)

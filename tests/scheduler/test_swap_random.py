@@ -9,7 +9,7 @@ from .test_random import all_is_told_and_nothing_left, clients_act
 from .whims import Whims
 from .world import World, make_scheduler
 
-HANDLINGS = ("preserve", "discard", "swap", "infercept", "ttl", "caesura")
+HANDLINGS = ("preserve", "discard", "swap", "infercept", "lamps", "ttl", "caesura")
 WHIMSICAL = 0.5
 SEEDS = [
     *range(10),
