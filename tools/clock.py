@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
+from caesura.tools.services import Services, ToolSettings
 from caesura.tools.tool import Tool, tool
 
 _NEAR_MATCHES = 3
@@ -61,3 +62,11 @@ def _near(key: str, known: dict[str, str]) -> list[str]:
     near = [name for lower, name in known.items() if lower.rsplit("/", 1)[-1] == city]
     near += [known[lower] for lower in difflib.get_close_matches(key, known, n=_NEAR_MATCHES)]
     return list(dict.fromkeys(near))[:_NEAR_MATCHES]
+
+
+Settings = ToolSettings
+
+
+def make(settings: ToolSettings, services: Services) -> Tool:
+    """The tool, for `Toolset`."""
+    return clock

@@ -10,7 +10,8 @@ import math
 
 from caesura.tools.expression import CalculationError, normal_form
 from caesura.tools.functions import BINARY, CONSTANTS, FUNCTIONS, TOO_LARGE, UNARY, Number, bounded
-from caesura.tools.tool import tool
+from caesura.tools.services import Services, ToolSettings
+from caesura.tools.tool import Tool, tool
 
 MAX_STEPS = 500
 """How many nodes of the syntax tree are computed."""
@@ -93,6 +94,14 @@ def calculator(expression: str) -> str:
             log2, log10, exp, sin, cos, tan (radians), factorial, comb, gcd. Constants: pi, e.
     """
     return evaluate(expression)
+
+
+Settings = ToolSettings
+
+
+def make(settings: ToolSettings, services: Services) -> Tool:
+    """The tool, for `Toolset`."""
+    return calculator
 
 
 def _call(name: str, arguments: list[Number]) -> Number:

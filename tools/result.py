@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
+from caesura.tools.artifacts import Artifact
+
 ErrorKind = Literal[
     "unknown_tool", "invalid_arguments", "timeout", "failed", "cancelled", "malformed_call"
 ]
@@ -41,6 +43,16 @@ class ToolResult:
     """From then to the result: waiting for a slot, retries and their pauses included."""
     attempts: int
     """How often the tool was run; 0 when it never was."""
+    artifacts: tuple[Artifact, ...] = ()
+    """Files that the call made; `content` names them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a tool returns that makes files: the text for the model, and the files."""
+
+    text: str
+    artifacts: tuple[Artifact, ...] = ()
 
 
 def text_of(value: Any) -> str:

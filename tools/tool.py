@@ -39,6 +39,17 @@ class Tool:
     """Whether running a call twice does no more than running it once."""
     concurrency: int | None = None
     """The most calls at a time, over all sessions that share a registry; None: no limit."""
+    max_result_tokens: int | None = None
+    """Where a result is cut, visibly; None: where the dispatcher cuts any."""
+    breaker: int | None = None
+    """So many failures and time-outs in a row, over all sessions that share a registry, and the
+    tool rests: calls fail at once for a while. None: never."""
+    approval: bool = False
+    """Whether a person has to agree before each call."""
+    waits_for_person: bool = False
+    """Whether a call lasts until a person has answered; the scheduler is told."""
+    expected_seconds: float | None = None
+    """How long a call is expected to last before anybody has seen one; None: by its name."""
     function: Callable[..., Any] | None = field(default=None, repr=False)
     """The Python function that it was made from, if any."""
     validate: Validator | None = field(default=None, repr=False)
