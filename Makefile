@@ -52,6 +52,8 @@ serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
 bench: setup ## Measure against stock vLLM, in pairs (about 15 minutes)
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.resume
+	@$(BIN)/python -m benchmarks.tools
+	@$(BIN)/python -m benchmarks.tools --streaming
 
 bench-sim: setup ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
 	@$(BIN)/python -m benchmarks.policies

@@ -132,6 +132,10 @@ class InlineParser:
             self._inside = None
         yield from self._text(text)
 
+    def answer(self, content: str) -> str:
+        """Return the text that answers the last call."""
+        return inline_result(content, self.overshoot)
+
     def _finish(self, raw: str) -> Iterator[Event]:
         """The request has paused at the arrow, so nothing but its overshoot can follow."""
         assert self._inside is not None

@@ -59,7 +59,8 @@ class Pause:
     """One pause of one request, from the call to the step that resumes it.
 
     Times are seconds of whatever clock the owner uses. `frontier_tokens` is how far the KV cache
-    reached when the request paused: the last sampled token is not in it.
+    reached when the request paused: the last sampled token is not in it. `deadline_seconds` is the
+    longest that the pause may last, where somebody said so.
     """
 
     request_id: str
@@ -68,6 +69,7 @@ class Pause:
     state: State = State.RUNNING
     held: bool = True
     returned_at: float = 0.0
+    deadline_seconds: float | None = None
 
     def take(self, step: Step, now: float = 0.0) -> None:
         """Make a step; raises `IllegalStep` if the table has none."""

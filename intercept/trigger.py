@@ -6,11 +6,13 @@ give the same verdict. It is fed and answers; it holds no clock and no request.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-from caesura.intercept.formats import CallFormat, resolve
+from caesura.intercept.body import CallBody
+from caesura.intercept.formats import resolve
+from caesura.intercept.hint import PauseHint, hints_from_wire
 from caesura.intercept.markers import first_hit, held_back
 from caesura.intercept.vocabulary import Vocabulary
 
@@ -32,38 +34,42 @@ class WatchPlan:
     `formats` name rows of the table of formats, `tools` are the names on offer (the in-line format
     needs them), `stop` are texts that end the turn. `turn` tells where in its turn the request
     stands: `fresh`, `begun` (an in-line call has been answered), or `holding` (and a call of the
-    turn stood before it).
+    turn stood before it). `pauses` are hints about the tools' pauses, by name.
     """
 
     formats: tuple[str, ...]
     tools: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     turn: Turn = "fresh"
+    pauses: Mapping[str, PauseHint] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as msgpack-able data."""
-        return {
+        data: dict[str, Any] = {
             "formats": list(self.formats),
             "tools": list(self.tools),
             "stop": list(self.stop),
             "turn": self.turn,
         }
+        if self.pauses:
+            data["pauses"] = {name: hint.to_wire() for name, hint in self.pauses.items()}
+        return data
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> "WatchPlan":
         """Read a plan; raises `ValueError` naming the field that is wrong."""
         texts: dict[str, tuple[str, ...]] = {}
-        for field in ("formats", "tools", "stop"):
-            value = data.get(field, ())
+        for name in ("formats", "tools", "stop"):
+            value = data.get(name, ())
             if not isinstance(value, list | tuple) or not all(
                 isinstance(text, str) and text for text in value
             ):
-                raise ValueError(f"watch.{field} must be a list of non-empty texts")
-            texts[field] = tuple(value)
+                raise ValueError(f"watch.{name} must be a list of non-empty texts")
+            texts[name] = tuple(value)
         turn = data.get("turn", "fresh")
         if turn not in ("fresh", "begun", "holding"):
             raise ValueError(f"watch.turn must be fresh, begun or holding, not {turn!r}")
-        plan = cls(**texts, turn=turn)
+        plan = cls(**texts, turn=turn, pauses=hints_from_wire(data.get("pauses", {})))
         resolve(plan.formats, plan.tools)
         return plan
 
@@ -76,16 +82,12 @@ class Watch:
         formats = self.formats = resolve(plan.formats, plan.tools)
         self._vocabulary = vocabulary
         self._ends = ends
+        self.pauses = plan.pauses
         self._stops = [text.encode() for text in plan.stop]
-        self._openers = [
-            (text.encode(), form) for form in formats if not form.anchored for text in form.opens
-        ]
-        self._anchors = [
-            (text.encode(), form) for form in formats if form.anchored for text in form.opens
-        ]
+        self._openers = [(text.encode(), form) for form in formats for text in form.opens]
+        self._anchors = [text.encode() for form in formats for text in form.anchors]
         self._outside = [text for text, _ in self._openers] + self._stops
-        self._inside: CallFormat | None = None
-        self._closers: list[bytes] = []
+        self._inside: CallBody | None = None
         self._window = b""
         self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
         self.holds_call = plan.turn == "holding"
@@ -95,7 +97,9 @@ class Watch:
     def feed(self, token_id: int) -> Verdict | None:
         """Read the next token of the turn; None: it goes on."""
         if token_id in self._ends:
-            return Verdict.CALL if self.holds_call else Verdict.END
+            # A line may be the last of its turn; other calls that are not closed are no calls.
+            line = self._inside is not None and self._inside.form.body == "line"
+            return Verdict.CALL if self.holds_call or line else Verdict.END
         data = self._vocabulary.bytes_of(token_id)
         if self._head is not None:
             self._watch_head(data)
@@ -113,40 +117,44 @@ class Watch:
         """Look for formats that count only as the first text of a turn."""
         assert self._head is not None
         self._head = (self._head + data).lstrip()
-        for text, _ in self._anchors:
-            if self._head.startswith(text):
-                self.holds_call = True
-        undecided = any(text.startswith(self._head) for text, _ in self._anchors)
+        if any(self._head.startswith(text) for text in self._anchors):
+            self.holds_call = True
+        undecided = any(text.startswith(self._head) for text in self._anchors)
         if self.holds_call or not undecided:
             self._head = None
 
     def _watch_body(self, data: bytes) -> Verdict | None:
-        self._window += data
-        while True:
-            markers = self._closers if self._inside else self._outside
-            hit = first_hit(self._window, markers)
-            if hit is None:
-                kept = held_back(self._window, markers)
-                self._window = self._window[len(self._window) - kept :]
-                return None
-            self._window = self._window[hit.end :]
-            verdict = self._enter(hit.marker) if self._inside is None else self._leave()
+        while data:
+            rest, verdict = self._read_call(data) if self._inside else self._read_text(data)
             if verdict is not None:
-                self.overshoot = self._window
+                self.overshoot = rest
                 return verdict
-
-    def _enter(self, marker: int) -> Verdict | None:
-        if marker >= len(self._openers):
-            return Verdict.STOP
-        form = self._openers[marker][1]
-        self.holds_call = self.holds_call or form.pause == "turn"
-        if form.closes is not None:
-            self._inside = form
-            self._closers = [form.closes.encode()]
+            data = rest
         return None
 
-    def _leave(self) -> Verdict | None:
+    def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
+        """Read up to the next marker; return what stands behind it."""
+        self._window += data
+        hit = first_hit(self._window, self._outside)
+        if hit is None:
+            kept = held_back(self._window, self._outside)
+            self._window = self._window[len(self._window) - kept :]
+            return b"", None
+        rest, self._window = self._window[hit.end :], b""
+        if hit.marker >= len(self._openers):
+            return rest, Verdict.STOP
+        form = self._openers[hit.marker][1]
+        self.holds_call = self.holds_call or form.pause == "turn"
+        if form.closes is not None or form.body == "json":
+            self._inside = CallBody(form)
+        return rest, None
+
+    def _read_call(self, data: bytes) -> tuple[bytes, Verdict | None]:
+        """Read up to the end of the call; return what stands behind it."""
         assert self._inside is not None
-        pause = self._inside.pause
+        rest = self._inside.feed(data)
+        if rest is None:
+            return b"", None
+        pause = self._inside.form.pause
         self._inside = None
-        return Verdict.CALL if pause == "call" else None
+        return rest, Verdict.CALL if pause == "call" else None

@@ -1,21 +1,23 @@
 """`Agent`: a model, its tools and its instructions, ready to be asked."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import UsageError
 from caesura.runtime.events import RunEvent
 from caesura.runtime.limits import Limits
 from caesura.runtime.session import Answer, Session
 from caesura.runtime.shared import BACKGROUND, ENGINES
+from caesura.runtime.toolkit import AgentTools, AnyTool
 from caesura.scheduler.records import Message, Sampling
-from caesura.tools import Registry, Tool, builtin, tool
+from caesura.tools import Tool
+from caesura.tools.config import Config
+from caesura.tools.people import Callback, people_of
 
 DEFAULT_SAMPLING = Sampling()
-DEFAULT_LIMITS = Limits()
 
 
 class Agent:
@@ -30,34 +32,47 @@ class Agent:
     closes it. An engine belongs to one event loop: `run` and `stream` use the caller's, `run_sync`
     one of its own.
 
-    `tools` are typed functions, `Tool`s or names of built-in tools. `instructions` become the
-    system message. `limits` bound each run.
+    `tools` are typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
+    built-in tools and of the configuration's MCP servers. Sources start at the first run; a
+    session has the tools that there are when it begins. `config` is a configuration or its file:
+    it sets built-in tools, and `tools` left out are then all of its tools. `instructions` become
+    the system message. `limits` bound each run; None: as configured, else `Limits()`.
 
-    Raises `UsageError` for an unknown built-in, and TypeError or ValueError for a function or a
-    name that cannot be a tool's.
+    `on_question` answers the questions of `ask_user`, `on_approval` approves (True) or denies
+    (False, or a text, which is the reason) the calls of tools that ask for it. Both are called
+    with what is `Pending`, are async or run in a thread, and may return None to leave it to
+    `Session.answer`, `approve` and `deny`.
+
+    Raises `UsageError` for an unknown name and for a tool that cannot be set up, and TypeError or
+    ValueError for a function or a name that cannot be a tool's.
     """
 
     def __init__(
         self,
         model: str | Engine | None = None,
-        tools: Iterable[Tool | Callable[..., Any] | str] = (),
+        tools: Iterable[AnyTool] | None = None,
         *,
+        config: Config | Path | str | None = None,
         instructions: str | None = None,
         name: str | None = None,
         sampling: Sampling = DEFAULT_SAMPLING,
-        limits: Limits = DEFAULT_LIMITS,
+        limits: Limits | None = None,
+        on_question: Callback | None = None,
+        on_approval: Callback | None = None,
     ) -> None:
         self._model = model
-        self._registry = Registry(as_tool(each) for each in tools)
+        self._tools = AgentTools(tools, config)
+        self._people = people_of(self._tools.toolset.services)
+        self._people.on_question, self._people.on_approval = on_question, on_approval
         self._instructions = instructions
         self._sampling = sampling
-        self._limits = limits
+        self._limits = self._tools.limits if limits is None else limits
         self.name = name
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The agent's tools, in the order given."""
-        return tuple(self._registry)
+        """The agent's own tools in the order given, then those of sources that have started."""
+        return tuple(self._tools.registry)
 
     async def run(self, prompt: str) -> Answer:
         """Ask once, with no history, and wait for the answer.
@@ -94,18 +109,32 @@ class Agent:
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
             history.insert(0, {"role": "system", "content": self._instructions})
+        registry = self._tools.selection()
+        filled = False
+
+        async def engine() -> Engine:
+            nonlocal filled
+            if not filled:
+                await self._tools.fill(registry)
+                filled = True
+            return await self._engine()
+
         return Session(
-            self._engine,
-            self._registry,
+            engine,
+            registry,
             sampling=self._sampling,
             limits=self._limits,
             messages=history,
+            people=self._people,
         )
 
     async def aclose(self) -> None:
-        """Let go of the engine that the agent started; one that was passed in stays up."""
-        if self._model is None or isinstance(self._model, str):
-            await ENGINES.release(self._model, self)
+        """Let go of what the agent started: its engine, unless it was passed in, and its tools."""
+        try:
+            await self._tools.aclose()
+        finally:
+            if self._model is None or isinstance(self._model, str):
+                await ENGINES.release(self._model, self)
 
     def close(self) -> None:
         """`aclose` for code that uses `run_sync`."""
@@ -132,16 +161,6 @@ class Agent:
     def __repr__(self) -> str:
         model = self._model if isinstance(self._model, str | None) else self._model.model
         name = f" {self.name!r}" if self.name else ""
-        return f"<Agent{name} on {model or 'the bundled model'}: {list(self._registry.names)}>"
-
-
-def as_tool(given: Tool | Callable[..., Any] | str) -> Tool:
-    """Make a tool of a typed function or of a built-in's name; a `Tool` stays as it is."""
-    if isinstance(given, Tool):
-        return given
-    if not isinstance(given, str):
-        return tool(given)
-    known = builtin()
-    if given not in known:
-        raise UsageError(f"no built-in tool {given!r}: there are {', '.join(sorted(known))}")
-    return known[given]
+        return (
+            f"<Agent{name} on {model or 'the bundled model'}: {list(self._tools.registry.names)}>"
+        )

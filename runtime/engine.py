@@ -50,6 +50,10 @@ class Engine(Protocol):
         """The model's context window in tokens."""
         ...
 
+    def count_tokens(self, text: str) -> int:
+        """How many tokens the text has for this model, by itself; callable from any thread."""
+        ...
+
     def open(self, spec: SessionSpec) -> EngineSession:
         """Open a session; nothing is sent to the engine before its first turn."""
         ...

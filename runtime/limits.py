@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.scheduler.records import Sampling
+from caesura.tools.config import LimitSettings
 
 T = TypeVar("T")
 
@@ -36,6 +37,12 @@ class Limits:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise UsageError(f"{name} must be positive or None, not {value!r}")
+
+
+def configured_limits(settings: LimitSettings) -> Limits:
+    """The limits of a configuration; what it does not say is as in `Limits`."""
+    said = settings.model_dump(exclude={"max_result_tokens"}, exclude_none=True)
+    return Limits(**said)
 
 
 class Budget:

@@ -24,6 +24,7 @@ from caesura.runtime.script import (
     ScriptError,
     call,
     calls,
+    count_units,
     fail,
     inline,
     malformed,
@@ -95,6 +96,10 @@ class ScriptedEngine:
     def context_tokens(self) -> int:
         """The context window; a turn that would not fit raises `ContextOverflow`."""
         return self._context_tokens
+
+    def count_tokens(self, text: str) -> int:
+        """Runs of characters without white space: fewer than a real model's tokens."""
+        return count_units(text)
 
     @property
     def open_sessions(self) -> int:

@@ -13,9 +13,11 @@ from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
 from caesura.runtime.limits import Limits
 from caesura.runtime.loop import run
-from caesura.runtime.transcript import Transcript
+from caesura.runtime.pauses import pauses_of
+from caesura.runtime.transcript import Transcript, digest
 from caesura.scheduler.records import Message, Sampling, SessionSpec
 from caesura.tools.dispatch import Dispatcher, ToolCall, ToolResult
+from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
 
 
@@ -60,11 +62,13 @@ class Session:
         sampling: Sampling,
         limits: Limits,
         messages: Sequence[Message] = (),
+        people: People | None = None,
     ) -> None:
         self._engine = engine
         self._registry = registry
         self._sampling = sampling
         self._limits = limits
+        self._people = people
         self._dispatcher = Dispatcher(registry)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
@@ -82,6 +86,25 @@ class Session:
     def usage(self) -> Usage:
         """Totals over all turns of the session that ended, broken-off runs included."""
         return self._usage
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        """What the tools under way wait for a person to answer or approve, the oldest first."""
+        session = self._dispatcher.scope.session
+        found = () if self._people is None else self._people.waited_for
+        return tuple(item for item in found if item.session == session)
+
+    async def answer(self, item_id: str, text: str) -> None:
+        """Answer a question among `pending`; raises `UsageError` where it cannot be."""
+        await self._settle(lambda people: people.answer(item_id, text))
+
+    async def approve(self, item_id: str) -> None:
+        """Approve a call among `pending`; raises `UsageError` where it cannot be."""
+        await self._settle(lambda people: people.decide(item_id, True))
+
+    async def deny(self, item_id: str, reason: str = "") -> None:
+        """Deny a call among `pending`, which the model is told; raises `UsageError`."""
+        await self._settle(lambda people: people.decide(item_id, False, reason))
 
     async def run(self, prompt: str) -> Answer:
         """Ask and wait for the answer.
@@ -151,6 +174,14 @@ class Session:
         """Close the session."""
         await self.aclose()
 
+    async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
+        if self._people is None:
+            raise UsageError("the tools of this session ask nobody")
+        try:
+            await say(self._people)
+        except PeopleError as error:
+            raise UsageError(str(error)) from None
+
     def _claim(self) -> None:
         if self._closed:
             raise UsageError("this session is closed: open another one")
@@ -163,9 +194,12 @@ class Session:
     async def _events(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
         self._transcript.add({"role": "user", "content": prompt})
         feed = self.messages[-1:]
+        self._dispatcher.conversation = digest(self.messages)
         if self._engine_session is None:
             engine = await self._engine()
-            spec = SessionSpec(self._registry.specs(), self._sampling)
+            self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
+            pauses = pauses_of(self._registry)
+            spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses)
             self._engine_session = engine.open(spec)
             feed = self.messages
         events = run(

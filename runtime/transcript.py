@@ -1,7 +1,8 @@
 """The history of a conversation, written down from the events of its turns."""
 
+import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,12 @@ NAMELESS = "malformed"
 def tool_message(call_id: str, name: str, content: str) -> Message:
     """The message that carries a tool's result to the model."""
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
+
+
+def digest(messages: Sequence[Message]) -> str:
+    """A digest of the messages, the same in every process."""
+    text = json.dumps(messages, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(slots=True)

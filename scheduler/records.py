@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from caesura.intercept.hint import PauseHint
+
 Message = Mapping[str, Any]
 """A chat message in OpenAI's shape: role, content, tool_calls, tool_call_id."""
 
@@ -35,10 +37,12 @@ class SessionSpec:
 
     `tools` are shown to the model. `pausing` sessions pause inside the engine at a call and wait
     for its results; others end with their calls, as a client that runs its own tools expects.
-    `tool_choice` is `auto` or `none` (the tools are shown, calls are not parsed).
+    `tool_choice` is `auto` or `none` (the tools are shown, calls are not parsed). `pauses` are
+    hints about how long the tools' calls last, by name.
     """
 
     tools: Sequence[ToolSpec] = ()
     sampling: Sampling = field(default_factory=Sampling)
     pausing: bool = True
     tool_choice: Literal["auto", "none"] = "auto"
+    pauses: Mapping[str, PauseHint] = field(default_factory=dict)

@@ -7,11 +7,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from caesura.tools.result import ToolCall
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """One thing that is kept, or being made."""
+
+    made: asyncio.Future[Any]
+    close: Callable[[Any], Awaitable[object]]
+    callers: int = 0
+    """How many wait for it to be made."""
 
 
 class Scope:
@@ -20,8 +30,8 @@ class Scope:
     def __init__(self, session: str) -> None:
         self.session = session
         """The session's id, unique in this process and in files that outlive it."""
-        self._kept: dict[str, asyncio.Task[Any]] = {}
-        self._closers: dict[str, Callable[[Any], Awaitable[object]]] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._dropping: set[asyncio.Future[None]] = set()
         self._closed = False
 
     async def keep(
@@ -38,33 +48,53 @@ class Scope:
         """
         if self._closed:
             raise RuntimeError("the session has ended")
-        task = self._kept.get(key)
-        if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = asyncio.ensure_future(make())
-            self._kept[key] = task
-            self._closers[key] = close
-        # Shielded: a call that times out must not take away what another call waits for.
-        return await asyncio.shield(task)
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._kept[key] = _Kept(asyncio.ensure_future(make()), close)
+        kept.callers += 1
+        try:
+            # Shielded: a call that times out must not take away what another call waits for.
+            return cast(T, await asyncio.shield(kept.made))
+        except BaseException:
+            if self._kept.get(key) is kept and (kept.made.done() or kept.callers == 1):
+                await self.drop(key)
+            raise
+        finally:
+            kept.callers -= 1
 
     async def drop(self, key: str) -> None:
-        """Close what is kept under `key`, if anything is."""
-        task, close = self._kept.pop(key, None), self._closers.pop(key, None)
-        if task is None or close is None:
-            return
-        if not task.done():
-            task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            await close(task.result())
+        """Close what is kept under `key`, if anything is; raises what closing it raises."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            # Shielded: what is half closed would be lost.
+            await asyncio.shield(self._drop(kept))
 
     async def aclose(self) -> None:
-        """Close everything; what fails to close does not keep the rest open."""
+        """Close everything; what fails to close does not keep the rest open.
+
+        Raises the first failure after that. May be called twice.
+        """
         self._closed = True
-        keys = list(self._kept)
-        ended = await asyncio.gather(*(self.drop(key) for key in keys), return_exceptions=True)
+        for key in list(self._kept):
+            self._drop(self._kept.pop(key))
+        ended = await asyncio.shield(asyncio.gather(*self._dropping, return_exceptions=True))
         failures = [each for each in ended if isinstance(each, BaseException)]
         if failures:
             raise failures[0]
+
+    def _drop(self, kept: _Kept) -> asyncio.Future[None]:
+        dropping = asyncio.ensure_future(_close(kept))
+        self._dropping.add(dropping)
+        dropping.add_done_callback(self._dropping.discard)
+        return dropping
+
+
+async def _close(kept: _Kept) -> None:
+    """End the making, if it is under way, and close what was made, if anything was."""
+    kept.made.cancel()
+    await asyncio.wait([kept.made])
+    if not kept.made.cancelled() and kept.made.exception() is None:
+        await kept.close(kept.made.result())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +115,7 @@ _CURRENT: ContextVar[CallContext] = ContextVar("caesura_call")
 def current() -> CallContext:
     """The call that this code serves; raises LookupError outside of one.
 
-    Threads that `asyncio.to_thread` starts see it too.
+    Plain functions that are tools, and threads that `asyncio.to_thread` starts, see it too.
     """
     return _CURRENT.get()
 

@@ -1,13 +1,19 @@
 """Running a session's tool calls: in parallel, within limits, with every failure as data."""
 
 import asyncio
+import logging
+import random
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from caesura.tools.arguments import ArgumentsError
+from caesura.tools.attempt import Flight, Outcome, Runner, cancel_requests
+from caesura.tools.context import CallContext, Scope
+from caesura.tools.cut import DEFAULT_MAX_TOKENS, fit_tokens
 from caesura.tools.registry import Registry
 from caesura.tools.result import (
     MAX_RESULT_CHARACTERS,
@@ -17,38 +23,17 @@ from caesura.tools.result import (
     error_text,
     fit,
     malformed,
-    text_of,
 )
 from caesura.tools.tool import Tool
 
 __all__ = ["Dispatcher", "ErrorKind", "ToolCall", "ToolResult", "malformed"]
 
-BACKOFF_SECONDS = 0.1
-"""The pause before the first retry; each further one is twice as long."""
-BACKOFF_CEILING_SECONDS = 10.0
-"""The longest pause before a retry."""
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A call that was started, while it runs."""
-
-    call: ToolCall
-    started_at: float
-    begun: bool = False
-    """Whether its task has taken its first step."""
-    cancelled: bool = False
-    """Whether the dispatcher, rather than whoever awaits the call, cancelled it."""
-    attempts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    content: str
-    error: ErrorKind | None = None
-
-
-_CANCELLED = _Outcome(error_text("cancelled"), "cancelled")
+LOG = logging.getLogger(__name__)
+COUNTED_AT_ONCE = 1000
+"""Texts of up to so many characters are counted in the event loop, longer ones in a thread."""
+_COUNTING = ThreadPoolExecutor(2, "caesura-counting")
+"""Threads of our own: those of asyncio's pool may all be taken by what hangs."""
+_CANCELLED = Outcome(error_text("cancelled"), "cancelled")
 
 
 class Dispatcher:
@@ -61,7 +46,8 @@ class Dispatcher:
 
     A tool's time-out covers the running of one attempt. Waiting for a concurrency slot is not
     counted: a call is not to blame for the calls before it. Retries, for tools that allow them,
-    follow a failure or a time-out, and free the slot in between.
+    follow a failure or a time-out, and free the slot in between. A tool with a breaker that has
+    failed too often in a row, in whichever session, is not called for a while.
     """
 
     def __init__(
@@ -70,18 +56,36 @@ class Dispatcher:
         clock: Callable[[], float] = time.monotonic,
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        random: Callable[[], float] = random.random,
         max_result_characters: int = MAX_RESULT_CHARACTERS,
+        count_tokens: Callable[[str], int] | None = None,
+        max_result_tokens: int = DEFAULT_MAX_TOKENS,
+        scope: Scope | None = None,
     ) -> None:
         """Run calls of the registry's tools.
 
-        clock: seconds, for the results' times; sleep: waits between retries, in seconds.
+        clock: seconds, for the results' times; sleep: waits between retries, in seconds; random:
+        from 0 to 1, spreads those waits. count_tokens: in the model's tokens, callable from any
+        thread; results are cut to `max_result_tokens`, or to what the tool says. Without it they
+        are cut to `max_result_characters`. scope: what the tools keep for the session, closed
+        with the dispatcher; None: a new one.
         """
+        self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
+        self.conversation = ""
+        """What `CallContext.conversation` says, set by the owner before a run."""
         self._registry = registry
+        self._runner = Runner(registry, clock, sleep, random)
         self._clock = clock
-        self._sleep = sleep
         self._max_result_characters = max_result_characters
-        self._flights: dict[asyncio.Task[ToolResult], _Flight] = {}
+        self._max_result_tokens = max_result_tokens
+        self._count_tokens = count_tokens
+        self._flights: dict[asyncio.Task[ToolResult], Flight] = {}
         self._closed = False
+
+    def count_by(self, count_tokens: Callable[[str], int], context_tokens: int) -> None:
+        """Cut results by a model's tokens from now on, and to a quarter of its context at most."""
+        self._count_tokens = count_tokens
+        self._max_result_tokens = min(self._max_result_tokens, context_tokens // 4)
 
     @property
     def in_flight(self) -> int:
@@ -94,7 +98,7 @@ class Dispatcher:
         The task runs whether or not it is awaited. Cancelling it cancels the call. After
         `aclose` it starts nothing: the result is "cancelled".
         """
-        flight = _Flight(call, self._clock(), cancelled=self._closed)
+        flight = Flight(call, self._clock(), cancelled=self._closed)
         task = asyncio.get_running_loop().create_task(self._fly(flight), name=f"tool {call.name}")
         self._flights[task] = flight
         task.add_done_callback(self._flights.pop)
@@ -125,9 +129,16 @@ class Dispatcher:
             await asyncio.wait(flights)
 
     async def aclose(self) -> None:
-        """End the session: cancel what runs, start nothing more. May be called twice."""
+        """End the session: cancel what runs, start nothing more. May be called twice.
+
+        What tools kept for the session is closed; a failure to close it is logged.
+        """
         self._closed = True
         await self.cancel()
+        try:
+            await self.scope.aclose()
+        except Exception as error:
+            LOG.warning("what a tool kept for its session did not close: %s", error_text(error))
 
     async def __aenter__(self) -> "Dispatcher":
         """Return the dispatcher, to be closed at the end of the block."""
@@ -137,69 +148,63 @@ class Dispatcher:
         """Close the dispatcher."""
         await self.aclose()
 
-    async def _fly(self, flight: _Flight) -> ToolResult:
+    async def _fly(self, flight: Flight) -> ToolResult:
         """The body of a call's task."""
         flight.begun = True
         outcome = _CANCELLED
         if not flight.cancelled:
             with suppress(asyncio.CancelledError):  # whose it was is seen below
                 outcome = await self._outcome(flight)
-            if _cancel_requests() > flight.cancelled:
-                # Whoever awaits this task is being cancelled: a result would swallow that.
-                raise asyncio.CancelledError
+        # Whoever awaits this task may be being cancelled: a result would swallow that.
+        swallowed = cancel_requests() > flight.cancelled
+        result = self._result(flight, _CANCELLED if swallowed else outcome)
+        if result.name in self._registry:
+            self._registry.observed[result.name].note(result)
+        if swallowed:
+            raise asyncio.CancelledError
+        return result
+
+    def _result(self, flight: Flight, outcome: Outcome) -> ToolResult:
         return ToolResult(
             call_id=flight.call.id,
             name=flight.call.name,
-            content=fit(outcome.content, self._max_result_characters),
+            content=outcome.content,
             error=outcome.error,
             started_at=flight.started_at,
             seconds=self._clock() - flight.started_at,
             attempts=flight.attempts,
+            artifacts=outcome.artifacts,
         )
 
-    async def _outcome(self, flight: _Flight) -> _Outcome:
-        """Find the tool, check the arguments, run it until it succeeds or may not be retried."""
+    async def _outcome(self, flight: Flight) -> Outcome:
+        """What the call comes to, its text cut to size."""
         tool = self._registry.get(flight.call.name)
         if tool is None:
-            return _Outcome(error_text(self._registry.unknown(flight.call.name)), "unknown_tool")
+            unknown = self._registry.unknown(flight.call.name)
+            outcome = Outcome(error_text(unknown), "unknown_tool")
+        else:
+            outcome = await self._run(tool, flight)
+        return replace(outcome, content=await self._fitted(outcome.content, tool))
+
+    async def _run(self, tool: Tool, flight: Flight) -> Outcome:
+        """Check the arguments and run the tool."""
         try:
             kwargs = tool.arguments(flight.call.arguments)
         except ArgumentsError as error:
-            return _Outcome(error_text(error), "invalid_arguments")
+            return Outcome(error_text(error), "invalid_arguments")
         except Exception as error:  # from a validator that the developer wrote
-            return _Outcome(error_text(error), "failed")
-        pause_seconds = BACKOFF_SECONDS
-        while True:
-            outcome = await self._attempt(tool, kwargs, flight)
-            if outcome.error is None:
-                return outcome
-            if _cancel_requests():
-                # The tool answered its cancellation with another error: it is cancelled still.
-                raise asyncio.CancelledError
-            if flight.attempts > tool.retries:
-                return outcome
-            await self._sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, BACKOFF_CEILING_SECONDS)
+            return Outcome(error_text(error), "failed")
+        context = CallContext(flight.call, self.scope, self.conversation)
+        return await self._runner.run(tool, kwargs, flight, context)
 
-    async def _attempt(self, tool: Tool, kwargs: dict[str, Any], flight: _Flight) -> _Outcome:
-        """Run the tool once, within its concurrency slot and its time."""
-        async with self._registry.limits.slot(tool):
-            flight.attempts += 1
-            limit = asyncio.timeout(tool.timeout_seconds)
-            try:
-                async with limit:
-                    value = await tool.call(**kwargs)
-                return _Outcome(text_of(value))
-            except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-                raise
-            except BaseException as error:  # SystemExit too; and a Rust extension's panic
-                if limit.expired():
-                    reason = f"no answer within {tool.timeout_seconds:g} seconds"
-                    return _Outcome(error_text(reason), "timeout")
-                return _Outcome(error_text(error), "failed")
-
-
-def _cancel_requests() -> int:
-    """How often the current task has been asked to cancel."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+    async def _fitted(self, content: str, tool: Tool | None) -> str:
+        """The text, cut to size, and always valid Unicode."""
+        count, most = self._count_tokens, self._max_result_characters
+        if count is None:
+            return fit(content, most)
+        own = None if tool is None else tool.max_result_tokens
+        tokens = self._max_result_tokens if own is None else own
+        if len(content) <= COUNTED_AT_ONCE:
+            return fit_tokens(content, tokens, count, most)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_COUNTING, fit_tokens, content, tokens, count, most)

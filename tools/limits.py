@@ -10,13 +10,14 @@ from caesura.tools.tool import Tool
 class Limits:
     """The concurrency slots of tools, shared by the sessions that share a registry.
 
+    A tool that is made anew, as when a server tells its tools again, keeps its slots.
     The slots belong to one event loop: used from a second loop (a second `asyncio.run` over the
     same registry), it counts that loop's calls apart.
     """
 
     def __init__(self) -> None:
         self._semaphores: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, dict[Tool, asyncio.Semaphore]
+            asyncio.AbstractEventLoop, dict[tuple[str, int], asyncio.Semaphore]
         ] = WeakKeyDictionary()
 
     def slot(self, tool: Tool) -> AbstractAsyncContextManager[None]:
@@ -27,6 +28,7 @@ class Limits:
         if tool.concurrency is None:
             return nullcontext()
         semaphores = self._semaphores.setdefault(asyncio.get_running_loop(), {})
-        if tool not in semaphores:
-            semaphores[tool] = asyncio.Semaphore(tool.concurrency)
-        return semaphores[tool]
+        key = (tool.name, tool.concurrency)
+        if key not in semaphores:
+            semaphores[key] = asyncio.Semaphore(tool.concurrency)
+        return semaphores[key]

@@ -2,10 +2,13 @@
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from caesura.tools.breaker import Breakers
 from caesura.tools.limits import Limits
+from caesura.tools.observed import Observed
 from caesura.tools.tool import Tool
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
@@ -14,13 +17,21 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 class Registry:
     """Tools by name, in the order in which they were added.
 
-    `limits` holds the tools' concurrency slots: the dispatchers over one registry, or over a
-    selection from it, share them.
+    `limits` holds the tools' concurrency slots, `breakers` who rests after failures, `observed`
+    what was seen of each tool's calls: the dispatchers over one registry, or over a selection
+    from it, share them.
     """
 
-    def __init__(self, tools: Iterable[Tool] = (), *, limits: Limits | None = None) -> None:
-        """Raises what `add` raises."""
-        self.limits = Limits() if limits is None else limits
+    def __init__(self, tools: Iterable[Tool] = (), *, shared: "Registry | None" = None) -> None:
+        """Hold `tools`; `shared` is a registry to share limits, breakers and counts with.
+
+        Raises what `add` raises.
+        """
+        self.limits: Limits = Limits() if shared is None else shared.limits
+        self.breakers: Breakers = Breakers() if shared is None else shared.breakers
+        self.observed: defaultdict[str, Observed] = (
+            defaultdict(Observed) if shared is None else shared.observed
+        )
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self.add(tool)
@@ -42,6 +53,13 @@ class Registry:
         self._tools[tool.name] = tool
         return tool
 
+    def hold(self, tools: Iterable[Tool]) -> None:
+        """Hold these tools and no others; selections made before stay as they are.
+
+        Raises what `add` raises, and then holds what it held.
+        """
+        self._tools = Registry(tools, shared=self)._tools
+
     def get(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
         return self._tools.get(name)
@@ -56,12 +74,12 @@ class Registry:
         return [tool.spec() for tool in self]
 
     def select(self, names: Iterable[str]) -> "Registry":
-        """A registry of these tools only, in this order, sharing the concurrency slots.
+        """A registry of these tools only, in this order, sharing what the registry shares.
 
         Raises ValueError for an unknown name, naming the nearest and all known ones, and for a
         name given twice.
         """
-        selection = Registry(limits=self.limits)
+        selection = Registry(shared=self)
         for name in names:
             if name not in self._tools:
                 raise ValueError(self.unknown(name))

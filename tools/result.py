@@ -9,7 +9,13 @@ from pydantic_core import to_json
 from caesura.tools.artifacts import Artifact
 
 ErrorKind = Literal[
-    "unknown_tool", "invalid_arguments", "timeout", "failed", "cancelled", "malformed_call"
+    "unknown_tool",
+    "invalid_arguments",
+    "timeout",
+    "failed",
+    "resting",
+    "cancelled",
+    "malformed_call",
 ]
 
 MAX_RESULT_CHARACTERS = 20_000

@@ -43,6 +43,8 @@ class Services:
     data: Path
     allow_private: bool = False
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    shared: dict[str, object] = field(default_factory=dict)
+    """What several tools use together, by name; each is made by the first that asks for it."""
 
     def at_end(self, close: Callable[[], Awaitable[object]]) -> None:
         """Have `close` called when the tools are put away."""

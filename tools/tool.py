@@ -1,15 +1,15 @@
 """A tool: a function that a model may call, with what the model is told of it."""
 
-import asyncio
 import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 from caesura.tools.arguments import arguments_object
 from caesura.tools.schema import Validator, signature_of
+from caesura.tools.threads import in_thread
 from caesura.tools.validator import schema_validator
 
 TIMEOUT_SECONDS = 30.0
@@ -101,19 +101,27 @@ class Tool:
         return cast(Validator, self.validate)(arguments_object(text))
 
 
+class ToolOptions(TypedDict, total=False):
+    """What `@tool(...)` takes besides a name and a description: see the fields of Tool."""
+
+    timeout_seconds: float | None
+    retries: int
+    safe_to_repeat: bool
+    concurrency: int | None
+    max_result_tokens: int | None
+    breaker: int | None
+    approval: bool
+    waits_for_person: bool
+    expected_seconds: float | None
+
+
 @overload
 def tool(function: Callable[..., Any], /) -> Tool: ...
 
 
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout_seconds: float | None = TIMEOUT_SECONDS,
-    retries: int = 0,
-    safe_to_repeat: bool = False,
-    concurrency: int | None = None,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -123,20 +131,18 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_seconds: float | None = TIMEOUT_SECONDS,
-    retries: int = 0,
-    safe_to_repeat: bool = False,
-    concurrency: int | None = None,
+    **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed Python function a tool: `@tool`, or `@tool(timeout_seconds=5)`.
 
-    The options are the fields of Tool; the name is the function's, the description the
-    docstring's first paragraph. A plain (not async) function runs in a thread of asyncio's
-    default pool. A thread cannot be killed: a call that times out or is cancelled is abandoned,
-    and its thread runs on to its own end, although the session goes on without it and its
-    concurrency slot is free again. Waiting for a thread of the pool counts as running.
+    The options are the fields of Tool (see ToolOptions); the name is the function's, the
+    description the docstring's first paragraph. A plain (not async) function runs in a thread of
+    its own. A thread cannot be killed: a call that times out or is cancelled is abandoned, and its
+    thread runs on to its own end, although the session goes on without it and its concurrency slot
+    is free again.
 
-    Raises TypeError for a function that cannot be called from JSON, ValueError for bad options.
+    Raises TypeError for a function that cannot be called from JSON and for an unknown option,
+    ValueError for bad options.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -146,12 +152,9 @@ def tool(
             description=signature.description if description is None else description,
             parameters=signature.parameters,
             call=_as_async(function),
-            timeout_seconds=timeout_seconds,
-            retries=retries,
-            safe_to_repeat=safe_to_repeat,
-            concurrency=concurrency,
             function=function,
             validate=signature.validate,
+            **options,
         )
 
     return make if function is None else make(function)
@@ -159,15 +162,18 @@ def tool(
 
 def _check(tool: Tool) -> None:
     """Raise ValueError for a field that makes no sense."""
-    seconds = tool.timeout_seconds
-    if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"tool {tool.name!r}: timeout_seconds must be above 0, or None")
+    for name in ("timeout_seconds", "expected_seconds"):
+        seconds = getattr(tool, name)
+        if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
+            raise ValueError(f"tool {tool.name!r}: {name} must be above 0, or None")
     if tool.retries < 0:
         raise ValueError(f"tool {tool.name!r}: retries must be 0 or more")
     if tool.retries and not tool.safe_to_repeat:
         raise ValueError(f"tool {tool.name!r}: retries need safe_to_repeat=True")
-    if tool.concurrency is not None and tool.concurrency < 1:
-        raise ValueError(f"tool {tool.name!r}: concurrency must be 1 or more, or None")
+    for name in ("concurrency", "max_result_tokens", "breaker"):
+        number = getattr(tool, name)
+        if number is not None and number < 1:
+            raise ValueError(f"tool {tool.name!r}: {name} must be 1 or more, or None")
 
 
 def _as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
@@ -176,16 +182,8 @@ def _as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         return function
 
     async def call(**kwargs: Any) -> Any:
-        result = await asyncio.to_thread(_in_thread, function, kwargs)
+        result = await in_thread(function, **kwargs)
         # A plain wrapper around an async function gives its coroutine.
         return await result if inspect.isawaitable(result) else result
 
     return call
-
-
-def _in_thread(function: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        return function(**kwargs)
-    except StopIteration as error:
-        # A future cannot carry StopIteration: in Python 3.11 its awaiter would wait for ever.
-        raise RuntimeError("StopIteration") from error

@@ -1,14 +1,20 @@
-"""The built-in tools, made as they are configured; what they share, and its end."""
+"""The tools of a process: built-ins as they are configured, sources, what they share, its end."""
 
+import asyncio
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 from pydantic import ValidationError
 
-from caesura.tools.arguments import validation_sentence
+from caesura.tools.mistakes import settings_sentence, unknown_key
+from caesura.tools.people import people_of, with_approval
+from caesura.tools.registry import Registry
 from caesura.tools.services import Services, SetupError, ToolSettings
+from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
 
 
@@ -48,16 +54,39 @@ _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens"
 
 
 class Toolset:
-    """Makes built-in tools with the services that they share; `aclose` ends what they started.
+    """Makes built-in tools with the services that they share, and starts sources of more.
 
-    settings: by the tools' names, what `[tools.NAME]` says.
+        async with Toolset(services, enabled=["calculator", "search"]) as tools:
+            Dispatcher(tools.registry)
+
+    settings: by the tools' names, what `[tools.NAME]` says. enabled: the built-ins that are on;
+    None: those that are configured, and those that work without. sources: such as MCP servers.
+    max_result_tokens: for tools that say nothing of it. origin: the configuration file, for
+    messages and for relative paths. A tool that says `approval` asks a person before each call.
     """
 
     def __init__(
-        self, services: Services, settings: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        services: Services,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        enabled: Iterable[str] | None = (),
+        sources: Sequence[ToolSource] = (),
+        max_result_tokens: int | None = None,
+        origin: Path | None = None,
     ) -> None:
         self.services = services
-        self._settings = dict(settings or {})
+        self.sources = tuple(sources)
+        self.registry = Registry()
+        """The tools that are on, as they are now; empty before `start`."""
+        self.off: dict[str, str] = {}
+        """Why built-ins are off that would be on if they could, by name; filled by `start`."""
+        self.settings: dict[str, ToolSettings] = {}
+        """The settings of the tools that were made, by name."""
+        self._settings = {name: dict(each) for name, each in (settings or {}).items()}
+        self._enabled = None if enabled is None else list(dict.fromkeys(enabled))
+        self._max_result_tokens = max_result_tokens
+        self._origin = origin
         self._made: dict[str, Tool] = {}
 
     def make(self, name: str) -> Tool:
@@ -66,32 +95,132 @@ class Toolset:
         Raises SetupError where it is not known, misconfigured, or lacks a package.
         """
         if name not in self._made:
-            if name not in BUILTINS:
-                raise SetupError(f"no built-in tool {name!r}: there are {', '.join(BUILTINS)}")
-            module = importlib.import_module(BUILTINS[name].module)
-            settings = _settings(name, module.Settings, self._settings.get(name, {}))
-            self._made[name] = _adjusted(module.make(settings, self.services), settings)
+            try:
+                self._made[name] = self._make(name)
+            except SetupError as error:
+                if self._origin is None or name not in self._settings:
+                    raise
+                raise SetupError(f"{self._origin}: {error}") from None
         return self._made[name]
 
+    def ready(self, tool: Tool) -> Tool:
+        """The tool as it is used: its results bounded, and with a person's approval if it asks."""
+        if tool.max_result_tokens is None and self._max_result_tokens is not None:
+            tool = replace(tool, max_result_tokens=self._max_result_tokens)
+        return with_approval(tool, people_of(self.services)) if tool.approval else tool
+
+    async def start(self) -> Registry:
+        """Make what is on, start the sources, and return the registry, which follows them.
+
+        Raises SetupError for what is on by the configuration and cannot be set up.
+        """
+        return await self.hold(self.built_ins(), self.sources)
+
+    async def hold(self, own: Iterable[Tool], sources: Sequence[ToolSource]) -> Registry:
+        """Start these sources and have the registry hold these tools and theirs, as they change.
+
+        Raises SetupError for a source that has to start and does not; then none is started.
+        """
+        combined, stack = Combined(own, sources, self.ready), AsyncExitStack()
+
+        async def start(source: ToolSource) -> None:
+            await source.start()
+            stack.push_async_callback(source.aclose)
+
+        starting = [asyncio.ensure_future(start(source)) for source in sources]
+        try:
+            await _ended(starting)
+            for task in starting:
+                task.result()
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await _ended(starting)
+            await stack.aclose()
+            raise
+        self.services.at_end(stack.aclose)
+        for source in sources:
+            source.watch(lambda: self.registry.hold(combined.tools()))
+        self.registry.hold(combined.tools())
+        return self.registry
+
     async def aclose(self) -> None:
-        """End what the tools have started. May be called twice."""
+        """End what was started, last first. May be called twice."""
         await self.services.stack.aclose()
 
     async def __aenter__(self) -> Self:
-        """Return itself."""
+        """Start it."""
+        try:
+            await self.start()
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Close it."""
         await self.aclose()
 
+    def built_ins(self) -> list[Tool]:
+        """The built-in tools that are on.
 
-def _settings(name: str, kind: type[ToolSettings], given: Mapping[str, Any]) -> ToolSettings:
+        Raises SetupError for one that is on by the configuration and cannot be set up.
+        """
+        if self._enabled is not None:
+            return [self.make(name) for name in self._enabled]
+        made = []
+        for name in BUILTINS:
+            reason = self.why_off(name)
+            if reason is None:
+                try:
+                    made.append(self.make(name))
+                except SetupError as error:
+                    if name in self._settings:
+                        raise
+                    reason = str(error)
+            if reason is not None:
+                self.off[name] = reason
+        return made
+
+    def why_off(self, name: str) -> str | None:
+        """Why the configuration leaves a built-in tool off; None if it does not."""
+        if self._enabled is not None:
+            return None if name in self._enabled else "not among the enabled tools"
+        if BUILTINS[name].needs_settings and name not in self._settings:
+            return f"needs [tools.{name}] in the configuration"
+        return None
+
+    def _make(self, name: str) -> Tool:
+        if name not in BUILTINS:
+            raise SetupError(f"[tools]: {unknown_key(name, list(BUILTINS))}")
+        try:
+            module = importlib.import_module(BUILTINS[name].module)
+            kind, make = module.Settings, module.make
+        except (ImportError, AttributeError) as error:
+            raise SetupError(f"the tool {name!r} cannot be loaded: {error}") from None
+        settings = _settings(name, kind, self._settings.get(name, {}), self._origin)
+        self.settings[name] = settings
+        return _adjusted(make(settings, self.services), settings)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def _settings(
+    name: str, kind: type[ToolSettings], given: Mapping[str, Any], origin: Path | None
+) -> ToolSettings:
+    said = dict(given)
+    for key, value in said.items():
+        field = kind.model_fields.get(key)
+        # Such as `Path` and `Path | None`; the directory that counts is the configuration's.
+        if origin and field and isinstance(value, str) and "Path" in str(field.annotation):
+            said[key] = str(origin.parent / Path(value).expanduser())
     try:
-        return kind.model_validate(dict(given))
+        return kind.model_validate(said)
     except ValidationError as error:
-        sentence = validation_sentence(error, list(kind.model_fields))
-        raise SetupError(f"[tools.{name}]: {sentence}") from None
+        raise SetupError(f"[tools.{name}]: {settings_sentence(error, kind)}") from None
 
 
 def _adjusted(tool: Tool, settings: ToolSettings) -> Tool:

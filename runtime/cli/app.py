@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from caesura import __version__
+from caesura.runtime.cli import kb, people, tools
 from caesura.runtime.cli.commands import replay, simulate
 from caesura.runtime.cli.mistakes import mistakes_told
 from caesura.runtime.cli.options import (
@@ -18,6 +19,7 @@ from caesura.runtime.cli.options import (
     Admission,
     CalibrationFile,
     Chunk,
+    ConfigFile,
     Formats,
     Handling,
     HostGib,
@@ -71,6 +73,7 @@ def ask(
     vllm_args: VllmArgs = None,
     model: Model = None,
     tool: Tools = None,
+    config: ConfigFile = None,
     format: Formats = None,
     verbose: Verbose = False,
 ) -> None:
@@ -78,7 +81,7 @@ def ask(
     set_log_level(verbose)
     from caesura.runtime.cli.talk import ask_once
 
-    run(ask_once(question, model, tool, format, vllm_args or []))
+    run(ask_once(question, model, tool, format, vllm_args or [], config))
 
 
 @app.command()
@@ -86,6 +89,7 @@ def chat(
     vllm_args: VllmArgs = None,
     model: Model = None,
     tool: Tools = None,
+    config: ConfigFile = None,
     format: Formats = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     verbose: Verbose = False,
@@ -94,7 +98,7 @@ def chat(
     set_log_level(verbose)
     from caesura.runtime.cli.talk import converse
 
-    run(converse(model, tool, format, system, vllm_args or []))
+    run(converse(model, tool, format, system, vllm_args or [], config))
 
 
 @app.command()
@@ -105,6 +109,7 @@ def serve(
         str | None,
         typer.Option(help="The model's name for clients. Default: from --model."),
     ] = None,
+    config: ConfigFile = None,
     format: Formats = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
@@ -150,6 +155,7 @@ def serve(
             port=port,
             api_key=api_key,
             max_concurrent=max_concurrent,
+            config=config,
         )
     )
 
@@ -175,6 +181,9 @@ def calibrate(
     run(measure_model(model, output, quick, host_gib, vllm_args or []))
 
 
+app.add_typer(tools.app, name="tools")
+app.add_typer(kb.app, name="kb")
+app.add_typer(people.app, name="people")
 app.command()(simulate)
 app.command()(replay)
 

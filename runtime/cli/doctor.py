@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,16 @@ from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory
 
 VLLM_VERSION = "0.32.0"
+TOOL_EXTRAS = {
+    "search": ("bm25s", "tantivy"),
+    "pictures": ("vl_convert",),
+    "diffusion": ("diffusers", "PIL"),
+    "speech": ("espeakng_loader",),
+    "piper": ("piper",),
+    "environment": ("alfworld", "gymnasium"),
+    "mcp": ("mcp",),
+}
+"""What the extras of pyproject.toml bring, by the packages' import names."""
 NEEDED_DISK_BYTES = 2 << 30
 
 
@@ -52,6 +63,7 @@ def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
     yield "scheduler", _scheduler
     yield "bundled model", _bundled_model
     yield "calibration", _calibration
+    yield "tools", _tools
     yield "disk", _disk
 
 
@@ -136,6 +148,19 @@ def _calibration() -> str:
             " for most of a minute"
         )
     return "; ".join(found)
+
+
+def _tools() -> str:
+    """Say which extras of the tools are there; that one is not is no complaint."""
+    missing = [
+        extra for extra, packages in TOOL_EXTRAS.items() if not all(map(find_spec, packages))
+    ]
+    if not missing:
+        return f"all extras are installed ({', '.join(TOOL_EXTRAS)})"
+    return (
+        f"without {', '.join(missing)}: `caesura tools list` says what that leaves out;"
+        f" pip install 'caesura[{','.join(missing)}]'"
+    )
 
 
 def _disk() -> str:

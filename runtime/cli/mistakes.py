@@ -10,6 +10,7 @@ from rich.markup import escape
 from caesura.runtime.errors import CaesuraError
 from caesura.scheduler.calibration import CalibrationError
 from caesura.scheduler.sim.study.plan import StudyError
+from caesura.tools.services import SetupError
 
 errors = Console(stderr=True)
 
@@ -22,7 +23,8 @@ def mistakes_told() -> Iterator[None]:
     except KeyboardInterrupt:
         errors.print("interrupted", style="dim")
         raise typer.Exit(130) from None
-    except CaesuraError as error:
+    except (CaesuraError, SetupError) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         # As for any option that names something that will not do.
-        raise typer.Exit(2 if isinstance(error, CalibrationError | StudyError) else 1) from None
+        named = isinstance(error, CalibrationError | StudyError | SetupError)
+        raise typer.Exit(2 if named else 1) from None

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from caesura.intercept.formats import NAMES
 from caesura.intercept.handling import HANDLINGS
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.rank import RANKINGS
@@ -20,11 +21,30 @@ Model = Annotated[
 ]
 Formats = Annotated[
     list[str] | None,
-    typer.Option("--format", help="How it writes calls. Default: as its template says."),
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help=f"How it writes calls: {', '.join(NAMES)}. Default: as its template says.",
+    ),
 ]
 Tools = Annotated[
     list[str] | None,
-    typer.Option("--tool", "-t", help="A built-in tool; repeat for more. Default: all of them."),
+    typer.Option(
+        "--tool",
+        "-t",
+        help="A built-in tool or an MCP server of the configuration; repeat for more. Default: all"
+        " that are on.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Which tools are on, and how they are set. Default: ./caesura.toml, else"
+        " ~/.config/caesura/caesura.toml.",
+    ),
 ]
 VllmArgs = Annotated[
     list[str] | None,

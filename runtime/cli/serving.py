@@ -13,9 +13,11 @@ from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import adopt, calibration_of
+from caesura.runtime.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.scheduler.calibration import Calibration
-from caesura.tools import Registry, builtin
+from caesura.tools.config import Config
+from caesura.tools.people import people_of
 
 console = Console(stderr=True)
 
@@ -77,28 +79,36 @@ async def serve_model(
     port: int,
     api_key: str | None,
     max_concurrent: int,
+    config: Path | None = None,
 ) -> None:
     """Serve until interrupted; requests in flight are given time to finish.
 
     An engine that nobody has measured is measured before it serves, if it may `calibrate`.
     """
     paused.check()
-    async with engine_on(
-        model,
-        formats,
-        vllm_args,
-        served_name,
-        settings=paused.settings,
-        connector=paused.connector,
-    ) as engine:
+    read = Config.load(config)
+    async with (
+        read.toolset() as toolset,
+        engine_on(
+            model,
+            formats,
+            vllm_args,
+            served_name,
+            settings=paused.settings,
+            connector=paused.connector,
+        ) as engine,
+    ):
         if calibrate:
             await ensure_calibrated(engine)
         await serve(
             engine,
-            Registry(builtin().values()),
+            toolset.registry,
             host,
             port,
             api_key=api_key,
+            artifacts=toolset.services.artifacts,
+            limits=configured_limits(read.limits),
+            people=people_of(toolset.services),
             max_concurrent=max_concurrent,
         )
 

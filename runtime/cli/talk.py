@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 from rich.console import Console
 
-from caesura.runtime.agent import Agent, as_tool
+from caesura.runtime.agent import Agent
+from caesura.runtime.cli.asking import Terminal
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.show import Printer
 from caesura.runtime.errors import CaesuraError
+from caesura.runtime.limits import configured_limits
 from caesura.runtime.session import Session
-from caesura.tools import Tool, builtin
+from caesura.tools.config import Config
+from caesura.tools.people import people_of
 
 console = Console()
 
@@ -22,11 +26,13 @@ async def ask_once(
     tools: Sequence[str] | None,
     formats: Sequence[str] | None,
     vllm_args: Sequence[str],
+    config: Path | None = None,
 ) -> None:
     """Ask, print what happens, and stop."""
-    chosen = _choose(tools)
-    async with engine_on(model, formats, vllm_args) as engine:
-        agent = Agent(engine, chosen)
+    read = Config.load(config)
+    async with read.toolset(tools) as toolset, engine_on(model, formats, vllm_args) as engine:
+        Terminal(console).answers_for(people_of(toolset.services))
+        agent = Agent(engine, toolset.registry, limits=configured_limits(read.limits))
         async with agent.session() as session:
             await _say(session, question)
 
@@ -37,12 +43,15 @@ async def converse(
     formats: Sequence[str] | None,
     system: str | None,
     vllm_args: Sequence[str],
+    config: Path | None = None,
 ) -> None:
     """Read questions from the terminal until it ends."""
-    chosen = _choose(tools)
-    async with engine_on(model, formats, vllm_args) as engine:
-        agent = Agent(engine, chosen, instructions=system)
-        names = ", ".join(each.name for each in chosen)
+    read = Config.load(config)
+    async with read.toolset(tools) as toolset, engine_on(model, formats, vllm_args) as engine:
+        Terminal(console).answers_for(people_of(toolset.services))
+        limits = configured_limits(read.limits)
+        agent = Agent(engine, toolset.registry, instructions=system, limits=limits)
+        names = ", ".join(toolset.registry.names)
         console.print(f"{engine.model}, tools: {names}. Ctrl-D ends.", style="dim")
         async with agent.session() as session:
             while (line := await _read_line()) is not None:
@@ -52,11 +61,6 @@ async def converse(
                     await _say(session, line)
                 except CaesuraError as error:
                     console.print(f"[red]error:[/red] {error}")
-
-
-def _choose(names: Sequence[str] | None) -> list[Tool]:
-    """Find the tools before the engine starts: a wrong name is told at once."""
-    return [as_tool(name) for name in (builtin() if names is None else names)]
 
 
 async def _say(session: Session, text: str) -> None:

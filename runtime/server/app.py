@@ -10,11 +10,15 @@ from aiohttp.typedefs import Handler, Middleware
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
+from caesura.runtime.server.artifacts import serve_artifacts
 from caesura.runtime.server.chat import chat_completions
 from caesura.runtime.server.errors import ApiError, errors_middleware
 from caesura.runtime.server.gate import Gate
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
+from caesura.runtime.server.people import serve_people
 from caesura.runtime.server.state import OUTCOME, STATE, State
+from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
 MAX_CONCURRENT = 1024
@@ -29,7 +33,9 @@ def create_app(
     tools: Registry,
     *,
     api_key: str | None = None,
+    artifacts: ArtifactStore | None = None,
     limits: Limits | None = None,
+    people: People | None = None,
     max_concurrent: int = MAX_CONCURRENT,
     client_max_size: int = MAX_BODY_BYTES,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
@@ -37,9 +43,11 @@ def create_app(
     """Make an application that serves `engine` in OpenAI's dialect.
 
     `tools` are those that a client may ask the server to run, with `server_tools`. With `api_key`
-    every route but `/health` asks for it as a bearer token. `limits` bound each request's run,
-    `max_concurrent` the chat completions under way, `client_max_size` a body's bytes. A stream
-    that was silent for `keep_alive_seconds` gets a comment. The engine stays its owner's to close.
+    every route but `/health` asks for it as a bearer token. With `artifacts` the files that tools
+    make are served, under `/artifacts/`; with `people` what waits for them, under `/v1/pending`.
+    `limits` bound each request's run, `max_concurrent` the chat completions under way,
+    `client_max_size` a body's bytes. A stream that was silent for `keep_alive_seconds` gets a
+    comment. The engine and the people stay their owner's to close.
 
     Serve it with `handler_cancellation=True`, as `serve` does: without it a client that leaves
     while a tool runs is noticed only when there is something to write.
@@ -69,6 +77,10 @@ def create_app(
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_get("/health", _health)
     app.router.add_get("/metrics", _metrics)
+    if artifacts is not None:
+        serve_artifacts(app, artifacts)
+    if people is not None:
+        serve_people(app, people)
     return app
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from aiohttp import web
 
@@ -12,11 +13,14 @@ from caesura.runtime.errors import LimitReached
 from caesura.runtime.loop import run
 from caesura.runtime.server.answer import Answer, Delta
 from caesura.runtime.server.errors import client_left, from_exception
+from caesura.runtime.server.people import PEOPLE, pending_told
 from caesura.runtime.server.plan import Plan, make_plan
 from caesura.runtime.server.schema import ChatRequest, parse
 from caesura.runtime.server.state import OUTCOME, STATE, State
 from caesura.runtime.server.stream import EventStream
 from caesura.runtime.server.wire import Chunks, completion
+from caesura.runtime.transcript import digest
+from caesura.tools.context import Scope
 from caesura.tools.dispatch import Dispatcher
 
 
@@ -36,7 +40,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         try:
             async with aclosing(_decode(state, plan, session, answer, started)) as deltas:
                 if asked.stream:
-                    return await _stream(request, asked, answer, deltas)
+                    return await _stream(request, asked, plan, answer, deltas)
                 async for _ in deltas:
                     pass
                 return web.json_response(completion(answer))
@@ -50,25 +54,29 @@ async def _decode(
 ) -> AsyncGenerator[Delta, None]:
     """Run the plan to its end; yield what the client gets to see as it comes."""
     waiting = True
-    events = run(
-        session,
-        plan.messages,
-        dispatcher=Dispatcher(plan.registry),
-        own_tools=plan.registry.names,
-        caller_tools=plan.client_tools,
-        limits=plan.limits,
-        sampling=plan.sampling,
-        pausing=plan.spec.pausing,
-    )
     try:
-        async with aclosing(events):
-            async for event in events:
-                state.metrics.observe(event, plan.spec.pausing, plan.registry)
-                for delta in answer.take(event):
-                    if waiting:
-                        state.metrics.first_token.observe(time.monotonic() - started)
-                        waiting = False
-                    yield delta
+        # What waits for a person says which completion it belongs to.
+        async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
+            dispatcher.conversation = digest(plan.messages)
+            dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
+            events = run(
+                session,
+                plan.messages,
+                dispatcher=dispatcher,
+                own_tools=plan.registry.names,
+                caller_tools=plan.client_tools,
+                limits=plan.limits,
+                sampling=plan.sampling,
+                pausing=plan.spec.pausing,
+            )
+            async with aclosing(events):
+                async for event in events:
+                    state.metrics.observe(event, plan.spec.pausing, plan.registry)
+                    for delta in answer.take(event):
+                        if waiting:
+                            state.metrics.first_token.observe(time.monotonic() - started)
+                            waiting = False
+                        yield delta
     except LimitReached as limit:
         # The tokens were used up by a turn that ended with a call: to the client, a cut answer.
         if limit.limit != "max_tokens":
@@ -79,22 +87,28 @@ async def _decode(
 async def _stream(
     request: web.Request,
     asked: ChatRequest,
+    plan: Plan,
     answer: Answer,
     deltas: AsyncGenerator[Delta, None],
 ) -> web.StreamResponse:
     chunks = Chunks(answer, include_usage=asked.include_usage)
+    people, tools = request.app.get(PEOPLE), plan.registry
     async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
-        try:
-            opened = False
-            async for delta in deltas:
-                if not opened:
-                    await stream.send(chunks.opening())
-                    opened = True
-                await stream.send(chunks.delta(delta))
+        opened = False
+
+        async def send(chunk: dict[str, Any]) -> None:
+            nonlocal opened
             if not opened:
+                opened = True
                 await stream.send(chunks.opening())
+            await stream.send(chunk)
+
+        try:
+            async with pending_told(people, answer.id, tools, lambda i: send(chunks.pending(i))):
+                async for delta in deltas:
+                    await send(chunks.delta(delta))
             for chunk in chunks.closing():
-                await stream.send(chunk)
+                await send(chunk)
             await stream.send_done()
         except Exception as error:
             await stream.hush()

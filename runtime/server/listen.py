@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypedDict, Unpack
@@ -14,16 +15,22 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
 from caesura.runtime.server.app import create_app
 from caesura.runtime.server.state import STATE
+from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
 SHUTDOWN_SECONDS = 30.0
+SWITCH_SECONDS = 0.0005
+"""How long a thread that computes in Python keeps the event loop waiting, at each of its turns."""
 
 
 class AppOptions(TypedDict, total=False):
     """The settings of `create_app`."""
 
     api_key: str | None
+    artifacts: ArtifactStore | None
     limits: Limits | None
+    people: People | None
     max_concurrent: int
     client_max_size: int
     keep_alive_seconds: float
@@ -31,6 +38,11 @@ class AppOptions(TypedDict, total=False):
 
 def _print(url: str) -> None:
     print(url, flush=True)  # whoever waits for the line may well read it from a pipe
+
+
+def let_the_loop_in() -> None:
+    """Have threads hand over Python's lock sooner than by default: tools may compute in some."""
+    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
 async def serve(
@@ -52,6 +64,7 @@ async def serve(
     Raises `UsageError` if the address cannot be listened on.
     """
     app = create_app(engine, tools, **options)
+    let_the_loop_in()
     # Ours is the timeout that counts; aiohttp's own would wait twice as long.
     runner = web.AppRunner(
         app, handler_cancellation=True, shutdown_timeout=shutdown_timeout + 5, access_log=None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from caesura.runtime.limits import Limits
+from caesura.runtime.pauses import pauses_of
 from caesura.runtime.server.errors import ApiError, invalid
 from caesura.runtime.server.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
 from caesura.scheduler.records import Message, Sampling, SessionSpec
@@ -47,6 +48,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
             sampling=sampling,
             pausing=len(registry) > 0,
             tool_choice="none" if request.tool_choice == "none" else "auto",
+            pauses=pauses_of(registry),
         ),
         sampling=sampling,
         registry=registry,

@@ -36,6 +36,10 @@ class EventStream:
         """Whether the client has been sent the headers of a good answer."""
         return self.response.prepared
 
+    async def begin(self) -> None:
+        """Send the headers, where there may be nothing else to send for long."""
+        await self._write(b"")
+
     async def send(self, payload: Mapping[str, Any]) -> None:
         """Send one event."""
         await self._write(b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from caesura.runtime.server.answer import Answer, Delta
+from caesura.tools.people import Pending
 
 
 def completion(answer: Answer) -> dict[str, Any]:
@@ -35,6 +36,10 @@ class Chunks:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         body = _head(self._answer, "chat.completion.chunk") | {"choices": [choice]}
         return body | {"usage": None} if self._include_usage else body
+
+    def pending(self, item: Pending) -> dict[str, Any]:
+        """A chunk that adds nothing to the answer and says what waits for a person."""
+        return self.delta({}) | {"caesura": {"pending": item.public()}}
 
     def closing(self) -> list[dict[str, Any]]:
         """The chunks after the last delta: why the answer ended, and its usage if asked for."""

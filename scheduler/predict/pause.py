@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from caesura.intercept.durations import Durations
+from caesura.intercept.hint import PERSON
 
 MOST_TOOLS = 1000
 UNKNOWN_SECONDS = 5.0
@@ -21,6 +22,8 @@ def _kind(seconds: float, stems: str, words: str) -> tuple[re.Pattern[str], Dura
     pattern = rf"{stems}|(?<![a-z])(?:{words})(?![a-z])"
     return re.compile(pattern), Durations(seconds, KIND_WEIGHT)
 
+
+A_PERSON = Durations(60.0, KIND_WEIGHT)
 
 # The first that matches the name counts. Stems match anywhere, short words only as a whole.
 KINDS = (
@@ -37,6 +40,8 @@ KINDS = (
 @lru_cache(maxsize=4096)
 def guess(tool: str) -> Durations | None:
     """Return what a tool's name says about its pauses, if anything."""
+    if tool.startswith(PERSON):
+        return A_PERSON
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", tool).lower()
     return next((durations for pattern, durations in KINDS if pattern.search(name)), None)
 
@@ -50,12 +55,23 @@ class PausePredictor:
 
     def __init__(self) -> None:
         self._tools: OrderedDict[str, Durations] = OrderedDict()
+        self._expected: OrderedDict[str, Durations] = OrderedDict()
         self._unknown: Durations | None = None
+
+    def expect(self, tool: str, seconds: float) -> None:
+        """Believe this mean of the tool's pauses until some were seen; it counts as two."""
+        known = self._expected.get(tool)
+        if known is None or known.prior_seconds != seconds:
+            self._expected[tool] = Durations(seconds, KIND_WEIGHT)
+        self._expected.move_to_end(tool)
+        if len(self._expected) > MOST_TOOLS:
+            self._expected.popitem(last=False)
 
     def durations_for(self, tool: str | None) -> Durations:
         """Return what is known of the tool's pauses; the same object until more is."""
         name = tool or ""
-        return self._tools.get(name) or guess(name) or self._of_any_tool()
+        known = self._tools.get(name) or self._expected.get(name)
+        return known or guess(name) or self._of_any_tool()
 
     def observe(self, tool: str | None, seconds: float) -> None:
         """Learn from a pause that has ended; raises `ValueError` if `seconds` is not finite."""

@@ -43,7 +43,7 @@ class Prefetch:
     def _wanted(self, holding: Holding, now: float) -> bool:
         if holding.detached is None or holding.returned or holding.key in self._under_way:
             return False
-        return holding.durations.remaining(now - holding.since) <= self._seconds
+        return holding.remaining(now) <= self._seconds
 
     def _fetch(self, holding: Holding, most: int) -> int:
         assert holding.detached is not None

@@ -15,9 +15,6 @@ from caesura.intercept.vocabulary import Vocabulary
 MOST_TOKENS = 4096
 """How far back a call is looked for; a call that is longer is one of an unknown tool."""
 
-_NAMED = re.compile(rb'"name"\s*:\s*"([^"\\]{1,64})"')
-_WRITTEN = re.compile(rb"[\[=]?([A-Za-z_][A-Za-z0-9_.-]{0,63})\s*[({>\[]")
-
 
 def formats_of(tokenizer: Any) -> tuple[CallFormat, ...]:
     """Return the formats in which the model writes whole turns of calls."""
@@ -32,20 +29,21 @@ def find_call(
 ) -> tuple[bool, str | None]:
     """Return whether the tokens hold a call, and the name of the last one's tool if it shows."""
     text = b"".join(vocabulary.bytes_of(token) for token in tokens[-MOST_TOKENS:])
-    at = -1
+    at, start, named = -1, -1, ""
     for form in formats:
-        for opener in form.opens:
-            data = opener.encode()
-            found = text.rfind(data)
-            if form.anchored:
-                found = 0 if text.lstrip().startswith(data) else -1
-            at = max(at, found)
+        found = max((text.rfind(opener.encode()) for opener in form.opens), default=-1)
+        if any(text.lstrip().startswith(anchor.encode()) for anchor in form.anchors):
+            found = max(found, 0)
+        if found > at:
+            # Where a call is a line, the name stands in the one above.
+            start = text.rfind(b"\n", 0, found) + 1 if form.body == "line" else found
+            at, named = found, form.named
     if at < 0:
         return False, None
-    return True, tool_named_in(text[at : at + 512])
+    return True, tool_named_in(text[start : at + 512], named)
 
 
-def tool_named_in(call: bytes) -> str | None:
-    """Find the tool's name in the text of a call, from its opener on."""
-    found = _NAMED.search(call) or _WRITTEN.search(call)
-    return found[1].decode(errors="replace") if found is not None else None
+def tool_named_in(call: bytes, named: str) -> str | None:
+    """Find the tool's name in the text of a call, from its opener on; `named` is a pattern."""
+    found = re.search(named, call.decode(errors="replace")) if named else None
+    return next((name for name in found.groups() if name), None) if found else None

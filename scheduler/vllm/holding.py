@@ -63,6 +63,15 @@ class Holding:
             self.pause is not None and self.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
         )
 
+    def remaining(self, now: float) -> float:
+        """Return how many seconds its tool is expected to take on."""
+        elapsed = max(0.0, now - self.since)
+        remaining = self.durations.remaining(elapsed)
+        deadline = None if self.pause is None else self.pause.deadline_seconds
+        if deadline is None or elapsed >= deadline:
+            return remaining  # behind its deadline it is overdue, as any other
+        return min(remaining, deadline - elapsed)
+
     def count(self, now: float) -> None:
         """Add the blocks that were held up to now to the bill."""
         self.held_block_seconds += self.resident * (now - self.counted_at)

@@ -183,9 +183,12 @@ class PausingScheduler(StoppingScheduler):
             pause.take(Step.RECLAIM)
             self._displaced.append(request)
         watch = self._watches.get(request.request_id)
-        tool = None
+        tool = hint = None
         if watch is not None and self._watcher is not None:
-            _, tool = self._watcher.called(request, watch)
+            tool, hint = self._watcher.waits_for(request, watch)
+        if tool is not None and hint is not None:
+            self._keeper.memory.predictor.expect(tool, hint.seconds)
+            pause.deadline_seconds = hint.deadline_seconds
         life = self._line.lives.called(request, tool)
         self._keeper.paused(request, pause, tool, life)
         if watch is None:

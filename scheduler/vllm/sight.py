@@ -51,7 +51,7 @@ class Sight:
             tool=holding.tool,
             durations=holding.durations,
             elapsed=elapsed,
-            remaining=0.0 if holding.returned else holding.durations.remaining(elapsed),
+            remaining=0.0 if holding.returned else holding.remaining(now),
             context_tokens=holding.context_tokens,
             resident=holding.resident,
             free_to_release=self.free_to_release(holding),

@@ -9,9 +9,11 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
 from caesura.intercept.formats import CallFormat
+from caesura.intercept.hint import PauseHint
 from caesura.intercept.trigger import Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary, vocabulary_of
 from caesura.scheduler.vllm.calls import find_call, formats_of
+from caesura.scheduler.vllm.hinted import hinted
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,14 @@ class Watcher:
         if not formats:
             return False, None
         return find_call(request.output_token_ids, self._load_vocabulary(), formats)
+
+    def waits_for(self, request: Request, watch: Watch) -> tuple[str | None, PauseHint | None]:
+        """Name what a request that paused at a call waits for, with a hint if there is one."""
+        _, tool = self.called(request, watch)
+        if not watch.pauses or self._vocabulary is None:
+            return tool, None
+        tokens, formats = request.output_token_ids, watch.formats
+        return hinted(tool, tokens, self._vocabulary, formats, watch.pauses)
 
     def watch_for(self, request: Request) -> Watch | None:
         """Return the watch that the request's sampling parameters ask for, or None."""

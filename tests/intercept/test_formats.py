@@ -1,8 +1,10 @@
 """The table of formats, and the bytes of a vocabulary."""
 
+import re
+
 import pytest
 
-from caesura.intercept.formats import detect, resolve
+from caesura.intercept.formats import NAMES, TURN_FORMATS, detect, resolve
 from caesura.intercept.vocabulary import vocabulary_of
 
 
@@ -15,6 +17,15 @@ from caesura.intercept.vocabulary import vocabulary_of
             '{"name": function name, "parameters": dictionary of argument name and its value}',
             ("llama3_json",),
         ),
+        ("<tool_call>\n<function={{ name }}>\n<parameter=", ("qwen3_coder",)),
+        ("<tool_call>{{ name }}\n<arg_key>{{ key }}</arg_key>", ("glm",)),
+        ("{{ '[' }} [func_name1(params_name1=params_value1)]", ("pythonic",)),
+        ("{{ '<|python_start|>' }}", ("pythonic",)),
+        ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ name }}\n```json", ("deepseek_v3",)),
+        ("<｜tool▁call▁begin｜>{{ name }}<｜tool▁sep｜>", ("deepseek_v31",)),
+        ("<|tool_calls_section_begin|><|tool_call_begin|>", ("kimi_k2",)),
+        ("<|start|>assistant<|channel|>commentary<|message|><|call|>", ("harmony",)),
+        ("Thought: ...\nAction: ...\nAction Input: ...", ("react",)),
         ("<tool_call> or [tool(arguments) -> result]", ("hermes", "inline")),
         ("{{ messages }}", ()),
     ],
@@ -23,10 +34,20 @@ def test_formats_are_read_off_the_template(template: str, formats: tuple[str, ..
     assert detect(template) == formats
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_has_all_that_it_needs(name: str) -> None:
+    (form,) = resolve([name], ["search"])
+    assert form.opens or form.anchors
+    assert form.closes is not None or form.body == "json" or form.anchors
+    assert form.pause == "turn" or form.closes is not None
+    assert re.compile(form.named).groups >= 1
+    assert (form.parser is not None) == (name in TURN_FORMATS) == bool(form.shape)
+
+
 def test_the_inline_format_needs_tools() -> None:
     assert resolve(["inline"], []) == ()
     assert resolve(["inline"], ["a", "b"])[0].opens == ("[a(", "[b(")
-    with pytest.raises(ValueError, match="known: hermes, llama3_json, mistral, inline"):
+    with pytest.raises(ValueError, match=r"known: hermes, qwen3_coder, glm, .*, inline"):
         resolve(["xml"], [])
 
 

@@ -37,6 +37,11 @@ INLINE = WatchPlan(("inline",), ("calculator", "clock"))
 HERMES = WatchPlan(("hermes",), ("calculator",))
 LLAMA = WatchPlan(("llama3_json",), ("calculator",))
 MISTRAL = WatchPlan(("mistral",), ("calculator",))
+CODER = WatchPlan(("qwen3_coder",), ("calculator",), ("STOP",))
+REACT = WatchPlan(("react",), ("calculator",))
+MISTRAL_STOP = WatchPlan(("mistral",), ("calculator",), ("STOP",))
+HERMES_STOP = WatchPlan(("hermes",), ("calculator",), ("STOP",))
+HARMONY = WatchPlan(("harmony",), ("calculator",))
 BOTH = WatchPlan(("hermes", "inline"), ("calculator",), ("STOP",))
 
 CASES = [
@@ -57,6 +62,45 @@ CASES = [
     (LLAMA, "<|python_tag|>x", None, "call"),
     (LLAMA, 'Sure: {"name": 1}', None, "end"),
     (MISTRAL, '[TOOL_CALLS][{"name": "calculator"}]', None, "call"),
+    (
+        MISTRAL_STOP,
+        '[TOOL_CALLS][{"name": "STOP"}] STOP x',
+        '[TOOL_CALLS][{"name": "STOP"}] STOP',
+        "stop",
+    ),
+    (MISTRAL_STOP, '[TOOL_CALLS]f[ARGS]{"a": "}STOP"}', None, "call"),
+    (HERMES_STOP, '<tool_call>{"a": "</tool_call>STOP"}</tool_call>', None, "call"),
+    (HERMES_STOP, "<tool_call>{</tool_call>STOP", "<tool_call>{</tool_call>STOP", "stop"),
+    (
+        CODER,
+        "<tool_call><function=a><parameter=b></tool_call>STOP</parameter></function></tool_call>STOP",
+        None,
+        "stop",
+    ),
+    (REACT, "Action: f\nAction Input: 1\nObservation: 2", "Action: f\nAction Input: 1\n", "call"),
+    (
+        REACT,
+        'Action: f\nAction Input: {\n"a":\n"\\n"}\n\n',
+        'Action: f\nAction Input: {\n"a":\n"\\n"}\n',
+        "call",
+    ),
+    (
+        REACT,
+        'x\nAction Input: {"a": 1\nObservation: 2',
+        'x\nAction Input: {"a": 1\nObservation:',
+        "call",
+    ),
+    (REACT, 'x\nAction Input: {"a\n', None, "call"),
+    (REACT, "Action: f\nAction Input: 1", None, "call"),
+    (REACT, "Action Input: 1\n", None, "end"),
+    (
+        HARMONY,
+        "<|channel|>analysis<|message|>x<|end|><|start|>assistant to=f<|message|>",
+        None,
+        "call",
+    ),
+    (HARMONY, " to=functions.f<|channel|>commentary<|message|>{}", None, "call"),
+    (HARMONY, "<|channel|>final<|message|>send it to=me", None, "end"),
     (BOTH, "text STOP more", "text STOP", "stop"),
     (BOTH, "<tool_call>STOP [calculator(1) ->", None, "call"),
     (BOTH, "[calculator(STOP) -> 1", "[calculator(STOP) ->", "call"),

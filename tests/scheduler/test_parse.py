@@ -20,7 +20,7 @@ from caesura.intercept.events import (
 )
 from caesura.intercept.formats import TURN_FORMATS
 from caesura.runtime.launch import BUNDLED_MODEL
-from caesura.scheduler.vllm.client.parse import TurnParser
+from caesura.scheduler.vllm.client.parsing import turn_parser
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
@@ -69,7 +69,7 @@ def tokenizer() -> Any:
 
 
 def read(tokenizer: Any, form: str, pieces: Sequence[str]) -> list[Event]:
-    parser = TurnParser(TURN_FORMATS[form], tokenizer, TOOLS)
+    parser = turn_parser(TURN_FORMATS[form], tokenizer, TOOLS)
     events: list[Event] = []
     for piece in pieces:
         events += parser.push(piece, tokenizer.encode(piece, add_special_tokens=False))
@@ -142,7 +142,7 @@ def test_any_cut_gives_the_same_calls(
 
 
 def test_calls_finish_before_the_turn_does(tokenizer: Any) -> None:
-    parser = TurnParser(TURN_FORMATS["hermes"], tokenizer, TOOLS)
+    parser = turn_parser(TURN_FORMATS["hermes"], tokenizer, TOOLS)
     first, rest = HERMES_TWO.split("</tool_call>", 1)
     events = [*parser.push(first + "</tool_call>", [1]), *parser.push(rest[:5], [2])]
     assert calls_of(events) == ONE_CALL

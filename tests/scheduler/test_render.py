@@ -126,3 +126,11 @@ def test_arguments_that_are_no_json_do_not_stop_a_conversation(tokenizer: Any) -
         "tool_calls": [{"id": "1", "function": {"name": "calculator", "arguments": "{oops"}}],
     }
     assert renderer.prompt([QUESTION, broken, RESULT], ())
+
+
+def test_the_result_of_a_call_in_the_text_is_an_observation(tokenizer: Any) -> None:
+    renderer = Renderer(tokenizer, frozenset({tokenizer.eos_token_id}))
+    turn = {"role": "assistant", "content": "Action: calculator\nAction Input: 1+2"}
+    joined = renderer.bridge(turn, [RESULT], (), tokenizer.eos_token_id)
+    assert joined is not None
+    assert "user\nObservation: 3<|im_end|>" in tokenizer.decode(joined)

@@ -33,6 +33,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
+from caesura.intercept.hint import PauseHint
 from caesura.intercept.trigger import WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
@@ -152,6 +153,7 @@ class Session:
     prompt: list[int]
     parts: list[list[int]]
     formats: tuple[str, ...] = ("inline",)
+    pauses: dict[str, PauseHint] = field(default_factory=dict)
     position: int = 0
     delivered: list[int] = field(default_factory=list)
     reports: list[dict[str, Any]] = field(default_factory=list)
@@ -189,12 +191,18 @@ class World:
     # -- clients ---------------------------------------------------------------------------------
 
     def session(
-        self, request_id: str, prompt: Iterable[int], *texts: str, watched: bool = True
+        self,
+        request_id: str,
+        prompt: Iterable[int],
+        *texts: str,
+        watched: bool = True,
+        formats: tuple[str, ...] = ("inline",),
+        pauses: dict[str, PauseHint] | None = None,
     ) -> Session:
         """Start a session: decoded text, result, decoded text, ...; the last ends its turn."""
         parts = [list(text.encode()) for text in texts]
         parts[-1].append(END)
-        session = Session(request_id, list(prompt), parts)
+        session = Session(request_id, list(prompt), parts, formats, pauses or {})
         self.sessions[request_id] = session
         self._add(session, session.prompt, resumable=True, watched=watched)
         return session
@@ -235,7 +243,8 @@ class World:
         watched: bool,
         turn: str = "fresh",
     ) -> None:
-        plan = WatchPlan(session.formats, ("calc",), (), turn) if watched else None  # type: ignore[arg-type]
+        tools = ("calc", *session.pauses)
+        plan = WatchPlan(session.formats, tools, (), turn, session.pauses) if watched else None  # type: ignore[arg-type]
         self.scheduler.add_request(self._request(session.request_id, tokens, resumable, plan))
 
     def _request(

@@ -260,21 +260,25 @@ def flaky(failures: int, retries: int) -> Tool:
 
 async def test_retries_until_it_succeeds():
     sleep = Sleep()
-    result = await dispatcher(flaky(2, retries=5), sleep=sleep).run(call("flaky"))
+    result = await dispatcher(flaky(2, retries=5), sleep=sleep, random=lambda: 1.0).run(
+        call("flaky")
+    )
     assert (result.error, result.content, result.attempts) == (None, "3", 3)
     assert sleep.pauses == [0.1, 0.2]
 
 
 async def test_retries_run_out():
     sleep = Sleep()
-    result = await dispatcher(flaky(99, retries=3), sleep=sleep).run(call("flaky"))
+    result = await dispatcher(flaky(99, retries=3), sleep=sleep, random=lambda: 1.0).run(
+        call("flaky")
+    )
     assert (result.error, result.content) == ("failed", "error: connection reset")
     assert (result.attempts, sleep.pauses) == (4, [0.1, 0.2, 0.4])
 
 
 async def test_the_pauses_have_a_ceiling():
     sleep = Sleep()
-    await dispatcher(flaky(99, retries=9), sleep=sleep).run(call("flaky"))
+    await dispatcher(flaky(99, retries=9), sleep=sleep, random=lambda: 1.0).run(call("flaky"))
     assert sleep.pauses[-3:] == [6.4, 10.0, 10.0]
 
 
@@ -289,5 +293,7 @@ async def test_a_time_out_is_retried_too():
 
 async def test_invalid_arguments_are_not_retried():
     sleep = Sleep()
-    result = await dispatcher(flaky(0, retries=3), sleep=sleep).run(call("flaky", '{"x": 1}'))
+    result = await dispatcher(flaky(0, retries=3), sleep=sleep, random=lambda: 1.0).run(
+        call("flaky", '{"x": 1}')
+    )
     assert (result.error, result.attempts, sleep.pauses) == ("invalid_arguments", 0, [])

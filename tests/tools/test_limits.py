@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -50,6 +51,17 @@ async def test_the_limit_holds_across_two_sessions():
     for results in await asyncio.gather(*work):
         assert [result.content for result in results] == ["through"] * 3
     assert (gate.started, gate.most) == (6, 2)
+
+
+async def test_a_tool_that_is_made_anew_keeps_its_slots():
+    gate = Gate(concurrency=1)
+    registry = Registry([gate.tool])
+    again = Registry([replace(gate.tool, description="told again")], shared=registry)
+    work = [asyncio.create_task(Dispatcher(each).run_all(calls(1))) for each in (registry, again)]
+    await settle()
+    assert gate.running == 1
+    gate.open.set()
+    await asyncio.gather(*work)
 
 
 async def test_registries_apart_count_apart():

@@ -146,11 +146,41 @@ def test_nobody_can_change_a_tools_schema():
         ({"timeout_seconds": 0}, "timeout_seconds must be above 0"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds must be above 0"),
         ({"concurrency": 0}, "concurrency must be 1 or more"),
+        ({"max_result_tokens": 0}, "max_result_tokens must be 1 or more"),
+        ({"breaker": 0}, "breaker must be 1 or more"),
+        ({"expected_seconds": -1.0}, "expected_seconds must be above 0"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=f"tool 't': {message}"):
         make(**options)
+
+
+def test_the_decorator_takes_every_option():
+    options = {
+        "timeout_seconds": 5.0,
+        "retries": 2,
+        "safe_to_repeat": True,
+        "concurrency": 4,
+        "max_result_tokens": 500,
+        "breaker": 3,
+        "approval": True,
+        "waits_for_person": True,
+        "expected_seconds": 0.5,
+    }
+
+    @tool(name="n", description="d", **options)
+    def made() -> None:
+        pass
+
+    assert {name: getattr(made, name) for name in options} == options
+    assert (made.name, made.description) == ("n", "d")
+    fields = {each.name for each in dataclasses.fields(Tool)}
+    assert set(options) == fields - {
+        *("name", "description", "parameters", "call", "function", "validate")
+    }
+    with pytest.raises(TypeError, match="patience"):
+        tool(patience=1)(lambda: None)
 
 
 def test_a_schema_of_another_type_is_refused():

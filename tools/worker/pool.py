@@ -6,46 +6,131 @@ from typing import Any
 
 from caesura.tools.worker.process import Worker
 
+IDLE_SECONDS = 60.0
+"""How long an unused worker is kept unless the pool says otherwise."""
+
 
 class WorkerPool:
     """Up to `workers` processes for `module`, started when they are needed.
 
-    A call takes a worker for itself. One that died, or was killed because its call was cancelled,
-    is replaced at the next call. Belongs to the event loop that first uses it.
+    A call takes a worker for itself: the one that was used last, so that those which are not
+    needed fall idle, and end after `idle_seconds` (None: never). One that died, or was killed
+    because its call was cancelled, or has served `max_calls`, is replaced when it is needed.
+    `environment` and `memory_bytes` are those of `Worker.spawn`. Belongs to the event loop that
+    first uses it, until that is closed.
     """
 
     def __init__(
-        self, module: str, workers: int = 1, *, environment: Mapping[str, str] | None = None
+        self,
+        module: str,
+        workers: int = 1,
+        *,
+        environment: Mapping[str, str] | None = None,
+        idle_seconds: float | None = IDLE_SECONDS,
+        max_calls: int | None = None,
+        memory_bytes: int | None = None,
     ) -> None:
         self._module = module
+        self._workers = workers
         self._environment = environment
-        self._free: asyncio.Queue[Worker | None] = asyncio.Queue()
-        for _ in range(workers):
-            self._free.put_nowait(None)
+        self._idle_seconds = idle_seconds
+        self._max_calls = max_calls
+        self._memory_bytes = memory_bytes
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._slots = asyncio.Semaphore(workers)
+        self._idle: dict[Worker, asyncio.TimerHandle | None] = {}
         self._alive: set[Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
+
+    @property
+    def alive(self) -> int:
+        """How many processes there are."""
+        return sum(worker.is_alive for worker in self._alive)
+
+    async def start(self) -> None:
+        """Start all workers now, so that the first calls need not wait. Raises WorkerDied."""
+        self._enter()
+        missing = self._workers - len(self._alive)
+        await asyncio.gather(*(self._start_one() for _ in range(missing)))
 
     async def call(self, function: str, /, **arguments: Any) -> Any:
         """Call a function of the module in a worker; see `Worker.call`.
 
-        Raises what that raises, and RuntimeError after `aclose`.
+        Raises what that raises, and RuntimeError after `aclose` and in a second event loop.
         """
-        worker = await self._free.get()
-        try:
-            if self._closed:
-                raise RuntimeError("the workers are put away")
-            if worker is None or not worker.is_alive:
-                worker = await Worker.spawn(self._module, environment=self._environment)
-                self._alive.add(worker)
-            return await worker.call(function, **arguments)
-        finally:
-            if worker is not None and not worker.is_alive:
-                self._alive.discard(worker)
-                worker = None
-            self._free.put_nowait(worker)
+        self._enter()
+        async with self._slots:
+            worker = self._take() or await self._spawn()
+            try:
+                return await worker.call(function, **arguments)
+            finally:
+                self._put(worker)
 
     async def aclose(self) -> None:
         """Kill the workers; calls under way fail. May be called twice."""
         self._closed = True
-        await asyncio.gather(*(worker.kill() for worker in list(self._alive)))
-        self._alive.clear()
+        for worker in list(self._alive):
+            self._end(worker)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def _enter(self) -> None:
+        if self._closed:
+            raise RuntimeError("the workers are put away")
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            # The workers of a closed loop have ended with it.
+            self._slots = asyncio.Semaphore(self._workers)
+            self._idle, self._alive, self._ending = {}, set(), set()
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("these workers belong to another event loop")
+
+    async def _start_one(self) -> None:
+        async with self._slots:
+            self._put(await self._spawn())
+
+    async def _spawn(self) -> Worker:
+        worker = await Worker.spawn(
+            self._module, environment=self._environment, memory_bytes=self._memory_bytes
+        )
+        self._alive.add(worker)
+        if self._closed:
+            await worker.kill()
+            raise RuntimeError("the workers are put away")
+        return worker
+
+    def _take(self) -> Worker | None:
+        """An idle worker that lives, or None; raises RuntimeError once closed."""
+        if self._closed:
+            raise RuntimeError("the workers are put away")
+        while self._idle:
+            worker, timer = self._idle.popitem()
+            if timer is not None:
+                timer.cancel()
+            if worker.is_alive:
+                return worker
+            self._end(worker)
+        return None
+
+    def _put(self, worker: Worker) -> None:
+        """Keep a worker for the next call, or end it."""
+        used_up = self._max_calls is not None and worker.calls >= self._max_calls
+        if self._closed or used_up or not worker.is_alive:
+            self._end(worker)
+            return
+        timer = None
+        if self._idle_seconds is not None and self._loop is not None:
+            timer = self._loop.call_later(self._idle_seconds, self._end, worker)
+        self._idle[worker] = timer
+
+    def _end(self, worker: Worker) -> None:
+        """Kill a worker, in a task of its own."""
+        timer = self._idle.pop(worker, None)
+        if timer is not None:
+            timer.cancel()
+        task = asyncio.ensure_future(worker.kill())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        self._alive.discard(worker)

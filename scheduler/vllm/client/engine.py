@@ -20,7 +20,7 @@ from caesura.intercept.formats import TURN_FORMATS, detect
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
-from caesura.scheduler.vllm.client.parse import TurnParser
+from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
@@ -72,6 +72,10 @@ class VllmEngine:
         """The model's context window in tokens."""
         return self._context_tokens
 
+    def count_tokens(self, text: str) -> int:
+        """How many tokens the text has for this model, by itself; callable from any thread."""
+        return len(self.renderer.encode(text))
+
     def open(self, spec: SessionSpec) -> VllmSession:
         """Open a session; nothing is sent to the engine before its first turn."""
         return VllmSession(self, spec)
@@ -80,7 +84,7 @@ class VllmEngine:
         """Return a parser for the calls of one turn, or None if the model writes none in turns."""
         for name in self.formats:
             if name in TURN_FORMATS:
-                return TurnParser(TURN_FORMATS[name], self.tokenizer, tools)
+                return turn_parser(TURN_FORMATS[name], self.tokenizer, tools)
         return None
 
     def sampling_params(

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta
 from caesura.intercept.inline import InlineParser
+from caesura.intercept.react import ReactParser
 from caesura.scheduler.records import Message
-from caesura.scheduler.vllm.client.parse import TurnParser
+from caesura.scheduler.vllm.client.parsing import TurnParser
 from caesura.scheduler.vllm.client.stops import StopText
 
 
@@ -13,7 +14,10 @@ class TurnReader:
     """Chains the parsers of a turn: what one leaves as text is the next one's input."""
 
     def __init__(
-        self, turn: TurnParser | None, inline: InlineParser | None, stops: tuple[str, ...]
+        self,
+        turn: TurnParser | None,
+        inline: InlineParser | ReactParser | None,
+        stops: tuple[str, ...],
     ) -> None:
         self._turn = turn
         self._inline = inline
@@ -25,10 +29,10 @@ class TurnReader:
         self.calls: list[CallFinished | CallMalformed] = []
         """Calls of the turn so far, those that are no good included."""
 
-    @property
-    def overshoot(self) -> str:
-        """Text behind the arrow of the last in-line call that came with the same token."""
-        return self._inline.overshoot if self._inline is not None else ""
+    def answer(self, content: str) -> str:
+        """Return the text that answers the call in mid sentence at which the turn has paused."""
+        assert self._inline is not None
+        return self._inline.answer(content)
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Read more of the turn."""

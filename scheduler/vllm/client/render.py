@@ -6,9 +6,10 @@ already holds are never rendered or tokenised again.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from caesura.intercept.react import observation
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.records import Message, ToolSpec
 
@@ -71,7 +72,7 @@ class Renderer:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    [_for_template(message) for message in messages],
+                    [_for_template(message) for message in _with_observations(messages)],
                     tools=[dict(tool) for tool in tools] or None,
                     add_generation_prompt=open_turn,
                     tokenize=False,
@@ -80,6 +81,19 @@ class Renderer:
         except Exception as error:
             # Templates raise whatever Jinja raises, their own refusals included.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
+
+
+def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
+    """Give results of calls that stand in the model's text back as text: no template knows them."""
+    called = True
+    for message in messages:
+        if message.get("role") == "assistant":
+            called = bool(message.get("tool_calls"))
+        if message.get("role") == "tool" and not called:
+            text = observation(str(message.get("content") or "")).rstrip("\n")
+            yield {"role": "user", "content": text}
+        else:
+            yield message
 
 
 def _for_template(message: Message) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from vllm.outputs import RequestOutput
 
 from caesura.intercept.events import Event, ResumeReport, TurnEnded
-from caesura.intercept.formats import INLINE
-from caesura.intercept.inline import InlineParser, inline_result
+from caesura.intercept.formats import INLINE, REACT
+from caesura.intercept.inline import InlineParser
+from caesura.intercept.react import ReactParser
 from caesura.intercept.trigger import Turn, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.records import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
-from caesura.scheduler.vllm.client.parse import new_call_id
+from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.reader import TurnReader
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
@@ -117,7 +118,7 @@ class VllmSession:
             raise UsageError(f"the in-line call {call_id} has no result among the messages")
         content = str(results.pop(call_id).get("content") or "")
         self._held_results.extend(results.values())
-        text = inline_result(content, reader.overshoot)
+        text = reader.answer(content)
         reader.raw += text
         return _Appended(
             self._engine.renderer.encode(text), "holding" if self._held_results else "begun"
@@ -162,16 +163,18 @@ class VllmSession:
         if not formats and not stop:
             return None
         names = tuple(tool["function"]["name"] for tool in self._spec.tools)
-        return {WATCH_KEY: WatchPlan(formats, names, stop, turn).to_wire()}
+        plan = WatchPlan(formats, names, stop, turn, self._spec.pauses)
+        return {WATCH_KEY: plan.to_wire()}
 
     def _new_reader(self, stop: tuple[str, ...]) -> TurnReader:
-        inline = None
-        if self._pausing and INLINE in self._engine.formats:
+        inline: InlineParser | ReactParser | None = None
+        if self._pausing and {INLINE, REACT.name} & set(self._engine.formats):
             schemas = {
                 tool["function"]["name"]: tool["function"].get("parameters") or {}
                 for tool in self._spec.tools
             }
-            inline = InlineParser(schemas, new_call_id)
+            made = InlineParser if INLINE in self._engine.formats else ReactParser
+            inline = made(schemas, new_call_id)
         parser = self._engine.turn_parser(self._spec.tools) if self._watched else None
         return TurnReader(parser, inline, stop)
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from caesura import __version__
 from caesura.runtime.cli import demo, doctor, talk
 from caesura.runtime.cli.app import app
+from caesura.runtime.cli.demo.tour import Stop
 from caesura.runtime.cli.show import Printer, describe_resume, shorten
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed
@@ -56,8 +57,8 @@ def test_version() -> None:
 def test_a_wrong_tool_is_told_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     use_engine(monkeypatch, AssertionError("the engine was started"))
     code, output = invoke("ask", "--tool", "teapot", "hello")
-    assert code == 1
-    assert "no built-in tool 'teapot'" in output
+    assert code == 2
+    assert "there is no 'teapot'" in output
     assert "Traceback" not in output
 
 
@@ -105,6 +106,10 @@ def test_resumes_in_words() -> None:
     assert describe_resume(TurnEnded("stop", 1, 1, 1)) == ""
 
 
+async def no_game(console: Console) -> None:
+    console.print("no game")
+
+
 async def test_the_demo_reports_every_request(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,9 +125,11 @@ async def test_the_demo_reports_every_request(
 
     engine = ScriptedEngine(play)  # type: ignore[arg-type]
     use_engine(monkeypatch, engine)
-    await demo.show()
+    monkeypatch.setattr(demo, "play_to_the_end", no_game)
+    await demo.show([Stop("calculator", "How much is 1 + 2?"), Stop("nothing", "?")])
     shown = capsys.readouterr().out
     assert "2 requests at once" in shown
+    assert "nothing" in shown
     assert shown.count("pause") >= 2
     assert "which is 3." in shown
     assert engine.open_sessions == 0

@@ -1,10 +1,7 @@
-"""`caesura demo`: a dozen questions at once through the real engine."""
+"""What has been seen of the demo's requests, on the terminal."""
 
-import asyncio
-import random
 import time
 from collections.abc import Sequence
-from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 
 from rich.console import Console
@@ -12,10 +9,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.show import describe_call, describe_resume, shorten
-from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import (
     CallFinished,
     ResumeReport,
@@ -26,63 +20,6 @@ from caesura.runtime.events import (
     TurnEnded,
     Usage,
 )
-from caesura.scheduler.records import Sampling
-from caesura.tools import Tool, tool
-
-QUESTIONS = (
-    "What is 48 * 17?",
-    "I have 12 boxes of 7 eggs. How many eggs do I have?",
-    "What is 1250 / 8 and what is 391 + 46?",
-    "How much do 7 lamps cost?",
-    "What is the weather in Paris and in Rome?",
-    "How many people live in Oslo?",
-    "What time is it in Tokyo?",
-    "Write a sentence about 15 boxes of 24 pencils.",
-    "Write a sentence about 9 bags of 13 apples.",
-    "What is 7 / 0?",
-    "Who are you?",
-    "What is the weather in Atlantis?",
-)
-
-PLAIN_WIDTH = 132
-"""Columns of the output where there is no terminal to ask."""
-
-PRICES = {"lamp": 34, "chair": 59, "book": 12, "pen": 2, "table": 140}
-POPULATIONS = {"oslo": 717710, "paris": 2102650, "rome": 2748109, "berlin": 3755251}
-SKIES = ("clear sky", "light rain", "cloudy", "sunny")
-
-
-async def _far_away(low: float = 0.3, high: float = 1.2) -> None:
-    """Take as long as a service elsewhere might; the answers themselves are made up here."""
-    await asyncio.sleep(random.uniform(low, high))
-
-
-@tool
-async def weather(city: str) -> str:
-    """Tell the weather in a city."""
-    await _far_away()
-    if city.lower() == "atlantis":
-        raise ValueError(f"unknown city {city}")
-    seed = random.Random(city)
-    return f"{seed.randint(2, 29)} degrees, {seed.choice(SKIES)}"
-
-
-@tool
-async def price(item: str) -> int:
-    """Look up the price of an item."""
-    await _far_away()
-    if item.lower() not in PRICES:
-        raise ValueError(f"unknown item {item}")
-    return PRICES[item.lower()]
-
-
-@tool
-async def population(city: str) -> int:
-    """Look up how many people live in a city."""
-    await _far_away()
-    if city.lower() not in POPULATIONS:
-        raise ValueError(f"unknown city {city}")
-    return POPULATIONS[city.lower()]
 
 
 @dataclass
@@ -193,34 +130,3 @@ class Board:
                 escape(shorten(shown or row.question, width)),
             )
         return table
-
-
-async def show() -> None:
-    """Run the demo; raises `EngineFailed` if the engine does not start."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, PLAIN_WIDTH)
-    async with engine_on(None, None, ()) as engine:
-        tools: list[Tool | str] = ["calculator", "clock", weather, price, population]
-        agent = Agent(engine, tools, sampling=Sampling(max_tokens=120))
-        board = Board(console, QUESTIONS)
-        started = time.monotonic()
-        with board.live or nullcontext():
-            await asyncio.gather(*(_ask(agent, board, row) for row in board.rows))
-        seconds = time.monotonic() - started
-    console.print(board.report())
-    pauses = sum(len(row.resumes) for row in board.rows)
-    console.print(
-        f"{len(board.rows)} requests at once, {pauses} pauses inside the engine, {seconds:.1f} s."
-        " The weather, prices and populations are made up, and take as long as a service would.",
-        style="dim",
-    )
-
-
-async def _ask(agent: Agent, board: Board, row: Row) -> None:
-    try:
-        async with aclosing(agent.stream(row.question)) as events:
-            async for event in events:
-                board.take(row, event)
-    except CaesuraError as error:
-        row.state, row.error = "failed", str(error)

@@ -1,0 +1,85 @@
+"""Every built-in tool once, called by the bundled model."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from caesura.runtime.agent import Agent
+from caesura.runtime.cli.show import describe_call, shorten
+from caesura.runtime.engine import Engine
+from caesura.runtime.errors import CaesuraError
+from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
+from caesura.scheduler.records import Sampling
+from caesura.tools.people import Pending
+
+REPLY = "green"
+"""What the demo answers when the model asks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One question, and the tool that it is there to show."""
+
+    tool: str
+    question: str
+
+
+TOUR = (
+    Stop("calculator", "What is 2^20 - 1?"),
+    Stop("clock", "What time is it in Tokyo?"),
+    Stop("search", "Search for the larch."),
+    Stop("render_chart", "Draw a bar chart of oak 12, elm 7 and ash 9."),
+    Stop("render_svg", "Draw a red circle."),
+    Stop("speak", "Say 'good morning' aloud."),
+    Stop("ask_user", "Ask the user which colour they like."),
+    Stop("environment", "Start a new game and tell me the task."),
+)
+
+
+async def tour(engine: Engine, stops: Sequence[Stop], console: Console) -> list[tuple[str, Path]]:
+    """Ask one question per tool; return the files that were made, and what each is."""
+    console.print("\nEvery tool once, called by the bundled model:", style="bold")
+    files: list[tuple[str, Path]] = []
+    for stop in stops:
+        try:
+            files += await _visit(engine, stop, console)
+        except CaesuraError as error:
+            console.print(f"{stop.tool}: {error}", style="yellow", markup=False, soft_wrap=True)
+    console.print(
+        "generate_image needs a model's weights or a service: docs/tools/pictures.md says how.",
+        style="dim",
+    )
+    return files
+
+
+async def _visit(engine: Engine, stop: Stop, console: Console) -> list[tuple[str, Path]]:
+    """Ask, and print the call, its result and the answer. Raises what `Agent` raises."""
+    files: list[tuple[str, Path]] = []
+    agent = Agent(engine, [stop.tool], sampling=Sampling(max_tokens=160), on_question=_reply)
+    async with agent, aclosing(agent.stream(stop.question)) as events:
+        console.print(f"[bold]{escape(stop.question)}[/bold]", highlight=False)
+        async for event in events:
+            match event:
+                case CallFinished(name=name, arguments=arguments):
+                    _line(console, "cyan", "call", describe_call(name, arguments))
+                case ToolReturned(result=result):
+                    _line(console, "yellow" if result.error else "green", "result", result.content)
+                    files += [(stop.question, made.path) for made in result.artifacts]
+                case RunEnded(text=text):
+                    _line(console, "white", "answer", text)
+                case _:
+                    pass
+    return files
+
+
+def _reply(item: Pending) -> str:
+    return REPLY
+
+
+def _line(console: Console, colour: str, what: str, text: str) -> None:
+    shown = escape(shorten(" ".join(text.split()), console.width - 12))
+    console.print(f"  [{colour}]{what:6}[/{colour}] {shown}", highlight=False, soft_wrap=True)

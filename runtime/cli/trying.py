@@ -1,0 +1,103 @@
+"""What `caesura tools test` does: one real call, through the dispatcher that serves models."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from caesura.runtime.cli.asking import Terminal
+from caesura.tools.config import Config
+from caesura.tools.dispatch import Dispatcher
+from caesura.tools.people import people_of
+from caesura.tools.result import ToolCall, ToolResult
+from caesura.tools.services import SetupError
+from caesura.tools.toolset import BUILTINS, Toolset
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "calculator": {"expression": "2^10"},
+    "clock": {"timezone": "Europe/Paris"},
+    "search": {"query": "largest planet"},
+    "environment": {"action": "reset"},
+    "render_chart": {
+        "spec": {
+            "mark": "bar",
+            "data": {"values": [{"tree": "oak", "count": 12}, {"tree": "elm", "count": 7}]},
+        }
+    },
+    "render_svg": {
+        "svg": "<svg viewBox='0 0 200 200'><circle cx='100' cy='100' r='80' fill='teal'/></svg>"
+    },
+    "generate_image": {"prompt": "a fox in the snow"},
+    "speak": {"text": "Good morning."},
+    "ask_user": {"question": "Can you read this?", "options": ["yes", "no"]},
+}
+
+console = Console()
+
+
+async def try_tools(name: str, arguments: str | None, config: Path | None) -> int:
+    """Call one tool, or all built-in ones that are on; returns how many results were errors.
+
+    Raises SetupError for a tool that there is not, or that cannot be set up.
+    """
+    read = Config.load(config)
+    if name == "all":
+        async with read.toolset() as toolset:
+            return await _try_all(toolset)
+    # By its name it is tried although it is off; a name that is no built-in's is a server's tool.
+    toolset = read.toolset([name] if name in BUILTINS else None)
+    async with toolset:
+        if name not in toolset.registry:
+            raise SetupError(toolset.registry.unknown(name))
+        if arguments is None and name not in SAMPLES:
+            raise SetupError(f"say with which arguments: caesura tools test {name} '{{...}}'")
+        reason = _needs_person(toolset, name)
+        if reason is not None:
+            raise SetupError(f"{name} {reason}")
+        return int(await _try(toolset, name, arguments or json.dumps(SAMPLES[name])))
+
+
+async def _try_all(toolset: Toolset) -> int:
+    failed, tried, skipped = 0, 0, []
+    for name in toolset.registry.names:
+        if name not in SAMPLES:
+            skipped.append(f"{name}: not a built-in tool: test it with arguments of your own")
+        elif (reason := _needs_person(toolset, name)) is not None:
+            skipped.append(f"{name}: {reason}")
+        else:
+            tried += 1
+            failed += await _try(toolset, name, json.dumps(SAMPLES[name]))
+    skipped += [f"{name}: {reason}" for name, reason in toolset.off.items()]
+    for each in skipped:
+        console.print(f"[dim]skipped[/dim] {escape(each)}", highlight=False, soft_wrap=True)
+    console.print(f"{tried - failed} of {tried} work, {len(skipped)} skipped", highlight=False)
+    return failed
+
+
+async def _try(toolset: Toolset, name: str, arguments: str) -> bool:
+    """Call and print; returns whether the result is an error."""
+    Terminal(console).answers_for(people_of(toolset.services))
+    async with Dispatcher(toolset.registry) as dispatcher:
+        result = await dispatcher.run(ToolCall("test", name, arguments))
+    _print(name, result)
+    return result.error is not None
+
+
+def _print(name: str, result: ToolResult) -> None:
+    verdict = "[green]ok[/green]" if result.error is None else "[red]error[/red]"
+    console.print(f"{verdict} {escape(name)}, {result.seconds:.3f} s", highlight=False)
+    for line in result.content.splitlines():
+        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+    for artifact in result.artifacts:
+        console.print(f"  {artifact.path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _needs_person(toolset: Toolset, name: str) -> str | None:
+    """Why the tool cannot be tried here, where nobody sits at the terminal."""
+    tool = toolset.registry.get(name)
+    if tool is None or not (tool.approval or tool.waits_for_person) or sys.stdin.isatty():
+        return None
+    return "needs a person at a terminal"

@@ -1,0 +1,24 @@
+"""What the scheduler is told of tools' pauses before it has seen any."""
+
+from collections.abc import Iterable
+
+from caesura.intercept.hint import PauseHint
+from caesura.tools.people import person_deadline
+from caesura.tools.tool import Tool
+
+PERSON_SECONDS = 60.0
+"""How long a person is expected to take where the tool does not say."""
+
+
+def pauses_of(tools: Iterable[Tool]) -> dict[str, PauseHint]:
+    """Return hints by the tools' names: of those that wait for people, and that say how long."""
+    return {tool.name: hint for tool in tools if (hint := _hint(tool)) is not None}
+
+
+def _hint(tool: Tool) -> PauseHint | None:
+    seconds = tool.expected_seconds
+    if tool.waits_for_person or tool.approval:
+        deadline = person_deadline(tool)
+        seconds = min(seconds or PERSON_SECONDS, deadline or float("inf"))
+        return PauseHint(seconds, deadline, person=True)
+    return None if seconds is None else PauseHint(seconds)

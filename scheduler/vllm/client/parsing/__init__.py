@@ -1,0 +1,47 @@
+"""A turn's streamed text to events, by vLLM's own tool parsers.
+
+vLLM's parsers know the families' dialects; what they do not tell is when a call is complete, and
+what a broken one was. So where a call begins and ends is found by the markers that the engine
+watches for too, their streaming side announces calls and arguments as they come, and their
+whole-text side has the last word on each call.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from caesura.intercept.events import Event
+from caesura.intercept.formats import HARMONY, CallFormat
+from caesura.scheduler.records import ToolSpec
+from caesura.scheduler.vllm.client.parsing.calls import new_call_id
+from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
+from caesura.scheduler.vllm.client.parsing.reading import CallReader
+from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
+from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
+
+__all__ = ["TurnParser", "new_call_id", "turn_parser"]
+
+# Their complaints about text that is no call are answered to the model, not to the log.
+logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
+logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
+
+
+class TurnParser(Protocol):
+    """Reads one turn written in one turn-based format."""
+
+    def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
+        """Read more of the turn."""
+
+    def end(self) -> Iterator[Event]:
+        """The turn is over: finish what is open, and give back as text what was no call."""
+
+
+def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> TurnParser:
+    """Return a parser for one turn; `form` must be one of `TURN_FORMATS`.
+
+    Raises `ValueError` if vLLM's parser refuses the model.
+    """
+    if form is HARMONY:
+        return HarmonyTurn(tokenizer)
+    reader = CallReader(form, tokenizer, tools)
+    return RegionTurn(form, reader) if form.opens else WholeTurn(form, reader)

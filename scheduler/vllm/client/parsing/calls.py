@@ -1,0 +1,127 @@
+"""From what parsers say about calls to events in their order."""
+
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from caesura.intercept.events import (
+    ArgumentsDelta,
+    CallEvent,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+)
+
+_DECODER = json.JSONDecoder()
+_MOST_LOOKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a streaming parser has seen of a call: its index, its name once, more arguments."""
+
+    index: int
+    name: str
+    arguments: str
+
+
+class Found(NamedTuple):
+    """A call as the last word on it has it; `arguments` is the JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class _Call:
+    call_id: str
+    name: str = ""
+    streamed: str = ""
+
+
+def new_call_id() -> str:
+    """Nine alphanumerical characters, which the strictest chat templates (Mistral's) ask for."""
+    return uuid.uuid4().hex[:9]
+
+
+def json_of(text: str) -> Any:
+    """Return what a JSON text says, None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+class CallEvents:
+    """The calls of one stretch of text: announced as they come, settled when it has ended."""
+
+    def __init__(self, shape: str, verbatim: bool) -> None:
+        """`shape` is told for a malformed call; `verbatim`: arguments stand as JSON in the text."""
+        self._reason = f"the call cannot be read; expected {shape}"
+        self._verbatim = verbatim
+        self._calls: list[_Call] = []
+
+    @property
+    def announced(self) -> bool:
+        """Whether there has been any event."""
+        return bool(self._calls)
+
+    def announce(self, pieces: Iterable[Piece]) -> Iterator[CallEvent]:
+        """Pass on what a streaming parser says."""
+        for piece in pieces:
+            while len(self._calls) <= piece.index:
+                self._calls.append(_Call(new_call_id()))
+            call = self._calls[piece.index]
+            if piece.name and not call.name:
+                call.name = piece.name
+                yield CallStarted(call.call_id, call.name)
+            if piece.arguments and call.name:
+                call.streamed += piece.arguments
+                yield ArgumentsDelta(call.call_id, piece.arguments)
+
+    def settle(self, found: Sequence[Found], text: str) -> Iterator[CallEvent]:
+        """Finish the calls that `text` was found to hold; others that were announced are bad."""
+        at = 0
+        for index, (name, arguments) in enumerate(found):
+            call = self._calls[index] if index < len(self._calls) else _Call(new_call_id())
+            whole, at = self._whole(arguments, text, at, call.streamed)
+            if whole is None or call.name not in ("", name):
+                yield self._malformed(call, text)
+                continue
+            if not call.name:
+                yield CallStarted(call.call_id, name)
+            if len(whole) > len(call.streamed):
+                yield ArgumentsDelta(call.call_id, whole[len(call.streamed) :])
+            yield CallFinished(call.call_id, name, whole)
+        for call in self._calls[len(found) :]:
+            yield self._malformed(call, text)
+        self._calls.clear()
+
+    def malformed(self, text: str, name: str | None) -> CallMalformed:
+        """Return the event for a text that opened a call which was never announced."""
+        return CallMalformed(new_call_id(), name, text, self._reason)
+
+    def _malformed(self, call: _Call, text: str) -> CallMalformed:
+        return CallMalformed(call.call_id, call.name or None, text, self._reason)
+
+    def _whole(self, arguments: str, text: str, at: int, streamed: str) -> tuple[str | None, int]:
+        """Return the arguments so that they go on from `streamed`, and where they end in `text`.
+
+        What is streamed is how the model wrote them, and whole-text parsers write them anew.
+        """
+        if self._verbatim:
+            value, start = json_of(arguments), at
+            for _ in range(_MOST_LOOKS):
+                start = text.find("{", start)
+                if start < 0:
+                    break
+                try:
+                    candidate, end = _DECODER.raw_decode(text, start)
+                except (ValueError, RecursionError):
+                    candidate, end = None, start
+                if candidate == value and text.startswith(streamed, start):
+                    return text[start:end], end
+                start += 1
+        return (arguments if arguments.startswith(streamed) else None), at

@@ -1,0 +1,61 @@
+"""Turns of gpt-oss, which writes in channels: read from token ids by vLLM's Harmony parser."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from caesura.intercept.events import Event, TextDelta
+from caesura.intercept.formats import HARMONY
+from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, Piece, json_of
+
+
+class HarmonyTurn:
+    """Reads one turn: the answer and the preambles are for the reader, the analysis is not."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Raises `ValueError` if the vocabulary of gpt-oss cannot be had, or is another one."""
+        # Here and not above: it takes the grammar library along, which no other format needs.
+        from vllm.entrypoints.openai.parser import harmony_utils
+        from vllm.parser.harmony import HarmonyParser
+
+        try:
+            calls = harmony_utils.get_encoding().encode("<|call|>", allowed_special="all")
+        except Exception as error:
+            raise ValueError(f"the vocabulary of gpt-oss cannot be loaded: {error}") from error
+        if tokenizer.convert_tokens_to_ids("<|call|>") != calls[0]:
+            raise ValueError("the model does not write harmony calls: its tokens are other ones")
+        self._is_function = harmony_utils.is_function_recipient
+        self._name = harmony_utils.extract_function_from_recipient
+        self._parser = HarmonyParser(tokenizer)
+        self._events = CallEvents(HARMONY.shape, verbatim=False)
+
+    def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
+        """Read more of the turn."""
+        for segment in self._parser.process_chunk(token_ids).segments:
+            yield from self._read(segment)
+
+    def end(self) -> Iterator[Event]:
+        """The turn is over: finish what is open."""
+        for segment in self._parser.flush():
+            yield from self._read(segment)
+
+    def _read(self, segment: Any) -> Iterator[Event]:
+        message = segment.completed_message
+        channel, recipient = segment.channel, segment.recipient
+        if message is not None:
+            channel, recipient = message.channel, message.recipient
+        if recipient is not None and self._is_function(recipient):
+            name = self._name(recipient)
+            if message is None:
+                yield from self._events.announce([Piece(0, name, segment.delta)])
+            else:
+                yield from self._settle(name, "".join(part.text for part in message.content))
+        elif segment.delta and (channel == "final" or (channel == "commentary" and not recipient)):
+            yield TextDelta(segment.delta)
+
+    def _settle(self, name: str, text: str) -> Iterator[Event]:
+        whole = text if text.strip() else "{}"
+        found = [Found(name, whole)] if isinstance(json_of(whole), dict) else []
+        if found or self._events.announced:
+            yield from self._events.settle(found, text)
+        else:
+            yield self._events.malformed(text, name)

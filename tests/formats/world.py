@@ -1,0 +1,244 @@
+"""A model that writes in one format, without a model: tokens, the engine's watch, the reader."""
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from caesura.intercept.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    TextDelta,
+)
+from caesura.intercept.formats import INLINE, REACT, TURN_FORMATS
+from caesura.intercept.inline import InlineParser
+from caesura.intercept.react import ReactParser
+from caesura.intercept.trigger import Verdict, Watch, WatchPlan
+from caesura.intercept.vocabulary import Vocabulary
+from caesura.scheduler.records import Message
+from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
+from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.watching import vocabulary_from
+
+END = "<end>"
+
+MARKERS = {
+    "hermes": ["<tool_call>", "</tool_call>"],
+    "qwen3_coder": ["<tool_call>", "</tool_call>", "<think>", "</think>"],
+    "glm": [
+        *("<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+        *("<think>", "</think>"),
+    ],
+    "llama3_json": ["<|python_tag|>"],
+    "pythonic": ["<|python_start|>", "<|python_end|>"],
+    "mistral": ["[TOOL_CALLS]"],
+    "mistral_v11": ["[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"],
+    "deepseek_v3": [
+        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
+        *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+    ],
+    "deepseek_v31": [
+        *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>"),
+        *("<｜tool▁call▁end｜>", "<｜tool▁sep｜>"),
+    ],
+    "kimi_k2": [
+        *("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>"),
+        *("<|tool_call_end|>", "<|tool_call_argument_begin|>", "<think>", "</think>"),
+    ],
+    "harmony": [],
+    "react": [],
+    "inline": [],
+}
+"""The special tokens of each family."""
+
+
+def row_of(name: str) -> str:
+    """The row of the table that a rendering belongs to."""
+    return "mistral" if name == "mistral_v11" else name
+
+
+def byte_characters() -> list[str]:
+    """The characters that stand for the bytes 0 to 255 in a byte-level vocabulary."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    table = {byte: chr(byte) for byte in printable}
+    table |= {byte: chr(0x100 + index) for index, byte in enumerate(others)}
+    return [table[byte] for byte in range(256)]
+
+
+def byte_level(vocabulary: dict[str, int], special: Sequence[str]) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(list(special))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=special[-1])
+
+
+def harmony_tokenizer() -> PreTrainedTokenizerFast:
+    """The ids of gpt-oss for bytes and special tokens."""
+    from openai_harmony import load_harmony_encoding
+
+    encoding = load_harmony_encoding("HarmonyGptOss")
+    special = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>"]
+    special += ["<|call|>", "<|return|>"]
+    ids = {encoding.encode(text, allowed_special="all")[0]: text for text in special}
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    order = [*printable, *(byte for byte in range(256) if byte not in set(printable))]
+    characters = byte_characters()
+    texts = [characters[byte] for byte in order]
+    texts += [ids.get(id_, f"unused{id_}") for id_ in range(256, max(ids) + 1)]
+    return byte_level({text: id_ for id_, text in enumerate(texts)}, special)
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A tokenizer of one family; every byte is a token, so that any text can be cut anywhere."""
+
+    name: str
+    tokenizer: Any
+    vocabulary: Vocabulary
+    ends: frozenset[int]
+    byte_ids: tuple[int, ...]
+
+    def by_bytes(self, text: str) -> list[int]:
+        """Tokenise with single bytes, the special tokens of the family excepted."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def spelled(self, text: str) -> list[int]:
+        """Tokenise with single bytes only: special tokens are spelled out."""
+        return [self.byte_ids[byte] for byte in text.encode()]
+
+
+@cache
+def stand_in(name: str) -> StandIn:
+    characters = byte_characters()
+    if name == "harmony":
+        tokenizer = harmony_tokenizer()
+        ends = {"<|call|>", "<|return|>"}
+    else:
+        vocabulary = {character: index for index, character in enumerate(characters)}
+        tokenizer = byte_level(vocabulary, [*MARKERS[name], END])
+        ends = {END}
+    return StandIn(
+        name,
+        tokenizer,
+        vocabulary_from(tokenizer),
+        frozenset(tokenizer.convert_tokens_to_ids(end) for end in ends),
+        tuple(tokenizer.convert_tokens_to_ids(character) for character in characters),
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a turn: where the engine stopped, what the API process made of it."""
+
+    read: int
+    """Tokens up to the one at which the engine stopped, that one included."""
+    verdict: Verdict | None
+    events: tuple[Event, ...]
+    message: Message
+    overshoot: bytes
+
+    @property
+    def summary(self) -> list[tuple[str, ...]]:
+        """What happened, however it was cut: texts, finished calls, malformed ones."""
+        parts: list[tuple[str, ...]] = []
+        for event in self.events:
+            if isinstance(event, TextDelta):
+                if parts and parts[-1][0] == "text":
+                    parts[-1] = ("text", parts[-1][1] + event.text)
+                else:
+                    parts.append(("text", event.text))
+            elif isinstance(event, CallFinished):
+                parts.append(("call", event.name, event.arguments))
+            elif isinstance(event, CallMalformed):
+                parts.append(("malformed", event.text))
+        return parts
+
+    @property
+    def shown(self) -> str:
+        """What the reader has seen."""
+        return "".join(part[1] for part in self.summary if part[0] == "text")
+
+    @property
+    def calls(self) -> list[tuple[str, str]]:
+        """Names and arguments of the calls that can be run."""
+        return [(part[1], part[2]) for part in self.summary if part[0] == "call"]
+
+    @property
+    def malformed(self) -> list[CallMalformed]:
+        """Calls that cannot."""
+        return [event for event in self.events if isinstance(event, CallMalformed)]
+
+
+def tool(name: str, **properties: object) -> dict[str, Any]:
+    """A tool's definition; `properties` are the schemas of its parameters."""
+    return {
+        "type": "function",
+        "function": {"name": name, "parameters": {"type": "object", "properties": properties}},
+    }
+
+
+def reader_for(name: str, tokenizer: Any, tools: Sequence[dict[str, Any]]) -> TurnReader:
+    row = row_of(name)
+    if row in TURN_FORMATS:
+        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, ())
+    schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
+    made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
+    return TurnReader(None, made(schemas, new_call_id), ())
+
+
+def decode(
+    model: StandIn,
+    tokens: Sequence[int],
+    tools: Sequence[dict[str, Any]],
+    step: int = 1,
+) -> Outcome:
+    """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
+
+    The turn ends as models end it, with a token of its own.
+    """
+    names = tuple(each["function"]["name"] for each in tools)
+    watch = Watch(WatchPlan((row_of(model.name),), names), model.vocabulary, model.ends)
+    tokens = [*tokens, max(model.ends)]
+    found = watch.first_stop(tokens)
+    read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
+    in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
+    reader = reader_for(model.name, model.tokenizer, tools)
+    utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+    events: list[Event] = []
+    for start in range(0, read, step):
+        ids = tokens[start : min(start + step, read)]
+        data = b"".join(model.vocabulary.bytes_of(id_) for id_ in ids if id_ not in model.ends)
+        events += reader.push(utf8.decode(data), ids)
+    if not in_sentence:
+        events += reader.end()
+    check_order(events)
+    return Outcome(read, verdict, tuple(events), reader.message(), watch.overshoot)
+
+
+def check_order(events: Sequence[Event]) -> None:
+    """Started, then arguments, then finished; the pieces add up to the whole."""
+    pieces: dict[str, str] = {}
+    over: set[str] = set()
+    for event in events:
+        if isinstance(event, CallStarted):
+            assert event.call_id not in pieces
+            pieces[event.call_id] = ""
+        elif isinstance(event, ArgumentsDelta):
+            assert event.text
+            pieces[event.call_id] += event.text
+        elif isinstance(event, CallFinished | CallMalformed):
+            assert event.call_id not in over
+            over.add(event.call_id)
+            if isinstance(event, CallFinished):
+                assert pieces[event.call_id] == event.arguments
+            pieces.pop(event.call_id, None)
+    assert not pieces, "a call was announced and never ended"

@@ -1,0 +1,240 @@
+"""Questions that outlive the process that asked them."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caesura.tools.people import NotPending, make_ask_user, with_approval
+from caesura.tools.people.owner import is_alive, new_owner
+from caesura.tools.tool import tool
+
+from .conftest import SAID
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from caesura.tools.context import Scope
+from caesura.tools.dispatch import Dispatcher
+from caesura.tools.people import People, make_ask_user
+from caesura.tools.registry import Registry
+from caesura.tools.result import ToolCall
+
+async def main():
+    people = People(Path(sys.argv[1]))
+    session = Dispatcher(Registry([make_ask_user(people)]), scope=Scope("of the dead"))
+    session.conversation = "digest of what was said"
+    asking = session.start(ToolCall("c", "ask_user", sys.argv[2]))
+    while not people.waited_for and not asking.done():
+        await asyncio.sleep(0.005)
+    if sys.argv[3:]:
+        await people.answer(people.waited_for[0].id, sys.argv[3])
+        await asking
+    print("asked", flush=True)
+    await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+async def asked_and_killed(path: Path, question: str, *answer: str) -> None:
+    """A process asks, perhaps gets an answer, and dies on the spot."""
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", CHILD, str(path), f'{{"question": "{question}"}}', *answer),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    try:
+        assert await child.stdout.readline() == b"asked\n"
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        await child.wait()
+
+
+async def test_a_killed_process_leaves_a_question_that_is_found_and_answered(asking: Any) -> None:
+    await asked_and_killed(asking.path, "Which city?")
+    people = asking.people()
+    await people.start()
+    (item,) = await people.listed()
+    assert (item.state, item.question, item.session) == ("orphaned", "Which city?", "of the dead")
+    await people.answer(item.id, "Oslo")
+    session = asking.session(make_ask_user(people), conversation=SAID)
+    result = await asking.call(session, "ask_user", question="Which city?")
+    assert result.content == "Oslo"
+    # The answer was for the run that was lost: another one asks anew.
+    other = asking.session(make_ask_user(people), conversation=SAID, name="other")
+    asking.call(other, "ask_user", question="Which city?")
+    assert (await asking.opened(people)).id != item.id
+
+
+async def test_the_same_request_takes_its_question_up_again(asking: Any) -> None:
+    await asked_and_killed(asking.path, "Which city?")
+    people = asking.people()
+    (orphan,) = await people.listed()
+    tool_ = make_ask_user(people)
+    session = asking.session(tool_, conversation=SAID, name="again")
+    task = asking.call(session, "ask_user", question="Which city?")
+    item = await asking.opened(people)
+    assert (item.id, item.state, item.session) == (orphan.id, "open", "again")
+    assert item.deadline > orphan.deadline
+    assert len(await people.listed()) == 1
+    await people.answer(item.id, "Rome")
+    assert (await task).content == "Rome"
+
+
+@pytest.mark.parametrize(
+    ("conversation", "question"), [("another", "Which city?"), (SAID, "Which town?"), ("", "")]
+)
+async def test_another_conversation_or_question_is_another(
+    asking: Any, conversation: str, question: str
+) -> None:
+    people = asking.people()
+    first = asking.session(make_ask_user(people), conversation=SAID if question else "")
+    task = asking.call(first, "ask_user", question="Which city?")
+    item = await asking.opened(people)
+    second = asking.session(make_ask_user(people), conversation=conversation)
+    asking.call(second, "ask_user", question=question or "Which city?")
+    await asking.opened(people, 2)
+    await people.answer(item.id, "Oslo")
+    assert (await task).content == "Oslo"
+    assert len(people.waited_for) == 1
+
+
+async def test_two_runs_of_one_request_wait_for_one_answer(asking: Any) -> None:
+    people = asking.people()
+    sessions = [
+        asking.session(make_ask_user(people), conversation=SAID, name=name) for name in "abc"
+    ]
+    tasks = [asking.call(each, "ask_user", question="Q?") for each in sessions]
+    item = await asking.opened(people)
+    await asyncio.sleep(0.05)
+    assert len(people.waited_for) == 1
+    await sessions[0].aclose()  # one of them gives up
+    assert (await people.get(item.id)).state == "open"
+    await people.answer(item.id, "yes")
+    assert [(await task).content for task in tasks[1:]] == ["yes", "yes"]
+
+
+async def test_an_answer_that_died_with_its_run_is_found_again(asking: Any) -> None:
+    await asked_and_killed(asking.path, "Which city?", "Oslo")
+    people = asking.people()
+    session = asking.session(make_ask_user(people), conversation=SAID)
+    assert (await asking.call(session, "ask_user", question="Which city?")).content == "Oslo"
+    assert await people.listed() == []
+
+
+async def test_a_session_that_has_ended_leaves_no_answers_behind(asking: Any) -> None:
+    """The same first message twice is two conversations, and the second is asked too."""
+    people = asking.people(on_question=lambda item: "once")
+    async with asking.session(make_ask_user(people), conversation=SAID) as session:
+        assert (await asking.call(session, "ask_user", question="Q?")).content == "once"
+    await people.aclose()
+    later = asking.people(on_question=lambda item: "twice")
+    session = asking.session(make_ask_user(later), conversation=SAID)
+    assert (await asking.call(session, "ask_user", question="Q?")).content == "twice"
+
+
+async def test_an_answer_that_was_found_is_used_up_by_a_session_that_ends(asking: Any) -> None:
+    await asked_and_killed(asking.path, "Which city?", "Oslo")
+    people = asking.people()
+    async with asking.session(make_ask_user(people), conversation=SAID) as session:
+        assert (await asking.call(session, "ask_user", question="Which city?")).content == "Oslo"
+    await people.leave()
+    await people.aclose()
+    later = asking.people(on_question=lambda item: "asked anew")
+    session = asking.session(make_ask_user(later), conversation=SAID)
+    assert (await asking.call(session, "ask_user", question="Which city?")).content == "asked anew"
+
+
+async def test_an_approval_is_never_used_twice(asking: Any) -> None:
+    """Given to a run that was lost it holds for the next one; given and used it does not."""
+    ran: list[int] = []
+
+    @tool(approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    people = asking.people()
+    first = asking.session(with_approval(pay, people), conversation=SAID)
+    asking.call(first, "pay", amount=5)
+    item = await asking.opened(people)
+    await people.leave()
+    await first.aclose()
+    await people.aclose()
+    assert ran == []
+    people = asking.people()
+    assert (await people.get(item.id)).state == "orphaned"
+    await people.decide(item.id, True)
+    second = asking.session(with_approval(pay, people), conversation=SAID, name="b")
+    assert (await asking.call(second, "pay", amount=5)).content == "paid"
+    third = asking.session(with_approval(pay, people), conversation=SAID, name="c")
+    asking.call(third, "pay", amount=5)
+    await asking.opened(people)
+    assert ran == [5]
+
+
+async def test_an_orderly_end_leaves_questions_open_for_the_next_process(asking: Any) -> None:
+    people = asking.people()
+    session = asking.session(make_ask_user(people), conversation=SAID)
+    task = asking.call(session, "ask_user", question="Q?")
+    item = await asking.opened(people)
+    await people.leave()
+    await session.cancel()
+    assert (await task).error == "cancelled"
+    await people.aclose()
+    later = asking.people()
+    assert [(each.id, each.state) for each in await later.listed()] == [(item.id, "orphaned")]
+
+
+async def test_what_still_waits_fails_when_all_is_put_away(asking: Any) -> None:
+    people = asking.people()
+    task = asking.call(asking.session(make_ask_user(people)), "ask_user", question="Q?")
+    await asking.opened(people)
+    await people.aclose()
+    assert "put away" in (await task).content
+
+
+async def test_deadlines_go_on_over_a_restart(asking: Any, eventually: Any) -> None:
+    now = 1000.0
+    people = asking.people(clock=lambda: now)
+    session = asking.session(make_ask_user(people), conversation=SAID)
+    asking.call(session, "ask_user", question="Q?")
+    item = await asking.opened(people)
+    await people.leave()
+    await session.aclose()
+    now = item.deadline - 0.05
+    later = asking.people(clock=lambda: now)
+    seen = []
+    async with later.watch() as items:
+        seen.append(await anext(items))
+        now = item.deadline
+        seen.append(await anext(items))  # by the timer: nobody asks
+    assert [each.state for each in seen] == ["orphaned", "expired"]
+    with pytest.raises(NotPending, match="expired already"):
+        await later.answer(item.id, "late")
+
+
+async def test_another_living_process_keeps_its_questions(asking: Any) -> None:
+    people, other = asking.people(), asking.people()
+    task = asking.call(asking.session(make_ask_user(people)), "ask_user", question="Q?")
+    item = await asking.opened(people)
+    assert await other.listed() == []
+    with pytest.raises(NotPending, match="another process waits"):
+        await other.answer(item.id, "from afar")
+    await people.answer(item.id, "from here")
+    assert (await task).content == "from here"
+
+
+def test_an_owner_lives_as_long_as_its_process() -> None:
+    owner = new_owner()
+    assert is_alive(owner)
+    pid, started, number = owner.split("-")
+    assert not is_alive(f"{pid}-{int(started) + 1}-{number}"), "a later process of the same id"
+    assert not is_alive(f"999999999-{started}-1")
+    assert not is_alive("nonsense")

@@ -1,0 +1,47 @@
+"""Processes that this one has started, and waiting until some are gone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+
+HERE = {"PYTHONPATH": str(Path(__file__).parent)}
+"""What lets a worker import the tests' module."""
+MODULE = "worker_module"
+
+
+def lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def gone(pids: Iterable[int]) -> bool:
+    """Whether these processes end within ten seconds."""
+    pids = list(pids)
+    for _ in range(1000):
+        if not any(map(lives, pids)):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+def started() -> set[int]:
+    """This process's descendants."""
+    return {each.pid for each in psutil.Process().children(recursive=True) if lives(each.pid)}
+
+
+@asynccontextmanager
+async def nothing_left() -> AsyncIterator[None]:
+    """Check that the block leaves no process and no task behind."""
+    processes, tasks = started(), asyncio.all_tasks()
+    yield
+    assert await gone(started() - processes)
+    for _ in range(100):
+        if not (left := asyncio.all_tasks() - tasks - {asyncio.current_task()}):
+            break
+        await asyncio.sleep(0.01)
+    assert not left

@@ -1,0 +1,183 @@
+"""Files as passages, and what is no good file."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from caesura.tools.search.reading import SUFFIXES, Fields, ReadError, read_passages
+from caesura.tools.search.reading.html import MAX_NESTING, nesting_of
+
+
+def read(name: str, data: str | bytes, fields: Fields | None = None) -> list[tuple[str, str]]:
+    data = data.encode() if isinstance(data, str) else data
+    return [(each.title, each.text) for each in read_passages(data, Path(name), name, fields)]
+
+
+def test_markdown() -> None:
+    text = """---
+title: left out
+---
+# Trees #
+
+Trees are **tall** [plants](http://x/y).
+They have `wood`.
+
+Oak
+---
+- acorns
+- bark
+
+![a picture](x.png) of it
+
+```python
+# no heading
+```
+
+| tree | height |
+| --- | ---: |
+| oak | 40 |
+
+## Beech ##
+***Smooth* bark
+"""
+    assert read("t.md", text) == [
+        ("Trees", "Trees are tall plants. They have wood."),
+        (
+            "Trees > Oak",
+            "- acorns\n- bark\na picture of it\n# no heading\ntree height oak 40",
+        ),
+        ("Trees > Beech", "Smooth* bark"),
+    ]
+
+
+def test_markdown_without_a_title_is_called_by_its_file() -> None:
+    assert read("notes.md", "## Part\ntext") == [("notes > Part", "text")]
+    assert read("notes.markdown", "text\n\n---\n\nmore") == [("notes", "text\nmore")]
+
+
+def test_text() -> None:
+    assert read("a.txt", "\ufeffone\ntwo\n\n\nthree") == [("a", "one two\nthree")]
+    assert read("empty.txt", "") == []
+
+
+def test_html() -> None:
+    text = """<!doctype html><html><head><title>The  Title</title><style>p {}</style></head>
+    <body><nav>menu</nav><h1>Head &amp; more</h1>before<p>one <b>two</b><br>three</p>after
+    <script>alert(1)</script><ul><li>x<li>y</ul><noscript>no</noscript><!-- c -->
+    <h2>Sub</h2><table><tr><td>a<td>b</table><template><p>t</p></template><pre>p q</pre>"""
+    assert read("p.html", text) == [
+        ("The Title > Head & more", "before\none two three\nafter\nx\ny"),
+        ("The Title > Head & more > Sub", "a b\np q"),
+    ]
+
+
+def test_html_without_a_title_is_called_by_its_file() -> None:
+    assert read("page.htm", "just text") == [("page", "just text")]
+    assert read("page.html", "") == []
+
+
+@pytest.mark.parametrize(
+    "opened", ["<div>", "</p><div>", "<b></i>", "<div><object></div>", "<ul><li>", "<a><p>"]
+)
+def test_html_that_nests_without_end_never_reaches_the_parser(monkeypatch, opened: str) -> None:
+    # Its time grows with the square of the depth: for this it would take minutes.
+    monkeypatch.setattr("caesura.tools.search.reading.html.LexborHTMLParser", None)
+    with pytest.raises(ReadError, match="nest deeper"):
+        read("x.html", opened * 100_000)
+
+
+@pytest.mark.parametrize("tag", ["p", "li", "td", "tr", "br", "option"])
+def test_html_of_many_elements_is_fine(tag: str) -> None:
+    passages = read("x.html", f"<{tag}>x" * 20_000)
+    assert passages
+    assert nesting_of(b"<div><p>a<p>b</div>" * 9) == 1
+
+
+def test_html_as_deep_as_allowed() -> None:
+    assert read("x.html", "<div>" * MAX_NESTING + "deep") == [("x", "deep")]
+
+
+def test_json_lines() -> None:
+    lines = [
+        {"title": "A", "text": "one\n\ntwo", "url": "http://a/"},
+        {"title": None, "text": "three", "extra": [1]},
+    ]
+    data = "\n\n".join(map(json.dumps, lines)).encode()
+    passages = list(read_passages(data, Path("x.jsonl"), "x.jsonl"))
+    assert [(each.title, each.text, each.source) for each in passages] == [
+        ("A", "one\ntwo", "http://a/"),
+        ("", "three", "x.jsonl:3"),
+    ]
+
+
+def test_json_lines_with_other_names() -> None:
+    line = json.dumps({"name": "A", "body": "one"})
+    assert read("x.ndjson", line, Fields(title="name", text="body")) == [("A", "one")]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "line 2 is no JSON"),
+        ("[]", "line 2 is no JSON object"),
+        ('{"title": "A"}', "line 2 has no text in its field 'text'"),
+        ('{"text": " "}', "no text"),
+        ('{"text": ["a"]}', "no text"),
+        ('{"text": "a", "title": 1}', "must be text"),
+        ('{"text": NaN}', "no JSON"),
+        ("[" * 100_000, "nests too deep"),
+    ],
+)
+def test_json_lines_that_are_no_good(line: str, reason: str) -> None:
+    with pytest.raises(ReadError, match=reason):
+        read("x.jsonl", '{"text": "fine"}\n' + line)
+
+
+def test_json_lines_never_hold_what_no_message_may() -> None:
+    (passage,) = read("x.jsonl", json.dumps({"title": "\ud800", "text": "a\0b \udfff"}))
+    assert passage == ("?", "a b ?")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.md", b"a\0b", "zero bytes"),
+        ("a.txt", "é".encode("latin-1"), r"not in UTF-8 \(byte 0\)"),
+        ("a.html", b"\xff\xfe<\0p\0", "zero bytes"),
+        ("a.pdf", b"%PDF", "none of the formats .md"),
+        ("a", b"text", "none of the formats"),
+    ],
+)
+def test_files_that_are_no_good(name: str, data: bytes, reason: str) -> None:
+    with pytest.raises(ReadError, match=reason):
+        read(name, data)
+
+
+soup = st.lists(
+    st.sampled_from(
+        [
+            *("<p>", "</p>", "<div", ">", "<", "</", "<!--", "-->", "<script>", "</script>"),
+            *("<table><td>", "<svg>", "<![CDATA[", "&amp", "&#0;", "&#xd800;", "\x00", "\ud7ff"),
+            *("# ", "## ", "===", "---", "```", "~~~", "- ", "1. ", "[a](", ")", "|", "* ", "**"),
+            *('{"text": "', '"}', "\\u0000", "\\ud800", "\n", "\n\n", " ", "word", "字", "\ufeff"),
+        ]
+    ),
+    max_size=60,
+).map("".join)
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(SUFFIXES), soup.map(str.encode) | st.binary(max_size=300))
+def test_any_file_is_passages_or_a_read_error(suffix: str, data: bytes) -> None:
+    try:
+        passages = list(read_passages(data, Path(f"f{suffix}"), "f"))
+    except ReadError as error:
+        assert str(error)
+    else:
+        for passage in passages:
+            assert passage.text.strip()
+            assert "\0" not in passage.text + passage.title
+            (passage.text + passage.title).encode()

@@ -1,0 +1,97 @@
+"""A circuit breaker: a tool that keeps failing rests, instead of keeping every session waiting."""
+
+from caesura.tools.tool import Tool
+
+REST_SECONDS = 5.0
+"""How long a tool rests at first; each failed trial doubles it."""
+REST_CEILING_SECONDS = 300.0
+"""The longest that a tool rests."""
+
+
+class Resting(RuntimeError):
+    """The tool is not called for now. The message is for the model."""
+
+
+class Breaker:
+    """Counts the failures in a row of one tool.
+
+    After `failures` of them the tool rests; then one call tries it, while others still fail at
+    once. If that one succeeds, all is as before; if not, the tool rests twice as long. Time is
+    handed in, in seconds of any clock that only goes forward.
+    """
+
+    def __init__(self, name: str, failures: int) -> None:
+        self._name = name
+        self._most = failures
+        self._in_a_row = 0
+        self._rest_seconds = REST_SECONDS
+        self._rests_until: float | None = None
+        self._trying = False
+        self._era = 0
+        """Grows whenever the state changes: what calls of an earlier era come to says nothing."""
+
+    def check(self, now: float) -> None:
+        """Raise Resting if a call at this time would not be let through."""
+        if self._rests_until is None:
+            return
+        if now < self._rests_until:
+            seconds = self._rests_until - now
+            raise Resting(
+                f"the tool {self._name!r} has failed {self._in_a_row} times in a row and rests "
+                f"for {seconds:.0f} seconds: go on without it, or try later"
+            )
+        if self._trying:
+            raise Resting(
+                f"the tool {self._name!r} has failed {self._in_a_row} times in a row and is being "
+                "tried again: go on without it, or try later"
+            )
+
+    def begin(self, now: float) -> int:
+        """Let a call through; hand what this returns to `end`. Raises Resting."""
+        self.check(now)
+        if self._rests_until is not None:
+            self._trying = True
+            self._era += 1
+        return self._era
+
+    def end(self, era: int, now: float, *, failed: bool | None) -> None:
+        """Note what a call came to; None: nothing that tells whether the tool works."""
+        if era != self._era:
+            return
+        if failed is None:
+            self._trying = False
+        elif failed:
+            self._in_a_row += 1
+            if self._trying:
+                self._rest_seconds = min(2 * self._rest_seconds, REST_CEILING_SECONDS)
+            if self._trying or self._in_a_row >= self._most:
+                self._rest(now)
+        else:
+            self._in_a_row = 0
+            self._rest_seconds = REST_SECONDS
+            self._rests_until = None
+            self._trying = False
+
+    def _rest(self, now: float) -> None:
+        self._rests_until = now + self._rest_seconds
+        self._trying = False
+        self._era += 1
+
+
+class Breakers:
+    """The breakers of tools, shared by the sessions that share a registry.
+
+    A tool that is made anew, as when a server tells its tools again, keeps its breaker.
+    """
+
+    def __init__(self) -> None:
+        self._breakers: dict[tuple[str, int], Breaker] = {}
+
+    def of(self, tool: Tool) -> Breaker | None:
+        """The tool's breaker; None for a tool that has none."""
+        if tool.breaker is None:
+            return None
+        key = (tool.name, tool.breaker)
+        if key not in self._breakers:
+            self._breakers[key] = Breaker(*key)
+        return self._breakers[key]

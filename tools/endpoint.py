@@ -1,0 +1,76 @@
+"""A service of the user's that speaks OpenAI's dialect: where it is, its key, asking it."""
+
+import os
+from typing import Any
+
+from caesura.tools.net import HttpClient, Reply, checked_url
+from caesura.tools.net.address import is_public
+from caesura.tools.services import Services, SetupError
+
+MAX_BYTES = 96 * 2**20
+"""The longest answer: a file of the artifact store's largest size, in base64."""
+
+
+class Endpoint:
+    """Asks one service; its key is read from the environment, once.
+
+    url: such as `https://api.example.com/v1`; api_key_env: the variable that holds the key, or
+    None for a service without. Raises SetupError.
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        url: str | None,
+        api_key_env: str | None,
+        services: Services,
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        self._url = _checked(tool, url, allow_private=services.allow_private).rstrip("/")
+        self._headers = _headers(tool, api_key_env)
+        self._client = HttpClient(
+            allow_private=services.allow_private,
+            timeout_seconds=timeout_seconds,
+            max_bytes=MAX_BYTES,
+        )
+        services.at_end(self._client.aclose)
+
+    async def post_json(self, path: str, body: Any) -> Any:
+        """The JSON value that answers a JSON body. Raises HttpError."""
+        return await self._client.post_json(self._url + path, body, headers=self._headers)
+
+    async def post_bytes(self, path: str, body: Any) -> Reply:
+        """The file that answers a JSON body. Raises HttpError."""
+        return await self._client.post_bytes(self._url + path, body, headers=self._headers)
+
+    async def get_bytes(self, url: str) -> Reply:
+        """The file at a URL that an answer named; the key is not sent. Raises HttpError."""
+        return await self._client.get_bytes(url)
+
+
+def _checked(tool: str, url: str | None, *, allow_private: bool) -> str:
+    if url is None:
+        raise SetupError(
+            f"the tool {tool!r} has no url: set the address of the service, up to /v1, "
+            f"in [tools.{tool}]"
+        )
+    try:
+        host = checked_url(url).host or ""
+    except ValueError as error:
+        raise SetupError(f"[tools.{tool}] url: {error}") from None
+    literal = host.replace(".", "").isdigit() or ":" in host or host == "localhost"
+    if literal and not allow_private and not is_public(host):
+        raise SetupError(
+            f"[tools.{tool}] url: {host} is no public address: set allow_private = true to reach it"
+        )
+    return url
+
+
+def _headers(tool: str, api_key_env: str | None) -> dict[str, str]:
+    if api_key_env is None:
+        return {}
+    key = os.environ.get(api_key_env, "").strip()
+    if not key:
+        raise SetupError(f"[tools.{tool}] api_key_env: the variable {api_key_env} is not set")
+    return {"Authorization": f"Bearer {key}"}

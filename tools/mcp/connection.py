@@ -1,0 +1,196 @@
+"""One connection to a server: entered, used and left by one task, as the library wants it."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import mcp_types
+from mcp import Client, MCPError
+from mcp.client import ClientRequestContext
+from mcp.shared.dispatcher import ProgressFnT
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.errors import ToolError
+from caesura.tools.mcp import http, stdio
+from caesura.tools.mcp.child import Child
+from caesura.tools.mcp.content import MAX_REASON_CHARACTERS, output_of
+from caesura.tools.mcp.patterns import without_patterns
+from caesura.tools.mcp.screen import Heard, screened
+from caesura.tools.mcp.settings import ServerSettings
+from caesura.tools.result import Output
+
+LOG = logging.getLogger(__name__)
+for _name in ("mcp", "client"):
+    # The library logs a stack trace of each message that it cannot read. The results tell it.
+    if logging.getLogger(_name).level == logging.NOTSET:
+        logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+MAX_PAGES = 100
+MAX_TOOLS = 1000
+
+
+class Lost(ToolError):
+    """The connection has ended, or was never there; the message says why."""
+
+
+class Connection:
+    """A server that has answered. `ended` is set when it will not answer any more."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ServerSettings,
+        child: Child | None,
+        ended: asyncio.Event,
+        changed: asyncio.Event,
+        heard: Heard,
+    ) -> None:
+        self._client = client
+        self._timeout_seconds = settings.timeout_seconds or math.inf
+        self._child = child
+        self._heard = heard
+        self.ended = ended
+        self.changed = changed
+        """Set when the list of tools may not be what it was, or has to show that all is well."""
+
+    def why(self) -> str:
+        """Why it ended, as far as it is known."""
+        return self._child.why() if self._child is not None else "the connection was closed"
+
+    async def list_tools(self) -> list[mcp_types.Tool]:
+        """All tools that the server has, in its order, at most MAX_TOOLS."""
+        self.changed.clear()
+        found: list[mcp_types.Tool] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await self._client.list_tools(cursor=cursor)
+            found += page.tools
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= MAX_TOOLS:
+                break
+        for tool in found:
+            # The library checks results against it: no expression of the server's is run.
+            without_patterns(tool.output_schema)
+        return found[:MAX_TOOLS]
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], progress: ProgressFnT, store: ArtifactStore
+    ) -> Output:
+        """Call a tool; cancelling this tells the server.
+
+        Raises Lost, and ToolError with what the server said was wrong.
+        """
+        began, before = time.monotonic(), self._heard.messages
+        try:
+            return await self._call(tool, arguments, progress, store)
+        except asyncio.CancelledError:
+            timed_out = time.monotonic() - began >= self._timeout_seconds
+            if timed_out and self._heard.messages == before:
+                # Perhaps it hangs: if it does not list its tools either, the connection ends.
+                self.changed.set()
+            raise
+
+    async def _call(
+        self, tool: str, arguments: dict[str, Any], progress: ProgressFnT, store: ArtifactStore
+    ) -> Output:
+        try:
+            result = await self._client.call_tool(tool, arguments, progress_callback=progress)
+        except MCPError as error:
+            if _is_end(error):
+                self.ended.set()
+                raise Lost(self.why()) from None
+            raise ToolError(error.error.message[:MAX_REASON_CHARACTERS]) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))[:200]
+            raise ToolError(
+                f"the server's result is not one of MCP's: {place}: {first['msg'][:200]}"
+            ) from None
+        except RuntimeError as error:
+            raise ToolError(str(error).partition("\n")[0][:MAX_REASON_CHARACTERS]) from None
+        return await output_of(result, store)
+
+    async def listen(self) -> None:
+        """Hear of changed tools from a server of the 2026 protocol, which says so only if asked."""
+        capability = self._client.server_capabilities.tools
+        if self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        if capability is None or not capability.list_changed:
+            return
+        try:
+            async with self._client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self.changed.set()
+        except Exception as error:
+            LOG.debug("not told of changed tools any more: %s", error)
+
+
+@asynccontextmanager
+async def connect(name: str, settings: ServerSettings) -> AsyncIterator[Connection]:
+    """Connect and shake hands, within `settings.start_seconds`.
+
+    Raises SetupError, TimeoutError, and what the library and the server raise.
+    """
+    ended, changed = asyncio.Event(), asyncio.Event()
+    child = None if settings.command is None else await Child.start(name, settings)
+    transport = (
+        http.transport(settings)
+        if child is None
+        else stdio.transport(child, settings.max_message_bytes, ended)
+    )
+
+    heard = Heard()
+
+    async def notified(message: object) -> None:
+        if isinstance(message, mcp_types.ToolListChangedNotification):
+            changed.set()
+
+    client = Client(
+        screened(transport, name, heard),
+        message_handler=notified,
+        client_info=mcp_types.Implementation(name="caesura", version="1"),
+        elicitation_callback=_decline,
+        cache=None,
+    )
+    async with AsyncExitStack() as stack:
+        if child is not None:
+            stack.push_async_callback(child.end)
+        try:
+            async with asyncio.timeout(settings.start_seconds):
+                await stack.enter_async_context(client)
+        except (MCPError, BaseExceptionGroup) as error:
+            if child is None or not _is_end(error):
+                raise
+            raise ToolError(child.why()) from None
+        connection = Connection(client, settings, child, ended, changed, heard)
+        stack.callback(ended.set)
+        listening = asyncio.ensure_future(connection.listen())
+        try:
+            yield connection
+        finally:
+            listening.cancel()
+            await asyncio.wait([listening])
+
+
+def _is_end(error: BaseException) -> bool:
+    """Whether an error says that the connection is no more."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_end, error.exceptions))
+    # A restarted HTTP server does not know our session: the connection has to be made anew.
+    return isinstance(error, MCPError) and (
+        error.error.code == mcp_types.CONNECTION_CLOSED
+        or error.error.message == "Session terminated"
+    )
+
+
+async def _decline(
+    context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+) -> mcp_types.ElicitResult:
+    """Nobody is there to fill in a server's form."""
+    return mcp_types.ElicitResult(action="decline")

@@ -1,0 +1,78 @@
+"""The streamable HTTP transport, with a bound on what a server may send.
+
+The URL is the operator's: it may lead to a private address. Redirects stay within its origin.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+from mcp.client._transport import TransportStreams
+from mcp.client.streamable_http import streamable_http_client
+
+from caesura.tools.mcp.settings import ServerSettings
+
+CONNECT_SECONDS = 10.0
+
+
+@asynccontextmanager
+async def transport(settings: ServerSettings) -> AsyncIterator[TransportStreams]:
+    """The streams of messages to and from a server's endpoint."""
+    assert settings.url is not None
+    client = httpx2.AsyncClient(
+        headers={"User-Agent": "caesura", **settings.headers, "Accept-Encoding": "identity"},
+        # A call may be silent for as long as its own time-out allows.
+        timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
+        transport=_Bounded(settings.max_message_bytes),
+        trust_env=False,  # a proxy would be used in place of our transport
+    )
+    async with (
+        client,
+        streamable_http_client(
+            settings.url, http_client=client, max_sse_event_size=settings.max_message_bytes
+        ) as streams,
+    ):
+        yield streams
+
+
+class _Bounded(httpx2.AsyncHTTPTransport):
+    """Reads no answer beyond a size, and none that is compressed."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__()
+        self._max_bytes = max_bytes
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request."""
+        response = await super().handle_async_request(request)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        # Events are bounded one by one, by the library: their stream may go on for days.
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        response.stream = _BoundedStream(
+            response.stream,
+            None if is_stream else self._max_bytes,
+            "the server compressed its answer unasked" if encoding != "identity" else "",
+        )
+        return response
+
+
+class _BoundedStream(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, max_bytes: int | None, refused: str) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+        self._refused = refused
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        # StreamError is what the library makes an error answer of, rather than ending all.
+        if self._refused:
+            raise httpx2.StreamError(self._refused)
+        size = 0
+        async for piece in self._stream:
+            size += len(piece)
+            if self._max_bytes is not None and size > self._max_bytes:
+                raise httpx2.StreamError(f"the server sent more than {self._max_bytes} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

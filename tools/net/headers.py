@@ -1,0 +1,45 @@
+"""What servers say in headers: kinds of content, and when to come back."""
+
+import math
+import time
+from email.utils import parsedate_to_datetime
+
+MAX_RETRY_AFTER_SECONDS = 86_400.0
+
+
+def media_type_of(content_type: str | None, accept: tuple[str, ...]) -> str | None:
+    """The media type, in lower case without parameters, or None if it is not accepted.
+
+    accept: "image/png", "image/*" or "+json"; with none, anything will do.
+    """
+    media_type = (content_type or "application/octet-stream").partition(";")[0].strip().lower()
+    if not accept or any(_fits(media_type, each) for each in accept):
+        return media_type
+    return None
+
+
+def retry_after(text: str | None) -> float | None:
+    """Seconds from a Retry-After header, a number or a date; at most a day; None if it says none.
+
+    What is past counts as now.
+    """
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, OverflowError):
+            return None
+    if math.isnan(seconds):
+        return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_SECONDS)
+
+
+def _fits(media_type: str, wanted: str) -> bool:
+    if wanted.startswith("+"):
+        return media_type.endswith(wanted)
+    if wanted.endswith("/*"):
+        return media_type.startswith(wanted[:-1])
+    return media_type == wanted

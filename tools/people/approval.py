@@ -1,0 +1,87 @@
+"""Tools whose every call a person has to approve."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from caesura.tools.context import CallContext, current
+from caesura.tools.errors import ToolError
+from caesura.tools.limits import Limits
+from caesura.tools.people.people import People
+from caesura.tools.tool import Tool
+
+
+class ApprovedCall:
+    """Calls a tool once a person has approved it.
+
+    The wait takes no slot of the tool's concurrency and none of its time.
+    """
+
+    def __init__(self, tool: Tool, people: People, deadline_seconds: float) -> None:
+        self.deadline_seconds = deadline_seconds
+        """How long a person has to approve a call."""
+        self._tool = tool
+        self._people = people
+        self._limits = Limits()
+        self._approved: WeakKeyDictionary[asyncio.Task[Any], CallContext] = WeakKeyDictionary()
+
+    @property
+    def longest_seconds(self) -> float | None:
+        """How long a call may take, the person's part included; None: no limit."""
+        run_seconds = self._tool.timeout_seconds
+        return None if run_seconds is None else self.deadline_seconds + run_seconds
+
+    async def __call__(self, /, **arguments: Any) -> Any:
+        """Wait for the approval, and run the tool.
+
+        Raises NoAnswer without it, ToolError when the run takes too long, and what the tool raises.
+        """
+        await self._approval(arguments)
+        seconds = self._tool.timeout_seconds
+        async with self._limits.slot(self._tool):
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    return await self._tool.call(**arguments)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise ToolError(f"no answer within {seconds:g} seconds") from None
+
+    async def _approval(self, arguments: dict[str, Any]) -> None:
+        """Wait for it, unless this is another try of a call that has been approved."""
+        task = asyncio.current_task()
+        try:
+            context = current()
+        except LookupError:
+            context = None
+        if task is not None and context is not None and self._approved.get(task) is context:
+            return
+        await self._people.approve(
+            self._tool.name, arguments, deadline_seconds=self.deadline_seconds
+        )
+        if task is not None and context is not None:
+            self._approved[task] = context
+
+
+def with_approval(tool: Tool, people: People) -> Tool:
+    """The tool with a person's approval before each call; one that has that stays as it is."""
+    if isinstance(tool.call, ApprovedCall):
+        return tool
+    call = ApprovedCall(tool, people, people.settings.approval_deadline_seconds)
+    return replace(
+        tool,
+        call=call,
+        approval=True,
+        timeout_seconds=None,
+        concurrency=None,
+        expected_seconds=people.settings.expected_seconds + (tool.expected_seconds or 0.0),
+    )
+
+
+def person_deadline(tool: Tool) -> float | None:
+    """How long a call that waits for a person takes at most, in seconds; None: nobody knows."""
+    if tool.approval:
+        return tool.call.longest_seconds if isinstance(tool.call, ApprovedCall) else None
+    return tool.timeout_seconds

@@ -1,0 +1,40 @@
+"""The tool by which a model asks a person."""
+
+from caesura.tools.people.people import People
+from caesura.tools.people.settings import Settings
+from caesura.tools.services import SetupError
+from caesura.tools.tool import Tool, tool
+
+GRACE_SECONDS = 60.0
+"""The tool's own time-out comes so much later than the deadline, which the items keep."""
+
+
+def make_ask_user(people: People, settings: Settings | None = None) -> Tool:
+    """The tool `ask_user`, whose questions `people` answer. Raises SetupError for bad settings."""
+    settings = settings or Settings.model_validate({})
+    deadline_seconds, default = settings.deadline_seconds, settings.default
+    timeout_seconds = settings.timeout_seconds or deadline_seconds + GRACE_SECONDS
+    if timeout_seconds <= deadline_seconds:
+        raise SetupError(
+            "[tools.ask_user]: timeout_seconds ends the call before deadline_seconds: leave it out"
+        )
+    if settings.approval:
+        raise SetupError("[tools.ask_user]: a question needs no approval: leave approval out")
+
+    @tool(
+        timeout_seconds=timeout_seconds,
+        waits_for_person=True,
+        expected_seconds=min(people.settings.expected_seconds, deadline_seconds),
+    )
+    async def ask_user(question: str, options: list[str] = []) -> str:  # noqa: B006
+        """Ask the user and wait for the answer.
+
+        Args:
+            question: what to ask.
+            options: answers to choose from.
+        """
+        return await people.ask(
+            question, options, deadline_seconds=deadline_seconds, default=default
+        )
+
+    return ask_user

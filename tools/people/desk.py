@@ -1,0 +1,260 @@
+"""Items from their opening to their end: who waits, who is told, and what happens in time."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from caesura.tools.context import Scope, current
+from caesura.tools.people.callback import Callback, called
+from caesura.tools.people.pending import (
+    OPEN,
+    Kind,
+    NoAnswer,
+    NotPending,
+    Pending,
+    checked_answer,
+    key_of,
+)
+from caesura.tools.people.store import Store
+from caesura.tools.people.waiting import Listeners, Waiting
+
+T = TypeVar("T")
+
+LONGEST_TIMER_SECONDS = 86_400.0
+
+
+class Desk:
+    """Keeps items in a store, lets runs wait for them, and settles each exactly once.
+
+    clock: seconds since 1970. Belongs to the event loop that first uses it.
+    """
+
+    def __init__(self, store: Store, keep_seconds: float, clock: Callable[[], float]) -> None:
+        self.store = store
+        self.listeners = Listeners()
+        self.waiting: dict[str, Waiting] = {}
+        self._keep_seconds = keep_seconds
+        self._clock = clock
+        self._opening = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._leaving = False
+
+    def new(self, kind: Kind, tool: str, deadline_seconds: float) -> Pending:
+        """An item of the call that this code serves, if it serves one."""
+        try:
+            context = current()
+        except LookupError:
+            session = conversation = ""
+        else:
+            session, conversation = context.scope.session, context.conversation
+        now = self._clock()
+        return Pending(
+            id=secrets.token_hex(8),
+            kind=kind,
+            session=session,
+            conversation=conversation,
+            tool=tool,
+            question="",
+            arguments="",
+            options=(),
+            created=now,
+            deadline=now + deadline_seconds,
+            default=None,
+        )
+
+    async def settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
+        """Wait until an item is settled, or an earlier one for the same thing; return that one.
+
+        about: what is asked, as JSON-able data. Raises NoAnswer where nothing can be asked.
+        """
+        identity = key_of(item.kind, item.conversation, item.tool, about)
+        await self._follow_session()
+        async with self._opening:
+            waiting = self._shared(identity)
+            if waiting is None:
+                item = await self._claim(item, identity)
+                if item.state != "open":
+                    return item
+                waiting = self._open(item, identity, callback)
+        waiting.runs += 1
+        try:
+            async with asyncio.timeout(max(0.0, waiting.item.deadline - self._clock())):
+                return await waiting.result()
+        except TimeoutError:
+            return await self._shielded(self._expire(waiting))
+        finally:
+            waiting.runs -= 1
+            if not waiting.runs:
+                await self._let_go(waiting)
+
+    async def settle(self, item_id: str, **said: Any) -> Pending:
+        """Settle an item with an answer, once. said: `answer`, `approved`, `who`.
+
+        Raises NotPending where it is settled already.
+        """
+        # Shielded: an answer that is in the file must reach the run, whoever sent it.
+        return await self._shielded(self._settle(item_id, said))
+
+    async def sweep(self) -> None:
+        """Find what has been orphaned or has expired, and set the timer for what will."""
+        now = self._clock()
+        for item in await self.do(self.store.sweep, now, now - self._keep_seconds):
+            self.listeners.tell(item)
+        soonest = await self.do(self.store.next_deadline)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if soonest is not None and not self._leaving:
+            seconds = min(max(0.0, soonest - now), LONGEST_TIMER_SECONDS)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(seconds, lambda: self._spawn(self.sweep()))
+
+    async def leave(self) -> None:
+        """Runs that end from now on leave their items open for the next process."""
+        self._leaving = True
+        self.listeners.end()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.waiting:
+            await self.do(self.store.leave)
+
+    async def aclose(self) -> None:
+        """Leave, let whoever still waits fail, and close the store. May be called twice."""
+        await self.leave()
+        for waiting in list(self.waiting.values()):
+            waiting.fail(NoAnswer("questions to people have been put away"))
+        while tasks := self._tasks - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
+        await asyncio.to_thread(self.store.close)
+        self._leaving = False
+
+    async def do(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do blocking work in a thread; cancelled, it is waited for."""
+        return await self._shielded(asyncio.to_thread(work, *arguments))
+
+    # -- within ----------------------------------------------------------------------------------
+
+    def _shared(self, identity: str) -> Waiting | None:
+        """What a run waits for already, if it is the same question.
+
+        An approval is for one call: two runs that make the same call are asked about twice.
+        """
+        for waiting in self.waiting.values():
+            same = identity and waiting.identity == identity
+            if same and waiting.is_open and waiting.item.kind == "question":
+                return waiting
+        return None
+
+    async def _claim(self, item: Pending, identity: str) -> Pending:
+        await self.sweep()
+        claiming = self._spawn(asyncio.to_thread(self.store.claim, item, identity))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            await asyncio.wait([claiming])
+            if claiming.exception() is None and claiming.result().state == "open":
+                await self._shielded(self._cancel(claiming.result()))
+            raise
+
+    def _open(self, item: Pending, identity: str, callback: Callback | None) -> Waiting:
+        waiting = self.waiting[item.id] = Waiting(item, identity)
+        self.listeners.tell(item)
+        if callback is not None:
+            waiting.calling = self._spawn(self._call(callback, waiting))
+        return waiting
+
+    async def _call(self, callback: Callback, waiting: Waiting) -> None:
+        """Have the callback answer; where it cannot, the run learns why."""
+        item = waiting.item
+        try:
+            said = await called(callback, item)
+            if said is None:
+                return
+            if item.kind == "question":
+                await self.settle(item.id, answer=checked_answer(str(said)), who="callback")
+            else:
+                given = isinstance(said, str) and said.strip()
+                reason = checked_answer(str(said)) if given else None
+                approved = said is True
+                await self.settle(item.id, answer=reason, approved=approved, who="callback")
+        except NotPending:
+            return  # somebody was faster
+        except Exception as error:
+            waiting.fail(NoAnswer(f"nobody could be asked: {str(error) or type(error).__name__}"))
+
+    async def _settle(self, item_id: str, said: dict[str, Any]) -> Pending:
+        taken = item_id in self.waiting
+        settled = await self.do(lambda: self.store.settle(item_id, "answered", taken=taken, **said))
+        if settled is None:
+            raise NotPending(await self._why_not(item_id))
+        self._tell(settled)
+        return settled
+
+    async def _expire(self, waiting: Waiting) -> Pending:
+        item = waiting.item
+        expired = await self.do(
+            lambda: self.store.settle(item.id, "expired", answer=item.default, taken=True)
+        )
+        if expired is None:  # an answer came at the last moment
+            found = await self.do(self.store.get, item.id)
+            return found or replace(item, state="expired", answer=item.default)
+        self._tell(expired)
+        return expired
+
+    async def _let_go(self, waiting: Waiting) -> None:
+        """The last run that waited has gone on, or has given up."""
+        self.waiting.pop(waiting.item.id, None)
+        if waiting.calling is not None:
+            waiting.calling.cancel()
+        if not waiting.is_settled:
+            await self._shielded(self._cancel(waiting.item))
+
+    async def _cancel(self, item: Pending) -> None:
+        if self._leaving:
+            return
+        settle = partial(self.store.settle, item.id, "cancelled", of=OPEN)
+        cancelled = await self.do(settle)
+        if cancelled is not None:
+            self._tell(cancelled)
+
+    def _tell(self, item: Pending) -> None:
+        if (waiting := self.waiting.get(item.id)) is not None:
+            waiting.settle(item)
+        self.listeners.tell(item)
+
+    async def _why_not(self, item_id: str) -> str:
+        item = await self.do(self.store.get, item_id)
+        if item is None:
+            return f"there is no pending item {item_id[:64]!r}"
+        if item.state == "open":
+            return "another process waits for this item: answer it there"
+        return f"this item is {item.state} already"
+
+    async def _follow_session(self) -> None:
+        """Have the session of the call that this code serves finished when it ends."""
+        try:
+            scope: Scope = current().scope
+        except LookupError:
+            return
+
+        async def session() -> str:
+            return scope.session
+
+        await scope.keep(f"people {self.store.owner}", session, self._finish)
+
+    async def _finish(self, session: str) -> None:
+        if not self._leaving:
+            await self.do(self.store.finish, session)
+
+    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.shield(self._spawn(work))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,167 @@
+"""`People`: where tools ask and people answer."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from caesura.tools.people.callback import Callback
+from caesura.tools.people.desk import Desk
+from caesura.tools.people.pending import (
+    MAX_WHO_CHARACTERS,
+    UNSETTLED,
+    BadAnswer,
+    NoAnswer,
+    NoSuchItem,
+    Pending,
+    State,
+    checked,
+    checked_answer,
+    shown,
+    whole,
+)
+from caesura.tools.people.settings import PeopleSettings
+from caesura.tools.people.store import Store
+
+DAY_SECONDS = 86_400.0
+
+
+class People:
+    """The questions of this process and of those before it, kept in a file; for one event loop.
+
+    path: where; None keeps them in memory. on_question and on_approval are called with each
+    `Pending` that opens, and may answer it: a question with a text, an approval with True, False
+    or a text, which is the reason of a denial. None leaves it to whoever answers by its id. They
+    are async, or plain functions that run in a thread; what they raise ends the question.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        settings: PeopleSettings | None = None,
+        *,
+        on_question: Callback | None = None,
+        on_approval: Callback | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings or PeopleSettings()
+        self.on_question = on_question
+        self.on_approval = on_approval
+        store = Store(path, max_items=self.settings.max_items)
+        self._desk = Desk(store, self.settings.keep_days * DAY_SECONDS, clock)
+
+    # -- those who ask ---------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        question: str,
+        options: Sequence[str] = (),
+        *,
+        deadline_seconds: float,
+        default: str | None = None,
+        tool: str = "ask_user",
+    ) -> str:
+        """Wait for a person's answer; at the deadline it is `default`. Raises NoAnswer.
+
+        The same question of the same conversation waits for the same answer.
+        """
+        question, options = checked(question, options)
+        item = self._desk.new("question", tool, deadline_seconds)
+        item = replace(item, question=question, options=options, default=default)
+        about = [question, list(options)]
+        settled = await self._desk.settled(item, about, self.on_question)
+        if settled.answer is None:
+            raise NoAnswer(f"no answer within {deadline_seconds:g} seconds")
+        return settled.answer
+
+    async def approve(
+        self, tool: str, arguments: Mapping[str, Any], *, deadline_seconds: float
+    ) -> None:
+        """Return when a person has approved a call. Raises NoAnswer where it may not be made."""
+        text = shown(arguments)
+        item = replace(self._desk.new("approval", tool, deadline_seconds), arguments=text)
+        settled = await self._desk.settled(item, text, self.on_approval)
+        if settled.state == "answered" and not settled.approved:
+            reason = f": {settled.answer}" if settled.answer else ""
+            raise NoAnswer(f"a person denied this call of {tool}{reason}")
+        if not settled.approved:
+            raise NoAnswer(f"nobody approved this call of {tool} in {deadline_seconds:g} seconds")
+
+    # -- those who answer ------------------------------------------------------------------------
+
+    @property
+    def trouble(self) -> str | None:
+        """Why items are kept in memory although there should be a file; None: all is well."""
+        return self._desk.store.trouble
+
+    @property
+    def waited_for(self) -> tuple[Pending, ...]:
+        """The open items that runs of this process wait for, the oldest first."""
+        found = [waiting.item for waiting in self._desk.waiting.values() if waiting.is_open]
+        return tuple(sorted(found, key=lambda item: item.created))
+
+    async def listed(self, states: Collection[State] = UNSETTLED) -> list[Pending]:
+        """The items in these states, the oldest first."""
+        await self._desk.sweep()
+        return await self._desk.do(self._desk.store.listed, tuple(states))
+
+    async def get(self, item_id: str) -> Pending:
+        """The item of that id; raises NoSuchItem if there is none."""
+        await self._desk.sweep()
+        item = await self._desk.do(self._desk.store.get, whole(item_id))
+        if item is None:
+            raise NoSuchItem(f"there is no pending item {item_id[:64]!r}")
+        return item
+
+    async def answer(self, item_id: str, text: str, who: str = "") -> Pending:
+        """Answer a question; return it as it is then.
+
+        Raises BadAnswer for a bad text or an approval, NotPending where it is answered already.
+        """
+        text = checked_answer(text)
+        if (await self.get(item_id)).kind != "question":
+            raise BadAnswer("this is a call to approve: approve or deny it")
+        return await self._desk.settle(item_id, answer=text, who=_name(who))
+
+    async def decide(self, item_id: str, approve: bool, reason: str = "", who: str = "") -> Pending:
+        """Approve or deny a call; return the item as it is then.
+
+        Raises BadAnswer for a bad reason or a question, NotPending where it is decided already.
+        """
+        said = checked_answer(reason) if reason.strip() else None
+        if (await self.get(item_id)).kind != "approval":
+            raise BadAnswer("this is a question: answer it")
+        return await self._desk.settle(item_id, answer=said, approved=approve, who=_name(who))
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[AsyncIterator[Pending]]:
+        """Items as they open and change, those first that can be answered.
+
+        The iterator ends when the process is about to, and for a reader that is far behind.
+        """
+        with self._desk.listeners.listen() as queue:
+            listed = await self.listed()
+            # What has changed while the list was made comes by itself, and newer.
+            changed = self._desk.listeners.ids_in(queue)
+            first = [item for item in listed if item.id not in changed]
+            yield self._desk.listeners.read(queue, first)
+
+    # -- beginning and end -----------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take up what earlier processes have left, and its deadlines."""
+        await self._desk.sweep()
+
+    async def leave(self) -> None:
+        """The process is about to end: runs that are broken off leave their items open."""
+        await self._desk.leave()
+
+    async def aclose(self) -> None:
+        """Let whoever still waits fail, and close the file. May be called twice."""
+        await self._desk.aclose()
+
+
+def _name(who: str) -> str:
+    return whole(who.strip()[:MAX_WHO_CHARACTERS])

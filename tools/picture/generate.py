@@ -1,0 +1,169 @@
+"""The generate_image tool: pictures by a diffusion model, in a worker or behind a service."""
+
+import asyncio
+import base64
+import binascii
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from caesura.tools.endpoint import Endpoint
+from caesura.tools.picture.diffusion import Diffusion
+from caesura.tools.picture.saved import PictureError, save_picture
+from caesura.tools.result import Output
+from caesura.tools.services import Services, SetupError, ToolSettings, require
+from caesura.tools.tool import Tool
+
+TIMEOUT_SECONDS = 300.0
+LEAST_SIDE = 64
+STEP = 8
+"""Sides are multiples of so many pixels: what one number of the latent picture stands for."""
+MAX_PROMPT_CHARACTERS = 4_000
+_SIDE = {"type": "integer", "description": "In pixels."}
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "prompt": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_PROMPT_CHARACTERS,
+            "description": "What the picture shows.",
+        },
+        "width": _SIDE,
+        "height": _SIDE,
+        "seed": {"type": "integer", "description": "The same seed makes the same picture."},
+    },
+    "required": ["prompt"],
+    "additionalProperties": False,
+}
+_NO_BACKEND = (
+    'generate_image has no back end: in [tools.generate_image] set backend = "diffusers" and '
+    'directory = a model, or backend = "endpoint" and url = the address of a service up to /v1'
+)
+
+Paint = Callable[[str, int, int, int | None], Awaitable[bytes]]
+"""Takes prompt, width, height and seed; returns a picture's bytes."""
+
+
+class Settings(ToolSettings):
+    """What `[tools.generate_image]` may say."""
+
+    backend: Literal["diffusers", "endpoint"] | None = Field(None, description="what paints")
+    directory: Path | None = Field(None, description="diffusers: the model's directory")
+    model: str | None = Field(
+        None, description="diffusers: a Hugging Face id instead; endpoint: its name of its model"
+    )
+    width: int = Field(512, ge=LEAST_SIDE, description="pixels, where a call says nothing")
+    height: int = Field(512, ge=LEAST_SIDE, description="pixels, where a call says nothing")
+    max_side: int = Field(1_024, ge=LEAST_SIDE, le=4_096, description="the longest side, in pixels")
+    steps: int = Field(25, ge=1, le=1_000, description="diffusers: denoising steps")
+    guidance_scale: float | None = Field(None, ge=0, description="diffusers: the model's own")
+    device: str = Field("auto", description="diffusers: cpu, cuda, cuda:1, mps")
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
+        "auto", description="diffusers: float16 except on a CPU"
+    )
+    cpu_threads: int = Field(1, ge=1, description="diffusers: threads for a model on the CPU")
+    allow_download: bool = Field(False, description="diffusers: fetch a Hugging Face id")
+    url: str | None = Field(None, description="endpoint: the service's address, up to /v1")
+    api_key_env: str | None = Field(None, description="endpoint: the variable with its key")
+
+
+def make(settings: Settings, services: Services) -> Tool:
+    """The tool, for `Toolset`. Raises SetupError where it has no back end that can work."""
+    if settings.backend is None:
+        raise SetupError(_NO_BACKEND)
+    backend = _diffusers if settings.backend == "diffusers" else _endpoint
+    paint = backend(settings, services)
+
+    async def generate_image(
+        prompt: str, width: int | None = None, height: int | None = None, seed: int | None = None
+    ) -> Output:
+        width = _side(width or settings.width, settings.max_side)
+        height = _side(height or settings.height, settings.max_side)
+        return await save_picture(services.artifacts, await paint(prompt, width, height, seed))
+
+    return Tool.from_schema(
+        "generate_image",
+        "Paint a picture of what a text describes.",
+        PARAMETERS,
+        generate_image,
+        timeout_seconds=TIMEOUT_SECONDS,
+        safe_to_repeat=True,
+        concurrency=1 if settings.backend == "diffusers" else None,
+        expected_seconds=20.0,
+    )
+
+
+def _side(pixels: int, most: int) -> int:
+    return max(LEAST_SIDE, min(pixels, most) // STEP * STEP)
+
+
+def _diffusers(settings: Settings, services: Services) -> Paint:
+    require("diffusers", "diffusion", "generate_image")
+    require("torch", "cpu", "generate_image")
+    model = settings.model
+    if settings.directory is not None:
+        model = str(settings.directory.expanduser())
+        if not Path(model, "model_index.json").is_file():
+            raise SetupError(
+                f"[tools.generate_image] directory: {model} holds no model_index.json, "
+                "which a model that diffusers has saved does"
+            )
+    if model is None:
+        raise SetupError(_NO_BACKEND)
+    loaded = {
+        "model": model,
+        "device": settings.device,
+        "dtype": settings.dtype,
+        "download": settings.allow_download,
+        "threads": settings.cpu_threads,
+    }
+    diffusion = Diffusion(loaded)
+    services.at_end(diffusion.aclose)
+
+    async def paint(prompt: str, width: int, height: int, seed: int | None) -> bytes:
+        options: dict[str, Any] = {
+            "width": width,
+            "height": height,
+            "num_inference_steps": settings.steps,
+        }
+        if settings.guidance_scale is not None:
+            options["guidance_scale"] = settings.guidance_scale
+        chosen = secrets.randbits(32) if seed is None else seed
+        return await diffusion.paint(prompt, chosen, options)
+
+    return paint
+
+
+def _endpoint(settings: Settings, services: Services) -> Paint:
+    endpoint = Endpoint(
+        "generate_image",
+        settings.url,
+        settings.api_key_env,
+        services,
+        timeout_seconds=settings.timeout_seconds or TIMEOUT_SECONDS,
+    )
+
+    async def paint(prompt: str, width: int, height: int, seed: int | None) -> bytes:
+        asked = {
+            "model": settings.model,
+            "prompt": prompt,
+            "n": 1,
+            "size": f"{width}x{height}",
+            "seed": seed,
+        }
+        body = {name: value for name, value in asked.items() if value is not None}
+        match await endpoint.post_json("/images/generations", body):
+            case {"data": [{"b64_json": str(text)}, *_]}:
+                try:
+                    return await asyncio.to_thread(base64.b64decode, text, validate=True)
+                except binascii.Error:
+                    raise PictureError("the service's picture is no base64") from None
+            case {"data": [{"url": str(url)}, *_]}:
+                return (await endpoint.get_bytes(url)).data
+        raise PictureError("the service answered without a picture")
+
+    return paint

@@ -1,0 +1,206 @@
+"""SVG from strangers, made safe to draw: bounded, of a known size, with no way out.
+
+The text is taken apart by a parser and written anew from what is allowed, so that the library that
+draws it sees no declaration, no entity, no file name and no address.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
+
+from caesura.tools.picture.fonts import LAST_RESORT, css_with_fallback, with_fallback
+
+MAX_CHARACTERS = 1_000_000
+MAX_ELEMENTS = 20_000
+MAX_DEPTH = 100
+"""How deep elements may be nested; the drawing library recurses, and overflows its stack."""
+MAX_SIDE = 2048
+"""The longest side of a picture, in pixels; a larger one is scaled down."""
+DEFAULT_SIDE = 200.0
+"""The side of a picture that says nothing of its size."""
+
+_NAMESPACES = {
+    "xmlns": "http://www.w3.org/2000/svg",
+    "xmlns:xlink": "http://www.w3.org/1999/xlink",
+}
+_LENGTH = re.compile(
+    r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>px|pt|pc|mm|cm|in|em|ex|%)?\s*"
+)
+_PIXELS = {"px": 1, "pt": 4 / 3, "pc": 16, "mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96, "em": 16}
+_PIXELS |= {"": 1, "ex": 8}
+_PICTURE = re.compile(r"data:image/(?:png|jpe?g|gif|webp);base64,[A-Za-z0-9+/=\s]*")
+_OUTSIDE = re.compile(r"url\(\s*[\"']?\s*(?!#|\s|[\"'])|@import", re.IGNORECASE)
+
+
+class DrawingError(ValueError):
+    """A drawing that is not drawn. The message is one sentence for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """An SVG that is safe to draw, and its size in pixels."""
+
+    svg: str
+    width: int
+    height: int
+
+
+def safe_drawing(
+    text: str,
+    *,
+    max_side: int = MAX_SIDE,
+    max_characters: int = MAX_CHARACTERS,
+    max_elements: int = MAX_ELEMENTS,
+) -> Drawing:
+    """The SVG in `text`, made safe; what stands around it, such as a Markdown fence, is dropped.
+
+    Namespaces that the root forgot are added. Raises DrawingError, and nothing else.
+    """
+    text = text[text.find("<") : text.rfind(">") + 1]
+    if len(text) > max_characters:
+        raise DrawingError(f"the SVG is longer than {max_characters} characters")
+    filtered = _Filter(max_elements)
+    try:
+        filtered.read(text.encode("utf-8", "replace").decode())
+    except expat.ExpatError as error:
+        reason = expat.errors.messages[error.code]
+        raise DrawingError(
+            f"the SVG is not well-formed XML: {reason} (line {error.lineno}, column {error.offset})"
+        ) from None
+    width, height, box = _size(filtered.root, max_side)
+    shown = {"width": str(width), "height": str(height), "viewBox": box}
+    root = {"font-family": LAST_RESORT} | filtered.root | _NAMESPACES | shown
+    return Drawing(f"<svg{_attributes(root)}>{''.join(filtered.parts)}</svg>", width, height)
+
+
+class _Filter:
+    """Expat's handlers: what is allowed is collected in `parts`, the root's attributes apart."""
+
+    def __init__(self, max_elements: int) -> None:
+        self.root: dict[str, str] = {}
+        self.parts: list[str] = []
+        self._max_elements = max_elements
+        self._elements = 0
+        self._open: list[str] = []
+
+    def read(self, text: str) -> None:
+        parser = expat.ParserCreate()
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = self._doctype
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.Parse(text, True)
+
+    def _doctype(self, name: str, system: str | None, public: str | None, subset: int) -> None:
+        if subset:
+            raise DrawingError("the SVG must not declare entities: leave the DOCTYPE out")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._elements += 1
+        self._open.append(name)
+        if self._elements > self._max_elements:
+            raise DrawingError(f"the SVG has more than {self._max_elements} elements")
+        if len(self._open) > MAX_DEPTH:
+            raise DrawingError(f"the SVG's elements are nested deeper than {MAX_DEPTH}")
+        kept = {
+            key: _drawable(key, value)
+            for key, value in attributes.items()
+            if _is_kept(name, key, value)
+        }
+        if len(self._open) > 1:
+            self.parts.append(f"<{name}{_attributes(kept)}>")
+        elif name != "svg":
+            raise DrawingError(f"the root element must be svg, not {name[:40]}")
+        else:
+            self.root = kept
+
+    def _end(self, name: str) -> None:
+        self._open.pop()
+        if self._open:
+            self.parts.append(f"</{name}>")
+
+    def _text(self, text: str) -> None:
+        if self._open[-1].endswith("style"):
+            if _OUTSIDE.search(text):
+                _refuse(text)
+            text = css_with_fallback(text)
+        self.parts.append(escape(text))
+
+
+def _is_kept(element: str, name: str, value: str) -> bool:
+    """Whether an attribute stays. Raises DrawingError for one that reaches outside."""
+    local = name.rpartition(":")[2].lower()
+    if local == "base" or local.startswith("on"):
+        return False
+    if local in ("href", "src"):
+        if element.rpartition(":")[2] == "a":
+            return False  # where a link leads makes no difference to a picture
+        if not value.startswith("#") and not _PICTURE.fullmatch(value):
+            _refuse(value)
+    elif _OUTSIDE.search(value):
+        _refuse(value)
+    return True
+
+
+def _drawable(name: str, value: str) -> str:
+    """An attribute's value, with fonts that are there."""
+    match name:
+        case "font-family":
+            return with_fallback(value)
+        case "style":
+            return css_with_fallback(value)
+    return value
+
+
+def _refuse(value: str) -> NoReturn:
+    raise DrawingError(
+        f"the SVG must not refer to anything outside itself, as {value.strip()[:60]!r} does: "
+        "draw it, or put the image in as data:image/png;base64,..."
+    )
+
+
+def _attributes(attributes: Mapping[str, str]) -> str:
+    return "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+
+
+def _size(root: Mapping[str, str], max_side: int) -> tuple[int, int, str]:
+    """The width and height in whole pixels, within `max_side`, and the viewBox."""
+    box = _box(root.get("viewBox", ""))
+    ratio = box[2] / box[3] if box else 1.0
+    width, height = _pixels(root, "width"), _pixels(root, "height")
+    if width is None and height is None:
+        width, height = (box[2], box[3]) if box else (DEFAULT_SIDE, DEFAULT_SIDE)
+    elif width is None:
+        assert height is not None
+        width = height * ratio
+    elif height is None:
+        height = width / ratio
+    if not (0 < width < math.inf and 0 < height < math.inf):
+        raise DrawingError("the SVG's width and height must be above 0 and finite")
+    shown = " ".join(map(repr, box or (0.0, 0.0, width, height)))
+    scale = min(1.0, max_side / max(width, height))
+    return max(1, round(width * scale)), max(1, round(height * scale)), shown
+
+
+def _box(text: str) -> tuple[float, float, float, float] | None:
+    """The four numbers of a viewBox; None if they make none."""
+    try:
+        x, y, width, height = (float(each) for each in text.replace(",", " ").split())
+    except ValueError:
+        return None
+    usable = all(map(math.isfinite, (x, y, width, height))) and width > 0 and height > 0
+    usable = usable and 1e-6 < width / height < 1e6
+    return (x, y, width, height) if usable else None
+
+
+def _pixels(root: Mapping[str, str], name: str) -> float | None:
+    """A length in pixels; None where it is missing, relative, or cannot be read."""
+    found = _LENGTH.fullmatch(root.get(name, ""))
+    if found is None or found["unit"] == "%":
+        return None
+    return float(found["number"]) * _PIXELS[found["unit"] or ""]

@@ -1,0 +1,73 @@
+"""How charts look where the specification says nothing: size, padding, fonts, colours."""
+
+from typing import Any
+
+WIDTH = 640
+HEIGHT = 400
+_INK = "#24292f"
+_GREY = "#6e7781"
+_FAINT = "#e4e7eb"
+
+CONFIG: dict[str, Any] = {
+    "background": "white",
+    "padding": 16,
+    "font": "sans-serif",
+    "title": {
+        "fontSize": 17,
+        "color": _INK,
+        "anchor": "start",
+        "offset": 14,
+        "subtitleColor": _GREY,
+    },
+    "axis": {
+        "labelFontSize": 12,
+        "titleFontSize": 13,
+        "titleFontWeight": "normal",
+        "titlePadding": 10,
+        "labelColor": _INK,
+        "titleColor": _GREY,
+        "domainColor": _GREY,
+        "tickColor": _GREY,
+        "gridColor": _FAINT,
+    },
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "labelColor": _INK, "titleColor": _GREY},
+    "header": {"labelFontSize": 12, "titleFontSize": 13, "labelColor": _INK, "titleColor": _GREY},
+    "view": {"stroke": None, "continuousWidth": 320, "continuousHeight": 240, "step": 28},
+    "bar": {"cornerRadiusEnd": 2},
+    "line": {"strokeWidth": 2.5},
+    "point": {"filled": True, "size": 60},
+    "range": {"category": {"scheme": "tableau10"}},
+}
+_COMPOSED = ("facet", "hconcat", "vconcat", "concat", "repeat")
+_FACETS = ("row", "column", "facet")
+
+
+def styled(spec: dict[str, Any]) -> dict[str, Any]:
+    """The specification with a size for the whole picture and a look; what it says itself stays.
+
+    The size of a chart of several views side by side is what its views make of it.
+    """
+    config = spec.get("config")
+    styled = spec | {"config": _merged(CONFIG, config if isinstance(config, dict) else {})}
+    if not is_single(spec):
+        return styled
+    for name, pixels in (("width", WIDTH), ("height", HEIGHT)):
+        if not isinstance(spec.get(name), int | float | dict):
+            styled[name] = pixels
+    return {"autosize": {"type": "fit", "contains": "padding"}} | styled
+
+
+def is_single(spec: dict[str, Any]) -> bool:
+    """Whether the chart has one pair of axes, rather than several views side by side."""
+    encoding = spec.get("encoding")
+    facets = isinstance(encoding, dict) and any(each in encoding for each in _FACETS)
+    return not facets and not any(each in spec for each in _COMPOSED)
+
+
+def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Both; where they differ, theirs."""
+    merged = ours | theirs
+    for name, value in theirs.items():
+        if isinstance(value, dict) and isinstance(ours.get(name), dict):
+            merged[name] = _merged(ours[name], value)
+    return merged

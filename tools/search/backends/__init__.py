@@ -1,0 +1,64 @@
+"""Where the search tool may look, by name."""
+
+from caesura.tools.net import USER_AGENT, HttpClient
+from caesura.tools.search.backends.cache import Cache
+from caesura.tools.search.backends.derived import Derived
+from caesura.tools.search.backends.service import Service
+from caesura.tools.search.backends.wikipedia import Wikipedia, user_agent
+from caesura.tools.search.bundled import corpus_to_search
+from caesura.tools.search.corpus import Reader
+from caesura.tools.search.hit import Backend
+from caesura.tools.search.settings import Settings
+from caesura.tools.services import Services, SetupError, require
+
+_CONNECTIONS = 2
+"""To one service at a time: few, as it is asked for."""
+_TIMEOUT_SECONDS = 12.0
+
+
+def make_backend(settings: Settings, services: Services) -> Backend:
+    """The back end that the settings name.
+
+    Raises SetupError where a part of the settings, a corpus or a package is missing.
+    """
+    if settings.backend in ("bm25s", "tantivy"):
+        require(settings.backend, "search", "search")
+    try:
+        if settings.backend == "wikipedia":
+            return _wikipedia(settings, services)
+        if settings.backend == "http":
+            return _service(settings, services)
+        reader = Reader(corpus_to_search(services.data, settings.corpus))
+        return reader if settings.backend == "corpus" else Derived(reader, settings.backend)
+    except ValueError as error:  # a CorpusError too
+        raise SetupError(f"[tools.search]: {error}") from None
+
+
+def _wikipedia(settings: Settings, services: Services) -> Wikipedia:
+    if settings.wikipedia is None:
+        raise ValueError(
+            'backend = "wikipedia" needs contact = "you@example.org" in [tools.search.wikipedia]: '
+            "Wikipedia asks programs to say how their operator is reached"
+        )
+    client = _client(settings, services, user_agent(settings.wikipedia))
+    return Wikipedia(settings.wikipedia, client, _cache(settings, services))
+
+
+def _service(settings: Settings, services: Services) -> Service:
+    if settings.http is None:
+        raise ValueError('backend = "http" needs [tools.search.http] with a url')
+    return Service(settings.http, _client(settings, services), _cache(settings, services))
+
+
+def _client(settings: Settings, services: Services, agent: str = USER_AGENT) -> HttpClient:
+    return HttpClient(
+        allow_private=services.allow_private or settings.allow_private,
+        connections_per_host=_CONNECTIONS,
+        timeout_seconds=_TIMEOUT_SECONDS,
+        max_bytes=2 * 2**20,
+        user_agent=agent,
+    )
+
+
+def _cache(settings: Settings, services: Services) -> Cache:
+    return Cache(services.data / "search-cache.sqlite", settings.cache_hours * 3600)

@@ -1,0 +1,96 @@
+"""Services' answers, kept in a file for a while, so that nobody is asked the same thing twice."""
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from caesura.tools.search.hit import Hit
+
+MAX_ANSWERS = 20_000
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL NOT NULL, hits TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at)
+"""
+
+
+class Cache:
+    """Hits by key, in a SQLite file that is made when it is first used.
+
+    max_age_seconds: older ones are not given; 0 keeps nothing. clock: seconds since the epoch.
+    A cache that cannot be read or written is as good as an empty one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        max_age_seconds: float,
+        *,
+        max_answers: int = MAX_ANSWERS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._max_age_seconds = max_age_seconds
+        self._max_answers = max_answers
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+
+    async def get(self, key: str) -> list[Hit] | None:
+        """What was kept under the key, or None."""
+        return await asyncio.to_thread(self._get, key) if self._max_age_seconds else None
+
+    async def put(self, key: str, hits: list[Hit]) -> None:
+        """Keep hits under the key."""
+        if self._max_age_seconds:
+            await asyncio.to_thread(self._put, key, hits)
+
+    async def aclose(self) -> None:
+        """Close the file."""
+        await asyncio.to_thread(self._close)
+
+    def _get(self, key: str) -> list[Hit] | None:
+        since = self._clock() - self._max_age_seconds
+        with self._lock, suppress(sqlite3.Error, OSError, ValueError, TypeError):
+            row = (
+                self._opened()
+                .execute("SELECT hits FROM answers WHERE key = ? AND at > ?", (key, since))
+                .fetchone()
+            )
+            return None if row is None else [Hit(*each) for each in json.loads(row[0])]
+        return None
+
+    def _put(self, key: str, hits: list[Hit]) -> None:
+        text = json.dumps([[hit.title, hit.source, hit.text] for hit in hits])
+        with self._lock, suppress(sqlite3.Error, OSError), self._opened() as connection:
+            now = self._clock()
+            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", (key, now, text))
+            connection.execute("DELETE FROM answers WHERE at <= ?", (now - self._max_age_seconds,))
+            connection.execute(
+                "DELETE FROM answers WHERE key IN "
+                "(SELECT key FROM answers ORDER BY at DESC LIMIT -1 OFFSET ?)",
+                (self._max_answers,),
+            )
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self._path, timeout=1.0, check_same_thread=False)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.executescript(_SCHEMA)
+            except sqlite3.Error:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None

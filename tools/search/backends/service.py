@@ -1,0 +1,131 @@
+"""Any search service that answers with JSON: where to ask, and where in the answer things stand."""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from caesura.tools.net import HttpClient, HttpRefused, checked_url
+from caesura.tools.search.backends.cache import Cache
+from caesura.tools.search.hit import Hit
+from caesura.tools.search.settings import HttpSettings
+from caesura.tools.search.snippet import MAX_TEXT_CHARACTERS
+from caesura.tools.search.words import clean
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_BLANK = re.compile(r"\{(query|limit)\}")
+
+
+class Service:
+    """A search service.
+
+    Raises ValueError for a URL that is none, or nowhere takes the query, and for headers that
+    name an environment variable which is not set.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        client: HttpClient,
+        cache: Cache,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        if "{query}" not in settings.url + json.dumps(settings.body):
+            raise ValueError("http: neither url nor body says where the {query} goes")
+        self._host = checked_url(_filled(settings.url, "x", 1, quoted=True)).host
+        self._settings = settings
+        self._headers = {
+            name: _expanded(value, environment) for name, value in settings.headers.items()
+        }
+        self._client = client
+        self._cache = cache
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        """The service's results; raises HttpRefused and HttpUnavailable."""
+        asked = clean(query)
+        if not asked:
+            return []
+        url = _filled(self._settings.url, asked, limit, quoted=True)
+        body = _filled_in(self._settings.body, asked, limit)
+        key = json.dumps([url, body, limit])
+        hits = await self._cache.get(key)
+        if hits is None:
+            hits = self._read(await self._ask(url, body), limit)
+            await self._cache.put(key, hits)
+        return hits
+
+    async def aclose(self) -> None:
+        """Close the connections and the cache."""
+        await asyncio.gather(self._client.aclose(), self._cache.aclose())
+
+    async def _ask(self, url: str, body: Any) -> Any:
+        if body is None:
+            return await self._client.get_json(url, headers=self._headers)
+        return await self._client.post_json(url, body, headers=self._headers)
+
+    def _read(self, answer: Any, limit: int) -> list[Hit]:
+        fields = self._settings
+        results = at(answer, fields.results)
+        if results is None:
+            return []
+        if not isinstance(results, list):
+            raise HttpRefused(f"{self._host} answered with no list at {fields.results!r}")
+        hits = (
+            Hit(
+                _text(at(each, fields.title)),
+                _text(at(each, fields.source)) or f"{self._host}",
+                _text(at(each, fields.text)),
+            )
+            for each in results
+        )
+        return [hit for hit in hits if hit.text or hit.title][:limit]
+
+
+def at(value: Any, path: str) -> Any:
+    """What stands in a JSON value at a dotted path, `hits.0.title`; None if nothing does."""
+    for part in path.split(".") if path else ():
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and part.isascii() and part.isdigit() and len(part) < 10:
+            value = value[int(part)] if int(part) < len(value) else None
+        else:
+            return None
+    return value
+
+
+def _text(value: Any) -> str:
+    """A field as text: numbers as they are written, lists of texts joined, the rest empty."""
+    if isinstance(value, list):
+        value = " ".join(each for each in value if isinstance(each, str))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return value[:MAX_TEXT_CHARACTERS] if isinstance(value, str) else ""
+
+
+def _filled(template: str, query: str, limit: int, *, quoted: bool) -> str:
+    values = {"query": quote(query, safe="") if quoted else query, "limit": str(limit)}
+    return _BLANK.sub(lambda match: values[match.group(1)], template)
+
+
+def _filled_in(template: Any, query: str, limit: int) -> Any:
+    """A body with its blanks filled in; a text that is only `{limit}` becomes the number."""
+    if isinstance(template, dict):
+        return {name: _filled_in(each, query, limit) for name, each in template.items()}
+    if isinstance(template, list):
+        return [_filled_in(each, query, limit) for each in template]
+    if template == "{limit}":
+        return limit
+    return _filled(template, query, limit, quoted=False) if isinstance(template, str) else template
+
+
+def _expanded(value: str, environment: Mapping[str, str]) -> str:
+    missing = [name for name in _VARIABLE.findall(value) if not environment.get(name)]
+    if missing:
+        raise ValueError(f"http: the environment variable {missing[0]} is not set")
+    expanded = _VARIABLE.sub(lambda match: environment[match.group(1)], value)
+    if not expanded.isprintable():
+        raise ValueError("http: a header holds a line break or another control character")
+    return expanded

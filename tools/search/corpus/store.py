@@ -1,0 +1,158 @@
+"""A corpus's file: where it is, what is in it, how it is opened."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from caesura.tools.services import SetupError
+
+DEFAULT_CORPUS = "default"
+BUNDLED_CORPUS = "bundled"
+"""The corpus that Caesura brings along; made anew by itself, never changed by hand."""
+VERSION = 1
+_APPLICATION = 0x43534B42
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_BUSY_SECONDS = 30.0
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE files (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, digest TEXT NOT NULL
+);
+CREATE TABLE passages (
+    id INTEGER PRIMARY KEY, file INTEGER NOT NULL REFERENCES files (id),
+    title TEXT NOT NULL, source TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE INDEX passages_of_files ON passages (file);
+CREATE TABLE stamp (value TEXT NOT NULL);
+INSERT INTO stamp VALUES ('');
+CREATE VIRTUAL TABLE words USING fts5 (
+    title, text, content=passages, content_rowid=id,
+    tokenize='porter unicode61 remove_diacritics 2'
+);
+CREATE TRIGGER passage_added AFTER INSERT ON passages BEGIN
+    INSERT INTO words (rowid, title, text) VALUES (new.id, new.title, new.text);
+END;
+CREATE TRIGGER passage_removed AFTER DELETE ON passages BEGIN
+    INSERT INTO words (words, rowid, title, text)
+    VALUES ('delete', old.id, old.title, old.text);
+END;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""
+
+
+class CorpusError(SetupError):
+    """A corpus cannot be used. The message says what to do."""
+
+
+def corpus_path(data: Path, name: str) -> Path:
+    """The file of the corpus of that name; raises CorpusError for what is no name.
+
+    data: the directory for what tools keep.
+    """
+    if not _NAME.fullmatch(name):
+        raise CorpusError(
+            f"{name[:64]!r} is no name for a corpus: use up to 64 letters, digits, '_' and '-'"
+        )
+    return data / "corpora" / f"{name}.sqlite"
+
+
+def corpora(data: Path) -> list[str]:
+    """The names of the corpora that there are, but for the one that is brought along."""
+    found = sorted(path.stem for path in (data / "corpora").glob("*.sqlite"))
+    return [name for name in found if name != BUNDLED_CORPUS and _NAME.fullmatch(name)]
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, and that may be closed by another thread.
+
+    Raises CorpusError if there is no such corpus, or another file in its place.
+    """
+    return _open(path, "ro")
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """A connection that can write, to a corpus that is made if need be; raises CorpusError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CorpusError(f"{path.parent} cannot be made: {error.strerror}") from None
+    return _open(path, "rwc")
+
+
+def _open(path: Path, mode: str) -> sqlite3.Connection:
+    if mode == "ro" and not path.exists():
+        raise CorpusError(
+            f"there is no corpus {path.stem!r}: "
+            f"make it with `caesura kb add --corpus {path.stem} FILES`"
+        )
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            isolation_level=None,  # transactions are begun by hand
+            check_same_thread=False,
+            timeout=_BUSY_SECONDS,
+        )
+        _check(connection, path, mode)
+        return connection
+    except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        raise _told(error, path) from None
+    except CorpusError:
+        if connection is not None:
+            connection.close()
+        raise
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write, closed at the end; raises CorpusError."""
+    with closing(open_to_read(path)) as connection, errors_told(path):
+        yield connection
+
+
+@contextmanager
+def errors_told(path: Path) -> Iterator[None]:
+    """Raise a CorpusError for what SQLite says of a corpus."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _told(error, path) from None
+
+
+def _told(error: sqlite3.Error, path: Path) -> CorpusError:
+    """What SQLite says of a corpus, as a sentence."""
+    return CorpusError(f"the corpus {path} cannot be used: {error}")
+
+
+def _check(connection: sqlite3.Connection, path: Path, mode: str) -> None:
+    """See that it is a corpus of this version; an empty file becomes one, if it may be written."""
+    if mode != "ro":
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    application, version = _identity(connection)
+    if mode != "ro" and not application:
+        with suppress(sqlite3.OperationalError):  # another process may have made it meanwhile
+            connection.executescript(_SCHEMA)
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        application, version = _identity(connection)
+    if application != _APPLICATION:
+        raise CorpusError(f"{path} is not a corpus: move it away")
+    if version != VERSION:
+        raise CorpusError(
+            f"the corpus {path} is of another version of Caesura: "
+            f"`caesura kb rm --all --corpus {path.stem}`, then add its files again"
+        )
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version

@@ -1,0 +1,29 @@
+"""Which files are meant by the files and directories that somebody names."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from caesura.tools.search.reading import SUFFIXES
+
+
+def files_at(paths: Iterable[Path]) -> dict[Path, str]:
+    """The files, each with its name in results; files under directories where they can be read.
+
+    A file that is named itself is always among them, and is called by its name; one under a
+    directory by its path from that directory on. What begins with a dot is left out, and links to
+    directories are not followed.
+    """
+    found: dict[Path, str] = {}
+    for path in paths:
+        place = path.absolute().resolve()
+        if not place.is_dir():
+            found.setdefault(place, place.name)
+            continue
+        for directory, inner, names in os.walk(place):
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            for name in sorted(names):
+                file = Path(directory, name)
+                if file.suffix.lower() in SUFFIXES and not name.startswith("."):
+                    found.setdefault(file, str(file.relative_to(place.parent)))
+    return found

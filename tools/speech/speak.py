@@ -1,0 +1,181 @@
+"""The speak tool: its settings, its three back ends, and what of a text is spoken."""
+
+import asyncio
+import base64
+import re
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from caesura.tools.endpoint import Endpoint
+from caesura.tools.result import Output
+from caesura.tools.services import Services, SetupError, ToolSettings, require
+from caesura.tools.speech.sound import SpeechError, save_sound
+from caesura.tools.tool import Tool
+from caesura.tools.worker import WorkerDied, WorkerFailed, WorkerPool
+
+TIMEOUT_SECONDS = 60.0
+MAX_CHARACTERS = 3_000
+ESPEAK_VOICE = "en-us"
+SERVICE_VOICE = "alloy"
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "description": "What is said."},
+        "voice": {"type": "string", "description": "Another voice than the usual one."},
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+_UNSPOKEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff\ufffe\uffff\ud800-\udfff]+"
+)
+_VOICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_ -]{0,39}")
+
+Say = Callable[[str, str | None], Awaitable[bytes]]
+"""Takes a text and a voice; returns a WAV file."""
+
+
+class Settings(ToolSettings):
+    """What `[tools.speak]` may say."""
+
+    backend: Literal["espeak", "piper", "endpoint"] = Field("espeak", description="what speaks")
+    voice: str | None = Field(
+        None, description="where a call names none; espeak: a language, piper: a speaker"
+    )
+    words_per_minute: int = Field(175, ge=80, le=450, description="espeak: how fast")
+    pitch: int = Field(50, ge=0, le=99, description="espeak: how high")
+    speed: float = Field(1.0, ge=0.25, le=4.0, description="piper, endpoint: 2.0 is twice as fast")
+    max_characters: int = Field(
+        MAX_CHARACTERS, ge=1, le=20_000, description="a longer text is refused"
+    )
+    voice_file: Path | None = Field(None, description="piper: the voice's .onnx file")
+    model: str | None = Field(None, description="endpoint: its name of its model")
+    url: str | None = Field(None, description="endpoint: the service's address, up to /v1")
+    api_key_env: str | None = Field(None, description="endpoint: the variable with its key")
+
+
+def make(settings: Settings, services: Services) -> Tool:
+    """The tool, for `Toolset`. Raises SetupError where its back end cannot work."""
+    backends = {"espeak": _espeak, "piper": _piper, "endpoint": _endpoint}
+    say = backends[settings.backend](settings, services)
+
+    async def speak(text: str, voice: str | None = None) -> Output:
+        spoken = spoken_text(text, settings.max_characters)
+        return await save_sound(services.artifacts, await say(spoken, checked_voice(voice)))
+
+    return Tool.from_schema(
+        "speak",
+        "Say a text aloud; makes a sound file.",
+        PARAMETERS,
+        speak,
+        timeout_seconds=TIMEOUT_SECONDS,
+        safe_to_repeat=True,
+        concurrency=None if settings.backend == "endpoint" else 1,
+        expected_seconds=1.0,
+    )
+
+
+def spoken_text(text: str, max_characters: int) -> str:
+    """The text without control characters. Raises SpeechError for one too long, or for none."""
+    spoken = " ".join(_UNSPOKEN.sub(" ", text).split())
+    if not spoken:
+        raise SpeechError("the text is empty")
+    if len(spoken) > max_characters:
+        raise SpeechError(
+            f"the text has {len(spoken)} characters, and {max_characters} are spoken at a time: "
+            "speak it in parts"
+        )
+    return spoken
+
+
+def checked_voice(voice: str | None) -> str | None:
+    """The name of a voice; none where it is empty. Raises SpeechError for what is no name."""
+    if not voice:
+        return None
+    if not _VOICE.fullmatch(voice):
+        raise SpeechError(f"{voice[:40]!r} is no name of a voice: leave voice out")
+    return voice
+
+
+def _espeak(settings: Settings, services: Services) -> Say:
+    program = shutil.which("espeak-ng")
+    if program is None:
+        require("espeakng_loader", "speech", "speak")
+    return _worker(
+        services,
+        "caesura.tools.speech.espeak_child",
+        lambda text, voice: {
+            "program": program,
+            "text": text,
+            "voice": voice or settings.voice or ESPEAK_VOICE,
+            "words_per_minute": settings.words_per_minute,
+            "pitch": settings.pitch,
+        },
+    )
+
+
+def _piper(settings: Settings, services: Services) -> Say:
+    require("piper", "piper", "speak")
+    if settings.voice_file is None:
+        raise SetupError("[tools.speak] voice_file: set it to a piper voice's .onnx file")
+    model = settings.voice_file.expanduser()
+    for file in (model, Path(f"{model}.json")):
+        if not file.is_file():
+            raise SetupError(
+                f"[tools.speak] voice_file: there is no file {file}; a piper voice is a file "
+                "NAME.onnx with NAME.onnx.json beside it"
+            )
+    return _worker(
+        services,
+        "caesura.tools.speech.piper_child",
+        lambda text, voice: {
+            "model": str(model),
+            "text": text,
+            "speaker": voice or settings.voice,
+            "length_scale": 1 / settings.speed,
+        },
+    )
+
+
+def _worker(
+    services: Services, module: str, arguments: Callable[[str, str | None], dict[str, Any]]
+) -> Say:
+    """Have the `speak` function of a module called in a worker process."""
+    pool = WorkerPool(module)
+    services.at_end(pool.aclose)
+
+    async def say(text: str, voice: str | None) -> bytes:
+        try:
+            told = await pool.call("speak", **arguments(text, voice))
+        except (WorkerFailed, WorkerDied) as error:
+            raise SpeechError(str(error)) from None
+        return await asyncio.to_thread(base64.b64decode, told)
+
+    return say
+
+
+def _endpoint(settings: Settings, services: Services) -> Say:
+    endpoint = Endpoint(
+        "speak",
+        settings.url,
+        settings.api_key_env,
+        services,
+        timeout_seconds=settings.timeout_seconds or TIMEOUT_SECONDS,
+    )
+
+    async def say(text: str, voice: str | None) -> bytes:
+        asked = {
+            "model": settings.model,
+            "input": text,
+            "voice": voice or settings.voice or SERVICE_VOICE,
+            "response_format": "wav",
+            "speed": settings.speed if settings.speed != 1.0 else None,
+        }
+        body = {name: value for name, value in asked.items() if value is not None}
+        return (await endpoint.post_bytes("/audio/speech", body)).data
+
+    return say

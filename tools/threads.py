@@ -1,0 +1,45 @@
+"""Plain functions beside the event loop, in threads of their own.
+
+Not in a pool: a function that never returns would take a thread of it for good, until no other
+call could run. Threads cannot be killed. These are daemons, so that one that hangs does not keep
+the process from ending.
+"""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+
+async def in_thread(function: Callable[..., Any], /, **kwargs: Any) -> Any:
+    """Call the function in a new thread, in a copy of the current context.
+
+    Cancelled, it leaves the thread to run on to its own end. Raises what the function raises, and
+    RuntimeError where no thread can be started.
+    """
+    loop = asyncio.get_running_loop()
+    returned: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            tell(returned.set_result, context.run(function, **kwargs))
+        except StopIteration:
+            # A future cannot carry it.
+            tell(returned.set_exception, RuntimeError("StopIteration"))
+        except BaseException as error:
+            tell(returned.set_exception, error)
+
+    def tell(setter: Callable[[Any], None], what: Any) -> None:
+        with suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, setter, what)
+
+    def settle(setter: Callable[[Any], None], what: Any) -> None:
+        if not returned.done():
+            setter(what)
+
+    name = f"tool {getattr(function, '__name__', '')}"
+    threading.Thread(target=work, name=name, daemon=True).start()
+    return await returned
