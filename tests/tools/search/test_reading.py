@@ -58,6 +58,11 @@ def test_markdown_without_a_title_is_called_by_its_file() -> None:
     assert read("notes.markdown", "text\n\n---\n\nmore") == [("notes", "text\nmore")]
 
 
+def test_markdown_without_its_comments() -> None:
+    text = "<!-- begin -->\nOne <!-- two --> three.\n\n```\n<!-- shown -->\n```\n<!-- end -->\n"
+    assert read("t.md", text) == [("t", "One three.\n<!-- shown -->")]
+
+
 def test_text() -> None:
     assert read("a.txt", "\ufeffone\ntwo\n\n\nthree") == [("a", "one two\nthree")]
     assert read("empty.txt", "") == []

@@ -10,6 +10,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,500})\](?:\([^()\n]{0,2000}\)|\[[^\[\]\n]{0,200}\])")
+_COMMENT = re.compile(r"<!--[^\n]{0,1000}?-->")
 _EMPHASIS = re.compile(r"\*{2,3}|__|`+")
 
 
@@ -85,6 +86,7 @@ def _without_head(lines: list[str]) -> list[str]:
 def _plain(line: str) -> str:
     if "-" in line and not line.strip(" \t|:-"):  # a line across, or below a table's head
         return ""
+    line = _COMMENT.sub("", line)
     line = _LINK.sub(r"\1", line)
     line = _EMPHASIS.sub("", line)
     return line.replace("|", " ") if line.lstrip().startswith("|") else line
