@@ -150,6 +150,10 @@ class Answer:
                 "content": returned.result.content,
                 "error": returned.result.error,
                 "seconds": returned.result.seconds,
+                "artifacts": [
+                    {"url": made.url, "media_type": made.media_type, "bytes": made.size_bytes}
+                    for made in returned.result.artifacts
+                ],
             }
             for returned in ran
         ]

@@ -2,7 +2,10 @@
 
 import pytest
 
+from caesura.runtime.scripted import call
+from caesura.tools import tool
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.result import Output
 from tests.runtime.server import conftest
 
 serve_script = conftest.serve_script
@@ -30,6 +33,24 @@ async def test_a_file_is_served_as_what_it_is(serve_script, store):
     async with served.http.head(artifact.url) as response:
         assert response.status == 200
         assert int(response.headers["Content-Length"]) == len(PNG)
+
+
+async def test_an_answer_names_the_files_that_its_calls_made(serve_script, store):
+    @tool
+    def draw() -> Output:
+        """Draw."""
+        artifact = store.put(PNG, "png")
+        return Output(f"Saved as {artifact.url}.", (artifact,))
+
+    script = [call("draw"), "Here it is."]
+    served = await serve_script(script, [draw], artifacts=store)
+    _, body = await served.chat(server_tools=["draw"])
+    [ran] = body["caesura"]["calls"]
+    [told] = ran["artifacts"]
+    assert told == {"url": told["url"], "media_type": "image/png", "bytes": len(PNG)}
+    assert ran["content"] == f"Saved as {told['url']}."
+    async with served.http.get(told["url"]) as response:
+        assert await response.read() == PNG
 
 
 @pytest.mark.parametrize(

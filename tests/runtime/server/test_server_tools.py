@@ -24,6 +24,7 @@ async def test_server_tool_runs_inside_the_request(serve_script, double):
         "arguments": '{"number": 21}',
         "content": "42",
         "error": None,
+        "artifacts": [],
     }
     [resume] = body["caesura"]["resumes"]
     assert set(resume) == {
