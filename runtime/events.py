@@ -27,6 +27,7 @@ __all__ = [
     "RunEnded",
     "RunEvent",
     "TextDelta",
+    "ToolReported",
     "ToolReturned",
     "TurnEnded",
     "Usage",
@@ -67,6 +68,14 @@ class ToolReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolReported:
+    """What a tool says of its progress while it runs."""
+
+    call: ToolCall
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunEnded:
     """The end of a run.
 
@@ -81,4 +90,4 @@ class RunEnded:
     calls: tuple[ToolCall, ...] = field(default=())
 
 
-RunEvent = Event | ToolReturned | RunEnded
+RunEvent = Event | ToolReported | ToolReturned | RunEnded

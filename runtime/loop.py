@@ -12,13 +12,15 @@ from contextlib import aclosing
 from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
+from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
 from caesura.runtime.limits import Budget, Clock, Limits
 from caesura.runtime.transcript import NAMELESS, tool_message
 from caesura.scheduler.records import Message, Sampling
 from caesura.tools.dispatch import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()
+MOST_REPORTS = 100
+"""Tools' reports that wait to be read; what comes beyond is dropped."""
 
 
 async def run(
@@ -65,7 +67,7 @@ async def run(
                 yield ended
                 return
             while turn.waiting:
-                yield await budget.wait(turn.next_result())
+                yield await budget.wait(turn.next_of_tools())
             lead = lead + turn.text if turn.inline else ""
             feed = turn.answers()
         finally:
@@ -91,7 +93,8 @@ class _Turn:
         self._calls: dict[str, ToolCall] = {}
         self._callers: list[ToolCall] = []
         self._tasks: list[asyncio.Task[ToolResult]] = []
-        self._returned: asyncio.Queue[asyncio.Future[ToolResult]] = asyncio.Queue()
+        self._returned: asyncio.Queue[asyncio.Future[ToolResult] | ToolReported] = asyncio.Queue()
+        dispatcher.on_report = self._report
         self._results: dict[str, ToolResult] = {}
         self._end: TurnEnded | None = None
         self.inline = False
@@ -166,9 +169,16 @@ class _Turn:
         """Whether a call of this turn still has no result."""
         return len(self._results) < len(self._calls)
 
-    async def next_result(self) -> ToolReturned:
-        """Wait for the next tool to return."""
-        result = (await self._returned.get()).result()
+    def _report(self, call: ToolCall, text: str) -> None:
+        if self._returned.qsize() < MOST_REPORTS:
+            self._returned.put_nowait(ToolReported(call, text))
+
+    async def next_of_tools(self) -> ToolReturned | ToolReported:
+        """Wait for the next tool to return, or to say how far it is."""
+        told = await self._returned.get()
+        if isinstance(told, ToolReported):
+            return told
+        result = told.result()
         self._results[result.call_id] = result
         return ToolReturned(self._calls[result.call_id], result)
 

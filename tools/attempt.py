@@ -8,7 +8,7 @@ from typing import Any
 from caesura.tools.artifacts import Artifact
 from caesura.tools.breaker import Breaker, Resting
 from caesura.tools.context import CallContext, enter, leave
-from caesura.tools.errors import asked_pause_seconds, may_be_retried
+from caesura.tools.errors import TimedOut, asked_pause_seconds, may_be_retried
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
@@ -147,7 +147,7 @@ def _told(value: Any) -> Outcome:
 def _failure(error: BaseException) -> Outcome:
     return Outcome(
         error_text(error),
-        "failed",
+        "timeout" if isinstance(error, TimedOut) else "failed",
         may_be_retried=may_be_retried(error),
         asked_pause_seconds=asked_pause_seconds(error),
     )

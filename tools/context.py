@@ -106,7 +106,7 @@ class CallContext:
     conversation: str = ""
     """A digest of what was said before the run, equal when the same request is sent again."""
     report: Callable[[str], None] = field(default=lambda text: None)
-    """Tells whoever watches what the tool is doing: one line, shown at once."""
+    """Tells whoever watches what the tool is doing: one line, shown at once. For the event loop."""
 
 
 _CURRENT: ContextVar[CallContext] = ContextVar("caesura_call")

@@ -73,6 +73,8 @@ class Dispatcher:
         self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
         self.conversation = ""
         """What `CallContext.conversation` says, set by the owner before a run."""
+        self.on_report: Callable[[ToolCall, str], None] | None = None
+        """Is told what a tool says of its progress, a line each, set by the owner before a run."""
         self._registry = registry
         self._runner = Runner(registry, clock, sleep, random)
         self._clock = clock
@@ -194,7 +196,12 @@ class Dispatcher:
             return Outcome(error_text(error), "invalid_arguments")
         except Exception as error:  # from a validator that the developer wrote
             return Outcome(error_text(error), "failed")
-        context = CallContext(flight.call, self.scope, self.conversation)
+
+        def report(text: str) -> None:
+            if self.on_report is not None and not flight.cancelled:
+                self.on_report(flight.call, text)
+
+        context = CallContext(flight.call, self.scope, self.conversation, report)
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:

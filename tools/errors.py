@@ -21,6 +21,10 @@ class ToolError(RuntimeError):
         """How many seconds to wait before the next try; None: nothing is known of it."""
 
 
+class TimedOut(ToolError):
+    """The tool took longer than it may."""
+
+
 class Permanent(ToolError):
     """This very call will fail each time: it is not tried again, and says nothing of the tool."""
 

@@ -11,6 +11,7 @@ from caesura.runtime.events import (
     RunEnded,
     RunEvent,
     TextDelta,
+    ToolReported,
     ToolReturned,
     TurnEnded,
 )
@@ -57,6 +58,8 @@ class Printer:
                 self._line(f"[cyan]⏸ {escape(shorten(describe_call(name, arguments), 100))}[/cyan]")
             case CallMalformed(reason=reason):
                 self._line(f"[yellow]⏸ malformed call:[/yellow] {escape(reason)}")
+            case ToolReported(call=call, text=text):
+                self._line(f"[dim]  {escape(f'{call.name}: {shorten(text, 100)}')}[/dim]")
             case ToolReturned(result=result):
                 colour = "green" if result.error is None else "yellow"
                 seconds = f"[dim]{result.seconds * 1000:.0f} ms[/dim]"

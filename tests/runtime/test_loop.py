@@ -13,14 +13,16 @@ from caesura.runtime.events import (
     RunEnded,
     RunEvent,
     TextDelta,
+    ToolReported,
     ToolReturned,
     TurnEnded,
     Usage,
 )
-from caesura.runtime.loop import run
+from caesura.runtime.loop import MOST_REPORTS, run
 from caesura.runtime.scripted import ScriptedEngine, call, calls, fail, inline, malformed, say
 from caesura.scheduler.records import SessionSpec
 from caesura.tools import Dispatcher, Registry, Tool, tool
+from caesura.tools.context import current
 
 ASK = [{"role": "user", "content": "Go on."}]
 
@@ -72,6 +74,24 @@ def start(engine: ScriptedEngine, tools: Sequence[Tool], *, pausing: bool = True
 
 async def collect(engine: ScriptedEngine, tools: Sequence[Tool] = (), **options) -> list[RunEvent]:
     return [event async for event in start(engine, tools, **options)]
+
+
+async def test_a_tool_may_tell_how_far_it_is():
+    @tool
+    async def count(to: int) -> str:
+        """Count."""
+        for number in range(to):
+            current().report(f"at {number}")
+        await asyncio.sleep(0)
+        return "counted"
+
+    events = await collect(ScriptedEngine([call("count", to=2), say("Done.")]), [count])
+    told = [each for each in events if isinstance(each, ToolReported | ToolReturned)]
+    assert [each.text for each in told[:-1]] == ["at 0", "at 1"]
+    assert {each.call.name for each in told} == {"count"}
+    flood = await collect(ScriptedEngine([call("count", to=10_000), say("Done.")]), [count])
+    assert sum(isinstance(each, ToolReported) for each in flood) == MOST_REPORTS
+    assert flood[-1].text == "Done."
 
 
 def answers(engine: ScriptedEngine, turn: int = 1) -> list[str]:

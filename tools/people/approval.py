@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from caesura.tools.context import CallContext, current
-from caesura.tools.errors import ToolError
+from caesura.tools.errors import TimedOut
 from caesura.tools.limits import Limits
 from caesura.tools.people.people import People
 from caesura.tools.tool import Tool
@@ -35,7 +35,7 @@ class ApprovedCall:
     async def __call__(self, /, **arguments: Any) -> Any:
         """Wait for the approval, and run the tool.
 
-        Raises NoAnswer without it, ToolError when the run takes too long, and what the tool raises.
+        Raises NoAnswer without it, TimedOut when the run takes too long, and what the tool raises.
         """
         await self._approval(arguments)
         seconds = self._tool.timeout_seconds
@@ -47,7 +47,7 @@ class ApprovedCall:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise ToolError(f"no answer within {seconds:g} seconds") from None
+                raise TimedOut(f"no answer within {seconds:g} seconds") from None
 
     async def _approval(self, arguments: dict[str, Any]) -> None:
         """Wait for it, unless this is another try of a call that has been approved."""

@@ -96,7 +96,9 @@ async def test_the_time_out_covers_the_run_and_not_the_wait(asking: Any) -> None
     task = asking.call(session, "send", text="again")
     await asking.opened(people)
     await decided(people, True)
-    assert (await task).content == "error: no answer within 0.4 seconds"
+    result = await task
+    assert result.content == "error: no answer within 0.4 seconds"
+    assert result.error == "timeout"
     assert sending.running == 0
 
 
