@@ -1,7 +1,7 @@
 """What a call holds, from behind its opener up to where it is closed."""
 
 from caesura.intercept.formats import CallFormat
-from caesura.intercept.markers import first_hit, held_back
+from caesura.intercept.markers import beginnings, first_hit, held_back
 from caesura.intercept.nesting import JsonText
 
 
@@ -18,18 +18,22 @@ class CallBody:
         self.doubtful: int | None = None
         """Where `text` would end if the first marker that did not count had counted."""
         self._markers = [text.encode() for text in (form.closes, *form.breaks) if text]
+        self._begins = beginnings(self._markers)
         self._json = JsonText(leading=form.body == "line")
         self._window = b""
 
     def feed(self, data: bytes) -> bytes | None:
         """Read more; return what stands behind the call once it is closed."""
+        plain = not self._window and self._begins.search(data) is None
         self._window += data
+        if plain:
+            end = self._pass(len(data))
+            return self._closed(0) if end is not None and not self._markers else None
         while True:
             hit = first_hit(self._window, self._markers)
             if hit is None:
-                ready = len(self._window) - held_back(self._window, self._markers)
-                end = self._pass(ready)
-                return self._closed(0) if end is not None and not self._markers else None
+                self._pass(len(self._window) - held_back(self._window, self._markers))
+                return None
             self._pass(hit.start)
             size = hit.end - hit.start
             if self._counts(hit.marker):

@@ -6,7 +6,8 @@ that several calls of one turn are seen together and run in parallel). `docs/for
 call in each.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,7 +117,7 @@ MISTRAL = CallFormat(
     "turn",
     body="json",
     named=rf"{_KEY}|\[TOOL_CALLS\]\s*([\w.-]{{1,64}})\s*(?=[\[{{])",
-    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]+\s*(?:\[ARGS\])?\s*\{{)",
+    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]+\s*(?:\[ARGS\]\s*)?\{{)",
     shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
     parser="mistral",
 )
@@ -232,27 +233,48 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
     return tuple(formats)
 
 
-# What in a chat template gives a format away; the first that fits counts.
-_SIGNS: tuple[tuple[str, CallFormat], ...] = (
-    ("<function=", QWEN3_CODER),
-    ("<arg_key>", GLM),
-    ("<|tool_call_begin|>", KIMI_K2),
-    ("<tool_call>", HERMES),
-    ("[TOOL_CALLS]", MISTRAL),
-    ("<|python_start|>", PYTHONIC),
-    ("[func_name1(", PYTHONIC),
-    ("<|python_tag|>", LLAMA3_JSON),
-    ('"parameters": dictionary of', LLAMA3_JSON),
-    ("<|call|>", HARMONY),
-    ("Action Input:", REACT),
+def check_together(names: Iterable[str]) -> None:
+    """Raise `ValueError` for formats that one turn cannot be read in."""
+    turns = [name for name in dict.fromkeys(names) if name in TURN_FORMATS]
+    lines = [name for name in dict.fromkeys(names) if name in (REACT.name, INLINE)]
+    for several in (turns, lines):
+        if len(several) > 1:
+            raise ValueError(
+                f"call formats {' and '.join(several)} cannot be read together: name one of them"
+            )
+
+
+# What in a chat template gives a format away, all of it; the first that fits counts. Other models
+# write `<function=` between tags of their own, and `<|python_start|>` around code.
+_SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
+    (("<｜tool▁call▁begin｜>", "```json"), DEEPSEEK_V3),
+    (("<｜tool▁call▁begin｜>",), DEEPSEEK_V31),
+    (("<tool_call>", "<function="), QWEN3_CODER),
+    (("<tool_call>", "<arg_key>"), GLM),
+    (("<|tool_call_begin|>",), KIMI_K2),
+    (("<tool_call>",), HERMES),
+    (("[TOOL_CALLS]",), MISTRAL),
+    (("[func_name1(",), PYTHONIC),
+    (('"parameters": dictionary of',), LLAMA3_JSON),
+    (("<|python_start|>",), PYTHONIC),
+    (("<|python_tag|>",), LLAMA3_JSON),
+    (("<|call|>",), HARMONY),
+    (("Action Input:",), REACT),
 )
 
+# Python signatures in a template have the arrow too.
+_INLINE_SIGN = re.compile(r"\[\w+\([^\[\]\n]*\) -> ")
 
-def detect(chat_template: str) -> tuple[str, ...]:
-    """Tell from a model's chat template which formats its calls have; empty if none is known."""
-    found = [form.name for sign, form in _SIGNS if sign in chat_template][:1]
-    if "<｜tool▁call▁begin｜>" in chat_template:
-        found = [DEEPSEEK_V3.name if "```json" in chat_template else DEEPSEEK_V31.name]
-    if INLINE_CLOSE in chat_template:
+
+def detect(chat_template: str | Mapping[str, str] | None) -> tuple[str, ...]:
+    """Tell from a model's chat template which formats its calls have; empty if none is known.
+
+    Where there are several templates by name, all of them count.
+    """
+    if isinstance(chat_template, Mapping):
+        chat_template = "\n".join(chat_template.values())
+    template = chat_template or ""
+    found = [form.name for signs, form in _SIGNS if all(sign in template for sign in signs)][:1]
+    if _INLINE_SIGN.search(template):
         found.append(INLINE)
     return tuple(found)

@@ -8,6 +8,10 @@ from typing import Any
 PERSON = "person:"
 """Begins the name under which waits for people are learned."""
 
+LEAST_SECONDS = 1e-9
+MOST_SECONDS = 1e9
+"""A nanosecond and thirty years: sums and quotients of numbers beyond these over- or underflow."""
+
 
 @dataclass(frozen=True, slots=True)
 class PauseHint:
@@ -15,7 +19,8 @@ class PauseHint:
 
     `seconds` is the expected mean. No pause lasts longer than `deadline_seconds` (None: nobody
     knows). `person`: it lasts until a person has answered, which says nothing about how long the
-    tool of that name takes by itself. Raises `ValueError` for numbers that are not such.
+    tool of that name takes by itself. Numbers beyond `LEAST_SECONDS` and `MOST_SECONDS` are taken
+    for these. Raises `ValueError` for what is no positive number.
     """
 
     seconds: float
@@ -23,9 +28,13 @@ class PauseHint:
     person: bool = False
 
     def __post_init__(self) -> None:
-        deadline = self.deadline_seconds
-        if not (0 < self.seconds < inf and (deadline is None or 0 < deadline < inf)):
-            raise ValueError(f"a pause's seconds are positive numbers: {self}")
+        for name in ("seconds", "deadline_seconds"):
+            seconds = getattr(self, name)
+            if seconds is None:
+                continue
+            if not 0 < seconds < inf:
+                raise ValueError(f"a pause's seconds are positive numbers: {self}")
+            object.__setattr__(self, name, min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
 
     def key(self, tool: str) -> str:
         """Return the name under which pauses for the tool are learned."""

@@ -13,10 +13,14 @@ from typing import Any, Literal
 from caesura.intercept.body import CallBody
 from caesura.intercept.formats import resolve
 from caesura.intercept.hint import PauseHint, hints_from_wire
-from caesura.intercept.markers import first_hit, held_back
+from caesura.intercept.markers import beginnings, first_hit, held_back
 from caesura.intercept.vocabulary import Vocabulary
 
 Turn = Literal["fresh", "begun", "holding"]
+
+MOST_TEXTS = 1000
+MOST_CHARACTERS = 65536
+"""Of the tools, or of the stop texts, of one plan: each token may be compared with all of them."""
 
 
 class Verdict(Enum):
@@ -34,7 +38,8 @@ class WatchPlan:
     `formats` name rows of the table of formats, `tools` are the names on offer (the in-line format
     needs them), `stop` are texts that end the turn. `turn` tells where in its turn the request
     stands: `fresh`, `begun` (an in-line call has been answered), or `holding` (and a call of the
-    turn stood before it). `pauses` are hints about the tools' pauses, by name.
+    turn stood before it). `pauses` are hints about the tools' pauses, by name. Raises `ValueError`
+    for more than `MOST_TEXTS` of anything, or more than `MOST_CHARACTERS` in them.
     """
 
     formats: tuple[str, ...]
@@ -42,6 +47,15 @@ class WatchPlan:
     stop: tuple[str, ...] = ()
     turn: Turn = "fresh"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("formats", "tools", "stop", "pauses"):
+            texts = getattr(self, name)
+            if len(texts) > MOST_TEXTS or sum(map(len, texts)) > MOST_CHARACTERS:
+                raise ValueError(
+                    f"watch.{name} may have {MOST_TEXTS} entries and {MOST_CHARACTERS} characters,"
+                    f" not {len(texts)} and {sum(map(len, texts))}"
+                )
 
     def to_wire(self) -> dict[str, Any]:
         """Return the plan as msgpack-able data."""
@@ -56,8 +70,10 @@ class WatchPlan:
         return data
 
     @classmethod
-    def from_wire(cls, data: Mapping[str, Any]) -> "WatchPlan":
+    def from_wire(cls, data: Any) -> "WatchPlan":
         """Read a plan; raises `ValueError` naming the field that is wrong."""
+        if not isinstance(data, Mapping):
+            raise ValueError("watch must be an object")
         texts: dict[str, tuple[str, ...]] = {}
         for name in ("formats", "tools", "stop"):
             value = data.get(name, ())
@@ -87,6 +103,7 @@ class Watch:
         self._openers = [(text.encode(), form) for form in formats for text in form.opens]
         self._anchors = [text.encode() for form in formats for text in form.anchors]
         self._outside = [text for text, _ in self._openers] + self._stops
+        self._begins = beginnings(self._outside)
         self._inside: CallBody | None = None
         self._window = b""
         self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
@@ -134,6 +151,8 @@ class Watch:
 
     def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the next marker; return what stands behind it."""
+        if not self._window and self._begins.search(data) is None:
+            return b"", None
         self._window += data
         hit = first_hit(self._window, self._outside)
         if hit is None:

@@ -24,12 +24,12 @@ class Settings:
     its `max_num_batched_tokens`; or a number.
 
     `calibration` is the path of a file that `caesura calibrate` has written. `pauses` is the path
-    of a file that keeps what was observed of tools' pauses over restarts. `pause_deadline` is how
-    many seconds a pause may last before its KV cache is given up altogether, on the host too;
-    `retention` how many seconds the KV cache of a request that ended with calls is kept for its
-    follow-up (0: not at all). `prefetch`: what is on the host is
-    loaded ahead, into blocks that nobody needs, when its tool is expected back within so many
-    seconds (0: never). `records` has a record made of every pause and every step.
+    of a file that keeps what was observed of tools' pauses and of sessions over restarts.
+    `pause_deadline` is how many seconds a pause may last before its KV cache is given up
+    altogether, on the host too; `retention` how many seconds the KV cache of a request that ended
+    with calls is kept for its follow-up (0: not at all). `prefetch`: what is on the host is loaded
+    ahead, into blocks that nobody needs, when its tool is expected back within so many seconds (0:
+    never). `records` has a record made of every pause and every step.
     """
 
     handling: str = DEFAULT_HANDLING

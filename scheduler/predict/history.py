@@ -116,13 +116,12 @@ class History:
             "calls": self._calls.kinds.to_wire(),
         }
 
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any], pauses: PausePredictor | None = None) -> "History":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
-        history = cls(pauses)
+    def restore(self, wire: Mapping[str, Any]) -> None:
+        """Take over what `to_wire` wrote, or raise `ValueError` and change nothing."""
         if not isinstance(wire, Mapping):
             raise ValueError("not a record of sessions")
-        history._segments.restore(wire.get("segments", {}), Lengths.from_wire)
-        history._results.restore(wire.get("results", {}), Lengths.from_wire)
-        history._calls.kinds.restore(wire.get("calls", {}), CallCounts.from_wire)
-        return history
+        segments, results, calls = _lengths(), _lengths(), Calls()
+        segments.restore(wire.get("segments", {}), Lengths.from_wire)
+        results.restore(wire.get("results", {}), Lengths.from_wire)
+        calls.kinds.restore(wire.get("calls", {}), CallCounts.from_wire)
+        self._segments, self._results, self._calls.kinds = segments, results, calls.kinds

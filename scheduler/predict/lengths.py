@@ -135,12 +135,11 @@ class Lengths:
     def from_wire(cls, wire: Mapping[str, Any]) -> "Lengths":
         """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
         try:
-            return cls(
-                float(wire["prior_tokens"]),
-                float(wire["prior_weight"]),
-                int(wire["window"]),
-                [int(tokens) for tokens in wire["recent"]],
-            )
+            recent = [int(tokens) for tokens in wire["recent"]]
+            if max(recent, default=0) > np.iinfo(np.int32).max:
+                raise ValueError("lengths are numbers of tokens, not as large as these")
+            window = min(int(wire["window"]), WINDOW)
+            return cls(float(wire["prior_tokens"]), float(wire["prior_weight"]), window, recent)
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a record of lengths: {error!r}") from error
 

@@ -4,7 +4,6 @@ The engine has no other sign of a call: clients send none, and vLLM's tool parse
 API process.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +17,7 @@ MOST_TOKENS = 4096
 
 def formats_of(tokenizer: Any) -> tuple[CallFormat, ...]:
     """Return the formats in which the model writes whole turns of calls."""
-    template = getattr(tokenizer, "chat_template", None) or ""
-    if not isinstance(template, str):
-        template = json.dumps(template)
+    template = getattr(tokenizer, "chat_template", None)
     return resolve((name for name in detect(template) if name != INLINE), ())
 
 

@@ -4,6 +4,8 @@ A pause, a preemption or a follow-up in a new request does not begin a new life.
 segments, results and ends is what predictions are made from.
 """
 
+from hashlib import blake2b
+
 from vllm.v1.request import Request, RequestStatus
 
 from caesura.intercept.trigger import WatchPlan
@@ -12,6 +14,9 @@ from caesura.scheduler.predict.forecast import About, Predictor
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.wire import WATCH_KEY
+
+MOST_CHARACTERS = 256
+"""Of a kind's name; longer lists of tools are named by a hash."""
 
 ENDED = (RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED)
 
@@ -103,6 +108,9 @@ def _offered(request: Request) -> str:
     if plan is None:
         return ""
     try:
-        return "+".join(sorted(WatchPlan.from_wire(plan).tools))
+        kind = "+".join(sorted(WatchPlan.from_wire(plan).tools))
     except ValueError:
         return ""
+    if len(kind) <= MOST_CHARACTERS:
+        return kind
+    return f"tools:{blake2b(kind.encode(errors='replace'), digest_size=8).hexdigest()}"

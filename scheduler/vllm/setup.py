@@ -13,6 +13,7 @@ from caesura.intercept.cost import PRIOR, CostModel
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor
+from caesura.scheduler.predict.history import History
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.keeper import Keeper
@@ -47,12 +48,15 @@ def make_keeper(scheduler: Any) -> Keeper:
         # What cannot be loaded is recomputed: there is always a way back.
         scheduler.recompute_kv_load_failures = True
     memory = PauseMemory(settings.pauses)
+    predictor = make_predictor(settings.prediction, memory.predictor)
+    if isinstance(predictor, History):
+        memory.keep(predictor, _model_name(scheduler.vllm_config))
     return Keeper(
         scheduler,
         settings,
         with_link(cost, planner),
         memory,
-        make_predictor(settings.prediction, memory.predictor),
+        predictor,
         planner,
         outbox,
     )
@@ -73,14 +77,18 @@ def make_line(scheduler: Any) -> Line:
 
 def identity(vllm_config: Any) -> dict[str, str]:
     """Name what a calibration holds for: model, dtype, device and vLLM's version."""
-    model = Path(vllm_config.model_config.model)
     workers = vllm_config.parallel_config.world_size
     return {
-        "model": model.name if model.is_dir() else vllm_config.model_config.model,
+        "model": _model_name(vllm_config),
         "dtype": str(vllm_config.model_config.dtype).removeprefix("torch."),
         "device": f"{workers} x {current_platform.get_device_name()}",
         "vllm_version": vllm.__version__,
     }
+
+
+def _model_name(vllm_config: Any) -> str:
+    model = Path(vllm_config.model_config.model)
+    return model.name if model.is_dir() else str(vllm_config.model_config.model)
 
 
 def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:

@@ -1,7 +1,6 @@
 """Watches for requests that ask for one, over the served model's own vocabulary."""
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -73,8 +72,6 @@ class Watcher:
         if plan_data is None or params is None:
             return None
         try:
-            if not isinstance(plan_data, Mapping):
-                raise ValueError(f"{WATCH_KEY} must be an object")
             ends = {*(params.stop_token_ids or ()), params.eos_token_id} - {None}
             return Watch(WatchPlan.from_wire(plan_data), self._load_vocabulary(), frozenset(ends))
         except (ValueError, OSError) as error:

@@ -10,8 +10,8 @@ from caesura.intercept.formats import resolve
 from caesura.intercept.trigger import Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.vllm.calls import find_call
+from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
-from tests.formats.test_conformance import SEARCH, TOOLS
 from tests.formats.world import MARKERS, decode, row_of, stand_in
 
 PIECES = [

@@ -18,6 +18,7 @@ class Engine:
 
     formats = ("react",)
     context_tokens = 1000
+    observability_config = SimpleNamespace(otlp_traces_endpoint=None)
 
     def __init__(self) -> None:
         self.model = stand_in("react")
@@ -37,7 +38,7 @@ class Engine:
         assert watch[WATCH_KEY]["formats"] == ["react"]
         return None
 
-    async def generate(self, chunks: AsyncIterator[Any], params: Any, id_: str) -> Any:
+    async def generate(self, chunks: AsyncIterator[Any], params: Any, id_: str, **_: Any) -> Any:
         said = iter(SAID)
         async for chunk in chunks:
             ids = chunk.prompt["prompt_token_ids"]

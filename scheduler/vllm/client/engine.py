@@ -4,7 +4,6 @@ It fits `caesura.runtime.engine.Engine`.
 """
 
 import asyncio
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,9 +44,7 @@ class VllmEngine:
         self._model = model
         self.calibration = calibration
         self.tokenizer: Any = llm.get_tokenizer()
-        template = self.tokenizer.chat_template or ""
-        if not isinstance(template, str):
-            template = json.dumps(template)
+        template = self.tokenizer.chat_template
         self.formats = tuple(formats) if formats is not None else detect(template)
         self.ends = _end_tokens(llm, self.tokenizer)
         self.renderer = Renderer(self.tokenizer, self.ends)

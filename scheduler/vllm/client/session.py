@@ -7,7 +7,7 @@ last turn the tokens are enough to go on later, with the prefix cache's help.
 
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,6 +58,8 @@ class VllmSession:
         self._closed = False
         self.tokens: list[int] = []
         """All tokens of the context, the last sampled one included."""
+        self.trace_headers: Mapping[str, str] | None = None
+        """W3C trace context for the spans that vLLM makes of the next request, if it makes any."""
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -153,6 +155,7 @@ class VllmSession:
                 [*context, *appended.tokens],
                 params,
                 resumable=self._pausing,
+                trace_headers=self.trace_headers,
             )
             self._live = request
         self.tokens = [*context, *appended.tokens]
@@ -163,7 +166,10 @@ class VllmSession:
         if not formats and not stop:
             return None
         names = tuple(tool["function"]["name"] for tool in self._spec.tools)
-        plan = WatchPlan(formats, names, stop, turn, self._spec.pauses)
+        try:
+            plan = WatchPlan(formats, names, stop, turn, self._spec.pauses)
+        except ValueError as error:
+            raise UsageError(f"too many tools or stop texts: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
 
     def _new_reader(self, stop: tuple[str, ...]) -> TurnReader:

@@ -1,0 +1,46 @@
+"""What one format has and no other."""
+
+import pytest
+
+from caesura.intercept.formats import TURN_FORMATS
+from caesura.intercept.trigger import Verdict
+from caesura.scheduler.vllm.client.parsing import turn_parser
+from tests.formats.cases import CASES, TOOLS, check, cuts
+from tests.formats.world import decode, stand_in
+
+
+def test_an_arrow_ends_an_inline_call_wherever_it_stands() -> None:
+    model = stand_in("inline")
+    outcome = decode(model, model.by_bytes('[search("a) -> b") -> c]'), TOOLS)
+    assert outcome.read == len('[search("a) ->')
+    assert [name for name, _ in outcome.calls] == ["search"]
+
+
+def test_mistrals_call_ids_are_no_part_of_the_name() -> None:
+    model = stand_in("mistral_v11")
+    text = '[TOOL_CALLS]search[CALL_ID]a1b2c3d4e[ARGS]{"query": "oak trees"}'
+    for tokens in cuts(model, text):
+        for step in (1, len(tokens)):
+            check(decode(model, tokens, TOOLS, step), "mistral_v11", CASES["one"])
+
+
+def test_harmonys_analysis_is_not_shown_and_its_recipient_may_stand_first() -> None:
+    model = stand_in("harmony")
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+        "Let me look.<|end|><|start|>assistant to=functions.search<|channel|>commentary json"
+        '<|message|>{"query": "oak trees"}'
+    )
+    outcome = decode(model, model.by_bytes(text), TOOLS)
+    assert outcome.summary == [
+        ("text", "Let me look."),
+        ("call", "search", '{"query": "oak trees"}'),
+    ]
+    assert outcome.verdict is Verdict.CALL
+
+
+def test_a_model_without_the_formats_tokens_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not write mistral calls"):
+        turn_parser(TURN_FORMATS["mistral"], stand_in("hermes").tokenizer, TOOLS)
+    with pytest.raises(ValueError, match="does not write harmony calls"):
+        turn_parser(TURN_FORMATS["harmony"], stand_in("hermes").tokenizer, TOOLS)

@@ -1,0 +1,102 @@
+"""Calls that are no good, and what only began like a call."""
+
+import json
+
+import pytest
+
+from caesura.intercept.formats import TURN_FORMATS
+from caesura.intercept.trigger import Verdict
+from tests.formats.cases import ANCHORED, SEARCH, TOOLS, cuts
+from tests.formats.rendering import ONE_AT_A_TIME, RENDER
+from tests.formats.world import decode, stand_in
+
+BROKEN = {
+    "hermes": '<tool_call>{"name": "search", "arguments": {"query": </tool_call>',
+    "qwen3_coder": "<tool_call>\nsearch(query)\n</tool_call>",
+    "glm": "<tool_call></tool_call>",
+    "mistral": '[TOOL_CALLS][{"name": "search", "arguments": {"query": }}]',
+    "mistral_v11": '[TOOL_CALLS]search[ARGS]{"query": }',
+    "deepseek_v3": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n"
+        '{"query": \n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+    ),
+    "deepseek_v31": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>search<｜tool▁sep｜>"
+        '{"query": <｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+    ),
+    "kimi_k2": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0"
+        '<|tool_call_argument_begin|>{"query": <|tool_call_end|><|tool_calls_section_end|>'
+    ),
+    "harmony": '<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": ',
+    "react": 'Action: search\nAction Input: {"query": "}\n',
+    "inline": "[plan(days=) ->",
+    "llama3_json": '{"name": "search", "parameters": {"query": ',
+    "pythonic": "[search(query=",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_malformed_call_is_told(name: str) -> None:
+    model, text = stand_in(name), BROKEN[name]
+    for tokens in cuts(model, text):
+        for step in (1, 6, len(tokens)):
+            outcome = decode(model, tokens, TOOLS, step)
+            assert not outcome.calls
+            assert len(outcome.malformed) == 1
+            assert outcome.shown == ""
+            assert outcome.malformed[0].name in ("search", "plan", None)
+            assert "\n" not in outcome.malformed[0].reason
+            assert outcome.verdict is Verdict.CALL
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("llama3_json", '{"answer": 42}'),
+        ("llama3_json", "{ braces }"),
+        ("pythonic", "[1] says so, [search] too"),
+        ("pythonic", "[search(the web)]"),
+        ("inline", "[search(oak trees)"),
+    ],
+)
+def test_what_only_began_like_a_call_is_prose(name: str, text: str) -> None:
+    model = stand_in(name)
+    for step in (1, 3, len(text)):
+        outcome = decode(model, model.by_bytes(text), TOOLS, step)
+        assert outcome.summary == [("text", text)]
+
+
+SEVERAL = [name for name in RENDER if name not in {*ONE_AT_A_TIME, *ANCHORED, "mistral"}]
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+@pytest.mark.parametrize("good_first", [True, False])
+def test_a_good_call_beside_a_broken_one(name: str, good_first: bool) -> None:
+    model, good = stand_in(name), RENDER[name]([SEARCH])
+    text = good + BROKEN[name] if good_first else BROKEN[name] + good
+    for tokens in cuts(model, text):
+        for step in (1, 6, len(tokens)):
+            outcome = decode(model, tokens, TOOLS, step)
+            assert [(got, json.loads(raw)) for got, raw in outcome.calls] == [tuple(SEARCH)]
+            assert len(outcome.malformed) == 1
+            assert outcome.shown == ""
+
+
+@pytest.mark.parametrize("name", ["hermes", "deepseek_v31", "kimi_k2"])
+def test_a_quote_that_is_never_closed_costs_its_own_call_only(name: str) -> None:
+    model, good = stand_in(name), RENDER[name]([SEARCH])
+    broken = BROKEN[name].replace('"query": ', '"query": "oak')
+    outcome = decode(model, model.by_bytes(broken + good), TOOLS)
+    assert [(got, json.loads(raw)) for got, raw in outcome.calls] == [tuple(SEARCH)]
+    assert len(outcome.malformed) == 1
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm", "deepseek_v31", "kimi_k2"])
+def test_a_call_whose_closing_marker_is_missing_at_the_end_of_the_turn(name: str) -> None:
+    model, row = stand_in(name), TURN_FORMATS[name]
+    text = RENDER[name]([SEARCH]).removesuffix(row.section[1]).removesuffix(row.closes or "")
+    for step in (1, len(text)):
+        outcome = decode(model, model.by_bytes(text), TOOLS, step)
+        assert len(outcome.calls) + len(outcome.malformed) == 1
+        assert outcome.shown == ""
