@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.events import RunEvent
@@ -12,10 +12,14 @@ from caesura.runtime.limits import Limits
 from caesura.runtime.session import Answer, Session
 from caesura.runtime.shared import BACKGROUND, ENGINES
 from caesura.runtime.toolkit import AgentTools, AnyTool
+from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.records import Message, Sampling
 from caesura.tools import Tool
 from caesura.tools.config import Config
 from caesura.tools.people import Callback, people_of
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.setup import Given
 
 DEFAULT_SAMPLING = Sampling()
 
@@ -43,6 +47,9 @@ class Agent:
     with what is `Pending`, are async or run in a thread, and may return None to leave it to
     `Session.answer`, `approve` and `deny`.
 
+    `tracing` is a `TracerProvider` or a `SpanProcessor` of OpenTelemetry for the runs' spans, or
+    False for none; None: as `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say.
+
     Raises `UsageError` for an unknown name and for a tool that cannot be set up, and TypeError or
     ValueError for a function or a name that cannot be a tool's.
     """
@@ -59,8 +66,10 @@ class Agent:
         limits: Limits | None = None,
         on_question: Callback | None = None,
         on_approval: Callback | None = None,
+        tracing: "Given" = None,
     ) -> None:
         self._model = model
+        self._tracing = tracing_of(tracing)
         self._tools = AgentTools(tools, config)
         self._people = people_of(self._tools.toolset.services)
         self._people.on_question, self._people.on_approval = on_question, on_approval
@@ -126,10 +135,15 @@ class Agent:
             limits=self._limits,
             messages=history,
             people=self._people,
+            tracing=self._tracing,
+            name=self.name,
         )
 
     async def aclose(self) -> None:
-        """Let go of what the agent started: its engine, unless it was passed in, and its tools."""
+        """Let go of what the agent started: its engine, unless it was passed in, and its tools.
+
+        A built-in tool that keeps processes or files open does not work any more after it.
+        """
         try:
             await self._tools.aclose()
         finally:

@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 STOP_SECONDS = 30.0
 """How long the end of the process waits for what runs at exit."""
+CLEAR_UP_SECONDS = 5.0
+"""How long tasks that are left then have to end."""
 
 
 class BackgroundLoop:
@@ -54,7 +56,10 @@ class BackgroundLoop:
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:
         async def finish() -> None:
             loop.set_default_executor(_InPlace())
-            await self._at_exit()
+            try:
+                await self._at_exit()
+            finally:
+                await _end_tasks()
 
         try:
             asyncio.run_coroutine_threadsafe(finish(), loop).result(STOP_SECONDS)
@@ -73,6 +78,15 @@ class _InPlace(ThreadPoolExecutor):
         except BaseException as error:
             future.set_exception(error)
         return future
+
+
+async def _end_tasks() -> None:
+    """Cancel what is left on the loop, as `asyncio.run` does, so that it can clear up."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=CLEAR_UP_SECONDS)
 
 
 def _in_event_loop() -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.tracing.setup import from_environment
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.paths import pauses_path
 
@@ -79,6 +80,7 @@ async def start_engine(
     Raises `EngineFailed` if it does not start, and `UsageError` for what vLLM does not take.
     """
     prepare_environment(model)
+    from_environment()  # as it is now: a vLLM that traces sets variables that our spans go by
 
     def launch() -> Engine:
         # Here and not above: vLLM is optional, and slow to import.

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from caesura.intercept.events import CallFinished, CallMalformed, TurnEnded
 from caesura.runtime.engine import Engine, EngineSession
@@ -19,6 +19,9 @@ from caesura.scheduler.records import Message, Sampling, SessionSpec
 from caesura.tools.dispatch import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,17 @@ class Session:
         limits: Limits,
         messages: Sequence[Message] = (),
         people: People | None = None,
+        tracing: "Tracing | None" = None,
+        name: str | None = None,
     ) -> None:
         self._engine = engine
         self._registry = registry
         self._sampling = sampling
         self._limits = limits
         self._people = people
+        self._tracing = tracing
+        self._name = name
+        self._model = ""
         self._dispatcher = Dispatcher(registry)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
@@ -197,19 +205,27 @@ class Session:
         self._dispatcher.conversation = digest(self.messages)
         if self._engine_session is None:
             engine = await self._engine()
+            self._model = engine.model
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
             pauses = pauses_of(self._registry)
             spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses)
             self._engine_session = engine.open(spec)
             feed = self.messages
+        engine_session, trace = self._engine_session, None
+        if self._tracing is not None:
+            conversation = self._dispatcher.scope.session
+            trace = self._tracing.run(self._dispatcher, self._model, self._name, conversation)
+            engine_session = trace.session(engine_session)
         events = run(
-            self._engine_session,
+            engine_session,
             feed,
             dispatcher=self._dispatcher,
             own_tools=self._registry.names,
             limits=self._limits,
             sampling=self._sampling,
         )
+        if trace is not None:
+            events = trace.events(events)
         async with aclosing(events):
             async for event in events:
                 yield event

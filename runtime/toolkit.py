@@ -54,7 +54,7 @@ class AgentTools:
         """
         if not self._sources:
             return
-        if self._starting is None or (self._starting.done() and self._starting.exception()):
+        if self._starting is None or _is_lost(self._starting):
             self._starting = asyncio.create_task(self.toolset.hold(self._own, self._sources))
         try:
             # Shielded: several sessions may wait for the same start.
@@ -65,7 +65,7 @@ class AgentTools:
     async def aclose(self) -> None:
         """End what the tools have started. The sources start again at the next run."""
         starting, self._starting = self._starting, None
-        if starting is not None and not starting.done():
+        if starting is not None and not (starting.done() or starting.get_loop().is_closed()):
             starting.cancel()
             await asyncio.wait([starting])
         await self.toolset.aclose()
@@ -89,3 +89,10 @@ class AgentTools:
         else:
             known = ", ".join((*BUILTINS, *servers))
             raise UsageError(f"no built-in tool {name!r}: there are {known}")
+
+
+def _is_lost(starting: asyncio.Task[Registry]) -> bool:
+    """Whether a start failed, or its event loop has ended, and what was started with it."""
+    if starting.get_loop().is_closed():
+        return True
+    return starting.done() and (starting.cancelled() or starting.exception() is not None)

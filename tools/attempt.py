@@ -12,6 +12,7 @@ from caesura.tools.errors import TimedOut, asked_pause_seconds, may_be_retried
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
+from caesura.tools.watch import CallWatch
 
 BACKOFF_SECONDS = 0.1
 """The longest pause before the first retry; twice as long for each further one."""
@@ -27,6 +28,7 @@ class Flight:
 
     call: ToolCall
     started_at: float
+    watch: CallWatch | None = None
     begun: bool = False
     """Whether its task has taken its first step."""
     cancelled: bool = False
@@ -89,6 +91,7 @@ class Runner:
                 or pause_seconds > PATIENCE_SECONDS
             ):
                 return outcome
+            context.mark("retry", error=outcome.error)
             # Full jitter: sessions that failed together must not come back together.
             await self._sleep(pause_seconds + self._random() * backoff_seconds)
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_CEILING_SECONDS)

@@ -4,12 +4,13 @@ A tool that needs more than its arguments asks `current()`. Most tools need noth
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from caesura.tools.result import ToolCall
+from caesura.tools.watch import CallWatch, Fact
 
 T = TypeVar("T")
 
@@ -22,6 +23,17 @@ class _Kept:
     close: Callable[[Any], Awaitable[object]]
     callers: int = 0
     """How many wait for it to be made."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be made."""
+        made = self.made
+        return made.done() and (made.cancelled() or made.exception() is not None)
+
+    @property
+    def is_wanted_once(self) -> bool:
+        """Whether it is still being made, for one caller only."""
+        return not self.made.done() and self.callers == 1
 
 
 class Scope:
@@ -56,7 +68,7 @@ class Scope:
             # Shielded: a call that times out must not take away what another call waits for.
             return cast(T, await asyncio.shield(kept.made))
         except BaseException:
-            if self._kept.get(key) is kept and (kept.made.done() or kept.callers == 1):
+            if self._kept.get(key) is kept and (kept.failed or kept.is_wanted_once):
                 await self.drop(key)
             raise
         finally:
@@ -93,7 +105,7 @@ async def _close(kept: _Kept) -> None:
     """End the making, if it is under way, and close what was made, if anything was."""
     kept.made.cancel()
     await asyncio.wait([kept.made])
-    if not kept.made.cancelled() and kept.made.exception() is None:
+    if not kept.failed:
         await kept.close(kept.made.result())
 
 
@@ -107,6 +119,18 @@ class CallContext:
     """A digest of what was said before the run, equal when the same request is sent again."""
     report: Callable[[str], None] = field(default=lambda text: None)
     """Tells whoever watches what the tool is doing: one line, shown at once. For the event loop."""
+    watch: CallWatch | None = None
+    """Whoever traces the call."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """HTTP headers that go with what the tool asks of others: W3C trace context, or none."""
+        return {} if self.watch is None else self.watch.headers
+
+    def mark(self, name: str, **facts: Fact) -> None:
+        """Note in the call's trace, if there is one, that something happened."""
+        if self.watch is not None:
+            self.watch.mark(name, facts)
 
 
 _CURRENT: ContextVar[CallContext] = ContextVar("caesura_call")
@@ -118,6 +142,19 @@ def current() -> CallContext:
     Plain functions that are tools, and threads that `asyncio.to_thread` starts, see it too.
     """
     return _CURRENT.get()
+
+
+def trace_headers() -> Mapping[str, str]:
+    """The headers of the call that this code serves; none outside of one."""
+    context = _CURRENT.get(None)
+    return {} if context is None else context.headers
+
+
+def mark(name: str, **facts: Fact) -> None:
+    """`CallContext.mark` of the call that this code serves; does nothing outside of one."""
+    context = _CURRENT.get(None)
+    if context is not None:
+        context.mark(name, **facts)
 
 
 def enter(context: CallContext) -> Token[CallContext]:

@@ -25,6 +25,7 @@ from caesura.tools.result import (
     malformed,
 )
 from caesura.tools.tool import Tool
+from caesura.tools.watch import OnCall
 
 __all__ = ["Dispatcher", "ErrorKind", "ToolCall", "ToolResult", "malformed"]
 
@@ -75,6 +76,8 @@ class Dispatcher:
         """What `CallContext.conversation` says, set by the owner before a run."""
         self.on_report: Callable[[ToolCall, str], None] | None = None
         """Is told what a tool says of its progress, a line each, set by the owner before a run."""
+        self.on_call: OnCall | None = None
+        """Watches each call that starts, set by the owner before a run."""
         self._registry = registry
         self._runner = Runner(registry, clock, sleep, random)
         self._clock = clock
@@ -100,10 +103,15 @@ class Dispatcher:
         The task runs whether or not it is awaited. Cancelling it cancels the call. After
         `aclose` it starts nothing: the result is "cancelled".
         """
-        flight = Flight(call, self._clock(), cancelled=self._closed)
-        task = asyncio.get_running_loop().create_task(self._fly(flight), name=f"tool {call.name}")
+        watch = None if self.on_call is None else self.on_call(call)
+        flight = Flight(call, self._clock(), watch, cancelled=self._closed)
+        task = asyncio.get_running_loop().create_task(
+            self._fly(flight),
+            name=f"tool {call.name}",
+            context=None if watch is None else watch.context,
+        )
         self._flights[task] = flight
-        task.add_done_callback(self._flights.pop)
+        task.add_done_callback(self._landed)
         return task
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -166,6 +174,12 @@ class Dispatcher:
             raise asyncio.CancelledError
         return result
 
+    def _landed(self, task: asyncio.Task[ToolResult]) -> None:
+        flight = self._flights.pop(task)
+        if flight.watch is not None:
+            broken_off = task.cancelled() or task.exception() is not None
+            flight.watch.ended(None if broken_off else task.result())
+
     def _result(self, flight: Flight, outcome: Outcome) -> ToolResult:
         return ToolResult(
             call_id=flight.call.id,
@@ -201,7 +215,7 @@ class Dispatcher:
             if self.on_report is not None and not flight.cancelled:
                 self.on_report(flight.call, text)
 
-        context = CallContext(flight.call, self.scope, self.conversation, report)
+        context = CallContext(flight.call, self.scope, self.conversation, report, flight.watch)
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:

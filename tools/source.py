@@ -31,8 +31,11 @@ class ToolSource(Protocol):
         Raises SetupError where it cannot be started and somebody said that it must.
         """
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called, on the event loop, whenever `tools` are not what they were."""
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called, on the event loop, whenever `tools` are not what they were.
+
+        It is not called any more once what this returns was.
+        """
 
     async def aclose(self) -> None:
         """Undo one `start`."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 
-async def in_thread(function: Callable[..., Any], /, **kwargs: Any) -> Any:
+async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call the function in a new thread, in a copy of the current context.
 
     Cancelled, it leaves the thread to run on to its own end. Raises what the function raises, and
@@ -25,7 +25,7 @@ async def in_thread(function: Callable[..., Any], /, **kwargs: Any) -> Any:
 
     def work() -> None:
         try:
-            tell(returned.set_result, context.run(function, **kwargs))
+            tell(returned.set_result, context.run(function, *args, **kwargs))
         except StopIteration:
             # A future cannot carry it.
             tell(returned.set_exception, RuntimeError("StopIteration"))

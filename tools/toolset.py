@@ -140,7 +140,7 @@ class Toolset:
             raise
         self.services.at_end(stack.aclose)
         for source in sources:
-            source.watch(lambda: self.registry.hold(combined.tools()))
+            stack.callback(source.watch(lambda: self.registry.hold(combined.tools())))
         self.registry.hold(combined.tools())
         return self.registry
 

@@ -1,16 +1,20 @@
 """The validation of arguments against a JSON schema that the developer wrote."""
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import extend
 from referencing import Registry as References
 
 from caesura.tools.arguments import ArgumentsError, path_text, unknown_argument
 from caesura.tools.schema import Validator
 
+MAX_CHECKS = 30_000
+"""So often a keyword of the schema may be checked for one call's arguments."""
 _SCALARS: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
@@ -23,7 +27,8 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
 
     Raises ValueError when it is not one. What the schema allows is allowed: arguments that it
     does not name too, unless it says `"additionalProperties": false`. References outside the
-    schema are never fetched.
+    schema are never fetched. Arguments that take more than MAX_CHECKS checks do not fit it: a
+    schema whose parts refer to one another can ask for any number, and this blocks.
     """
     if parameters.get("type") != "object":
         raise ValueError('parameters must be a JSON schema with "type": "object"')
@@ -32,16 +37,51 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
     except SchemaError as error:
         raise ValueError(f"parameters is not a valid JSON schema: {error.message}") from error
     # An empty set of references: the default one would fetch a remote "$ref".
-    validator = Draft202012Validator(parameters, registry=References())
+    validator = _CountingValidator(parameters, registry=References())
 
     def validate(arguments: dict[str, Any]) -> dict[str, Any]:
         arguments = _lenient(arguments, parameters.get("properties", {}))
-        error = best_match(validator.iter_errors(arguments))
+        _LEFT.checks = MAX_CHECKS
+        try:
+            error = best_match(validator.iter_errors(arguments))
+        except (_TooMany, RecursionError):
+            raise ArgumentsError("the arguments take too long to check") from None
         if error is not None:
             raise ArgumentsError(_sentence(error, arguments, parameters))
         return arguments
 
     return validate
+
+
+class _TooMany(Exception):
+    pass
+
+
+class _Left(threading.local):
+    """How many checks the call that this thread works on has left."""
+
+    checks = 0
+
+
+_LEFT = _Left()
+
+
+def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
+    """The check of a keyword, which counts."""
+
+    def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        _LEFT.checks -= 1
+        if _LEFT.checks < 0:
+            raise _TooMany
+        return check(validator, value, instance, schema)
+
+    return checked
+
+
+_CountingValidator = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    {name: _counted(check) for name, check in Draft202012Validator.VALIDATORS.items()},
+)
 
 
 def _lenient(arguments: dict[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.markup import escape
 
+from caesura.runtime.cli.show import plain
 from caesura.tools.people import Pending, People
 
 YES, NO = ("y", "yes"), ("n", "no")
@@ -92,4 +93,4 @@ async def _line_of(descriptor: int) -> str:
 
 def _shown(text: str) -> str:
     """A text that a model wrote, as markup that cannot steer the terminal."""
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "�" for c in text))
+    return escape(plain(text))

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from caesura.runtime.cli.mistakes import mistakes_told
 from caesura.runtime.cli.options import ConfigFile
-from caesura.runtime.errors import UsageError
+from caesura.tools.services import SetupError
 
 app = typer.Typer(
     help="Keep corpora of your own documents for the search tool.",
@@ -24,6 +24,8 @@ app = typer.Typer(
 DEFAULT = "default"
 OUTCOMES = ("added", "changed", "unchanged", "skipped", "removed")
 SEARCHED_TOKENS = 1_000
+LEFT_OUT = 10
+"""So many suffixes of files that are not read are told."""
 
 Name = Annotated[str, typer.Option("--corpus", metavar="NAME", help="Which corpus.")]
 Paths = Annotated[list[Path], typer.Argument(metavar="FILES_OR_DIRECTORIES", show_default=False)]
@@ -55,9 +57,9 @@ def add(
     from caesura.tools.search.corpus.walk import files_at
     from caesura.tools.search.reading import Fields, ReadError
 
-    console, counts = Console(stderr=True), Counter[str]()
+    console, counts, others = Console(stderr=True), Counter[str](), Counter[str]()
     fields = Fields(title_field, text_field, source_field)
-    files = files_at(path for path in paths if path.exists() or not prune)
+    files = files_at((path for path in paths if path.exists() or not prune), others)
     with mistakes_told(), Corpus(_file(corpus, config)) as writer:
         try:
             with _bar(console, len(files)) as step:
@@ -75,6 +77,10 @@ def add(
             told = ", ".join(f"{counts[what]} {what}" for what in OUTCOMES if counts[what])
             passages = sum(file.passages for file in writer.files())
             typer.echo(f"{told or 'no files'}; {passages} passages in corpus {corpus!r}")
+    if others:
+        left = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(LEFT_OUT))
+        more = ", ..." if len(others) > LEFT_OUT else ""
+        typer.echo(f"left out, of formats that are not read: {left}{more}", err=True)
     if counts["skipped"]:
         raise typer.Exit(1)
 
@@ -118,9 +124,9 @@ def remove(
     with mistakes_told():
         path = _file(corpus, config)
         if everything == bool(paths):
-            raise UsageError("name the files to remove, or say --all")
+            raise SetupError("name the files to remove, or say --all")
         if not path.exists():
-            raise UsageError(f"there is no corpus {corpus!r}")
+            raise SetupError(f"there is no corpus {corpus!r}")
         if everything:
             delete_corpus(path)
             typer.echo(f"deleted corpus {corpus!r}")
@@ -128,7 +134,7 @@ def remove(
         with Corpus(path) as writer:
             count = writer.remove(paths or [])
         if not count:
-            raise UsageError(f"nothing of that is in corpus {corpus!r}: see `caesura kb ls`")
+            raise SetupError(f"nothing of that is in corpus {corpus!r}: see `caesura kb ls`")
         typer.echo(f"{count} removed")
 
 
@@ -170,7 +176,7 @@ def _file(corpus: str, config: Path | None) -> Path:
     from caesura.tools.search.corpus.store import BUNDLED_CORPUS
 
     if corpus == BUNDLED_CORPUS:
-        raise UsageError(f"the corpus {corpus!r} is brought along: choose another name")
+        raise SetupError(f"the corpus {corpus!r} is brought along: choose another name")
     return corpus_path(_data(config), corpus)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from caesura.runtime.cli.show import plain
 from caesura.tools.config import Config
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import SetupError
@@ -104,7 +105,7 @@ def _row(tool: Tool, backend: str, about: str) -> Row:
         why_off="",
         backend=backend,
         approval=tool.approval,
-        about=" ".join(about.split())[:200],
+        about=" ".join(plain(about).split())[:200],
         timeout_seconds=tool.timeout_seconds,
         retries=tool.retries,
         concurrency=tool.concurrency,

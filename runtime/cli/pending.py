@@ -1,9 +1,11 @@
 """What `caesura people` does: it talks with a running server."""
 
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Self
 
 import aiohttp
@@ -72,10 +74,9 @@ class Office:
                     raise UsageError(await _refusal(response))
                 yield response
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            reason = str(error) or type(error).__name__
             raise UsageError(
-                f"no server answers at {self._url} ({reason}): start one with `caesura serve`, or"
-                " say where it is with --url"
+                f"no server answers at {self._url} ({_reason(error)}): start one with"
+                " `caesura serve`, or say where it is with --url"
             ) from error
 
 
@@ -99,8 +100,13 @@ async def show_item(url: str, api_key: str | None, item_id: str) -> None:
     async with Office(url, api_key) as office:
         item = await office.get(item_id)
     for name, value in item.public().items():
-        if value not in (None, "", []):
-            _print(f"{name}: {_plain(str(value))}")
+        if value in (None, "", []) or name == "conversation":  # a digest, which says nothing here
+            continue
+        if name in ("created", "deadline"):
+            value = datetime.fromtimestamp(value).astimezone().isoformat(" ", "seconds")
+        elif name == "options":
+            value = " | ".join(value)
+        _print(f"{name}: {_plain(str(value))}")
 
 
 async def say(url: str, api_key: str | None, item_id: str, **body: Any) -> None:
@@ -145,8 +151,19 @@ def line_of(item: Pending, now: float) -> str:
     elif item.approved is None:
         state = f"{item.state}: {item.answer}" if item.answer else item.state
     else:
-        state = "approved" if item.approved else f"denied {item.answer or ''}".rstrip()
+        state = "approved" if item.approved else "denied"
+        state += f": {item.answer}" if item.answer else ""
     return f"{item.id}  {_plain(shorten(about, WIDTH))}  [{_plain(shorten(state, WIDTH))}]"
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, in a few words."""
+    if isinstance(error, aiohttp.InvalidURL):
+        return "that is no address such as http://127.0.0.1:8000"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno or 0
+        return os.strerror(number) if number > 0 else str(error.os_error)
+    return str(error) or type(error).__name__
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> str:

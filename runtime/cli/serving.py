@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from caesura.runtime.cli.calibrate import default_path, verdict
 from caesura.runtime.cli.calibrating import measure
@@ -18,6 +19,7 @@ from caesura.runtime.server import serve
 from caesura.scheduler.calibration import Calibration
 from caesura.tools.config import Config
 from caesura.tools.people import people_of
+from caesura.tools.registry import Registry
 
 console = Console(stderr=True)
 
@@ -100,6 +102,7 @@ async def serve_model(
     ):
         if calibrate:
             await ensure_calibrated(engine)
+        console.print(tools_line(toolset.registry), style="dim", highlight=False, soft_wrap=True)
         await serve(
             engine,
             toolset.registry,
@@ -111,6 +114,15 @@ async def serve_model(
             people=people_of(toolset.services),
             max_concurrent=max_concurrent,
         )
+
+
+def tools_line(tools: Registry) -> str:
+    """What clients may name in `server_tools`, in a line."""
+    if not tools.names:
+        return "no server tools"
+    asking = {tool.name for tool in tools if tool.approval}
+    named = (f"{name} (after approval)" if name in asking else name for name in tools.names)
+    return escape(f"server tools, for requests that name them: {', '.join(named)}")
 
 
 async def ensure_calibrated(engine: Engine) -> None:

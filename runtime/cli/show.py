@@ -17,9 +17,14 @@ from caesura.runtime.events import (
 )
 
 
+def plain(text: str) -> str:
+    """A text that a model or a tool wrote, without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
 def shorten(text: str, width: int) -> str:
-    """Cut a text to one line of at most `width` characters."""
-    line = " ".join(text.split())
+    """Cut a text to one line of at most `width` characters, none of which steers the terminal."""
+    line = " ".join(plain(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
@@ -52,12 +57,12 @@ class Printer:
         """Print one event."""
         match event:
             case TextDelta(text=text):
-                self._console.print(escape(text), end="", highlight=False, soft_wrap=True)
+                self._console.print(escape(plain(text)), end="", highlight=False, soft_wrap=True)
                 self._in_text = not text.endswith("\n")
             case CallFinished(name=name, arguments=arguments):
                 self._line(f"[cyan]⏸ {escape(shorten(describe_call(name, arguments), 100))}[/cyan]")
             case CallMalformed(reason=reason):
-                self._line(f"[yellow]⏸ malformed call:[/yellow] {escape(reason)}")
+                self._line(f"[yellow]⏸ malformed call:[/yellow] {escape(plain(reason))}")
             case ToolReported(call=call, text=text):
                 self._line(f"[dim]  {escape(f'{call.name}: {shorten(text, 100)}')}[/dim]")
             case ToolReturned(result=result):

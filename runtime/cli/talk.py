@@ -6,6 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from caesura.runtime.agent import Agent
 from caesura.runtime.cli.asking import Terminal
@@ -60,7 +61,7 @@ async def converse(
                 try:
                     await _say(session, line)
                 except CaesuraError as error:
-                    console.print(f"[red]error:[/red] {error}")
+                    console.print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
 
 
 async def _say(session: Session, text: str) -> None:

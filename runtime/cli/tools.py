@@ -27,17 +27,18 @@ def list_tools(
 
 @app.command("test")
 def test(
-    name: Annotated[str, typer.Argument(help="A tool's name, or `all`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A tool's name, or `all`.")],
     arguments: Annotated[
         str | None,
         typer.Argument(metavar="ARGUMENTS_JSON", help="Default: a sample, for built-in tools."),
     ] = None,
     config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """Call a tool once, as a model would; the exit code is 1 where the result is an error."""
     from caesura.runtime.cli.trying import try_tools
 
     with mistakes_told():
-        failed = asyncio.run(try_tools(name, arguments, config))
+        failed = asyncio.run(try_tools(name, arguments, config, as_json))
         if failed:
             raise typer.Exit(1)

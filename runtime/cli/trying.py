@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from caesura.runtime.cli.asking import Terminal
+from caesura.runtime.cli.show import plain
 from caesura.tools.config import Config
 from caesura.tools.dispatch import Dispatcher
 from caesura.tools.people import people_of
@@ -38,15 +39,21 @@ SAMPLES: dict[str, dict[str, Any]] = {
 console = Console()
 
 
-async def try_tools(name: str, arguments: str | None, config: Path | None) -> int:
+async def try_tools(
+    name: str, arguments: str | None, config: Path | None, as_json: bool = False
+) -> int:
     """Call one tool, or all built-in ones that are on; returns how many results were errors.
+
+    as_json: print a list of objects instead of lines.
 
     Raises SetupError for a tool that there is not, or that cannot be set up.
     """
     read = Config.load(config)
     if name == "all":
+        if arguments is not None:
+            raise SetupError("`all` takes no arguments: each tool is called with a sample")
         async with read.toolset() as toolset:
-            return await _try_all(toolset)
+            return await _try_all(toolset, as_json)
     # By its name it is tried although it is off; a name that is no built-in's is a server's tool.
     toolset = read.toolset([name] if name in BUILTINS else None)
     async with toolset:
@@ -57,40 +64,66 @@ async def try_tools(name: str, arguments: str | None, config: Path | None) -> in
         reason = _needs_person(toolset, name)
         if reason is not None:
             raise SetupError(f"{name} {reason}")
-        return int(await _try(toolset, name, arguments or json.dumps(SAMPLES[name])))
+        result = await _try(toolset, name, arguments or json.dumps(SAMPLES[name]))
+    if as_json:
+        _print_json([_row(name, result)])
+    else:
+        _print(name, result)
+    return int(result.error is not None)
 
 
-async def _try_all(toolset: Toolset) -> int:
-    failed, tried, skipped = 0, 0, []
+async def _try_all(toolset: Toolset, as_json: bool) -> int:
+    skipped: dict[str, str] = {}
+    results: dict[str, ToolResult] = {}
     for name in toolset.registry.names:
         if name not in SAMPLES:
-            skipped.append(f"{name}: not a built-in tool: test it with arguments of your own")
+            skipped[name] = "not a built-in tool: test it with arguments of your own"
         elif (reason := _needs_person(toolset, name)) is not None:
-            skipped.append(f"{name}: {reason}")
+            skipped[name] = reason
         else:
-            tried += 1
-            failed += await _try(toolset, name, json.dumps(SAMPLES[name]))
-    skipped += [f"{name}: {reason}" for name, reason in toolset.off.items()]
-    for each in skipped:
-        console.print(f"[dim]skipped[/dim] {escape(each)}", highlight=False, soft_wrap=True)
-    console.print(f"{tried - failed} of {tried} work, {len(skipped)} skipped", highlight=False)
+            results[name] = await _try(toolset, name, json.dumps(SAMPLES[name]))
+            if not as_json:
+                _print(name, results[name])
+    skipped |= toolset.off
+    failed = sum(result.error is not None for result in results.values())
+    if as_json:
+        rows = [_row(name, result) for name, result in results.items()]
+        _print_json(rows + [{"name": name, "skipped": why} for name, why in skipped.items()])
+        return failed
+    for name, reason in skipped.items():
+        told = escape(f"{name}: {reason}")
+        console.print(f"[dim]skipped[/dim] {told}", highlight=False, soft_wrap=True)
+    works = f"{len(results) - failed} of {len(results)} work"
+    console.print(f"{works}, {len(skipped)} skipped", highlight=False)
     return failed
 
 
-async def _try(toolset: Toolset, name: str, arguments: str) -> bool:
-    """Call and print; returns whether the result is an error."""
+async def _try(toolset: Toolset, name: str, arguments: str) -> ToolResult:
+    """Call it, with the person at this terminal for its questions."""
     Terminal(console).answers_for(people_of(toolset.services))
     async with Dispatcher(toolset.registry) as dispatcher:
-        result = await dispatcher.run(ToolCall("test", name, arguments))
-    _print(name, result)
-    return result.error is not None
+        return await dispatcher.run(ToolCall("test", name, arguments))
+
+
+def _row(name: str, result: ToolResult) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error": result.error,
+        "seconds": result.seconds,
+        "content": result.content,
+        "artifacts": [str(artifact.path) for artifact in result.artifacts],
+    }
+
+
+def _print_json(rows: list[dict[str, Any]]) -> None:
+    print(json.dumps(rows, indent=2))
 
 
 def _print(name: str, result: ToolResult) -> None:
     verdict = "[green]ok[/green]" if result.error is None else "[red]error[/red]"
     console.print(f"{verdict} {escape(name)}, {result.seconds:.3f} s", highlight=False)
     for line in result.content.splitlines():
-        console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"  {plain(line)}", markup=False, highlight=False, soft_wrap=True)
     for artifact in result.artifacts:
         console.print(f"  {artifact.path}", markup=False, highlight=False, soft_wrap=True)
 

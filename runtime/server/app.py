@@ -2,7 +2,7 @@
 
 import hmac
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -17,9 +17,13 @@ from caesura.runtime.server.gate import Gate
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import serve_people
 from caesura.runtime.server.state import OUTCOME, STATE, State
+from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.setup import Given
 
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
@@ -39,6 +43,7 @@ def create_app(
     max_concurrent: int = MAX_CONCURRENT,
     client_max_size: int = MAX_BODY_BYTES,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    tracing: "Given" = None,
 ) -> web.Application:
     """Make an application that serves `engine` in OpenAI's dialect.
 
@@ -47,7 +52,7 @@ def create_app(
     make are served, under `/artifacts/`; with `people` what waits for them, under `/v1/pending`.
     `limits` bound each request's run, `max_concurrent` the chat completions under way,
     `client_max_size` a body's bytes. A stream that was silent for `keep_alive_seconds` gets a
-    comment. The engine and the people stay their owner's to close.
+    comment. `tracing` is what `Agent` takes. The engine and the people stay their owner's to close.
 
     Serve it with `handler_cancellation=True`, as `serve` does: without it a client that leaves
     while a tool runs is noticed only when there is something to write.
@@ -58,7 +63,8 @@ def create_app(
         raise UsageError("api_key is empty: leave it out to serve without one")
     if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
         raise UsageError("max_concurrent, client_max_size and keep_alive_seconds must be positive")
-    metrics = Metrics()
+    spans = tracing_of(tracing)
+    metrics = Metrics(None if spans is None else spans.exports)
     middlewares: list[Middleware] = [_count, errors_middleware]
     if api_key is not None:
         middlewares.append(_authentication(api_key))
@@ -71,6 +77,7 @@ def create_app(
         gate=Gate(max_concurrent, metrics.in_flight),
         keep_alive_seconds=keep_alive_seconds,
         started_at=int(time.time()),
+        tracing=spans,
     )
     app.router.add_get("/v1/models", _models)
     app.router.add_get("/v1/models/{id:.+}", _model)  # a model's name may hold slashes

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -38,7 +38,8 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
         answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
         session = state.engine.open(plan.spec)
         try:
-            async with aclosing(_decode(state, plan, session, answer, started)) as deltas:
+            decoding = _decode(state, plan, session, answer, started, request.headers)
+            async with aclosing(decoding) as deltas:
                 if asked.stream:
                     return await _stream(request, asked, plan, answer, deltas)
                 async for _ in deltas:
@@ -50,7 +51,12 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
 
 
 async def _decode(
-    state: State, plan: Plan, session: EngineSession, answer: Answer, started: float
+    state: State,
+    plan: Plan,
+    session: EngineSession,
+    answer: Answer,
+    started: float,
+    headers: Mapping[str, str],
 ) -> AsyncGenerator[Delta, None]:
     """Run the plan to its end; yield what the client gets to see as it comes."""
     waiting = True
@@ -59,6 +65,11 @@ async def _decode(
         async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
             dispatcher.conversation = digest(plan.messages)
             dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
+            trace = None
+            if state.tracing is not None:
+                model = state.engine.model
+                trace = state.tracing.run(dispatcher, model, response=answer.id, came_with=headers)
+                session = trace.session(session)
             events = run(
                 session,
                 plan.messages,
@@ -69,6 +80,8 @@ async def _decode(
                 sampling=plan.sampling,
                 pausing=plan.spec.pausing,
             )
+            if trace is not None:
+                events = trace.events(events)
             async with aclosing(events):
                 async for event in events:
                     state.metrics.observe(event, plan.spec.pausing, plan.registry)

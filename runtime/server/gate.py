@@ -39,6 +39,10 @@ class Gate:
             self._tasks.discard(task)
             self._in_flight.set(len(self._tasks))
 
+    def __len__(self) -> int:
+        """How many requests are under way."""
+        return len(self._tasks)
+
     def cancel_all(self) -> None:
         """Break off every request that is under way."""
         for task in self._tasks:

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aiohttp import web
 
@@ -18,6 +18,9 @@ from caesura.runtime.server.state import STATE
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.setup import Given
 
 SHUTDOWN_SECONDS = 30.0
 SWITCH_SECONDS = 0.0005
@@ -34,6 +37,7 @@ class AppOptions(TypedDict, total=False):
     max_concurrent: int
     client_max_size: int
     keep_alive_seconds: float
+    tracing: "Given"
 
 
 def _print(url: str) -> None:
@@ -75,6 +79,13 @@ async def serve(
         try:
             announce(f"http://{_authority(host, await _listen(runner, host, port))}/v1")
             await stop.wait()
+            if under_way := len(app[STATE].gate):
+                print(
+                    f"waiting for {under_way} requests under way, {shutdown_timeout:g} s at most; "
+                    "a second signal breaks them off",
+                    file=sys.stderr,
+                    flush=True,
+                )
         finally:
             await _shut(runner, app, hurry, shutdown_timeout)
 

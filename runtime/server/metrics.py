@@ -1,9 +1,12 @@
 """What the server counts, under `caesura_`; `/metrics` adds what vLLM counts in this process."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from typing import Protocol
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from caesura.intercept.events import TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
@@ -31,11 +34,22 @@ _SECONDS = (
 )
 
 
+class Drops(Protocol):
+    """Counts the spans that it could not deliver."""
+
+    @property
+    def dropped(self) -> int:
+        """How many so far."""
+        ...
+
+
 class Metrics:
     """The metrics of one application, in a registry of its own so that several can live."""
 
-    def __init__(self) -> None:
+    def __init__(self, spans: Drops | None = None) -> None:
         self._registry = CollectorRegistry()
+        if spans is not None:
+            self._registry.register(_Dropped(spans))
         self.requests = self._counter("requests", "Answered requests.", "route", "status")
         self.in_flight = Gauge(
             "caesura_requests_in_flight", "Chat completions under way.", registry=self._registry
@@ -102,3 +116,14 @@ class Metrics:
     def exposition(self) -> bytes:
         """Everything in Prometheus' text format, the process's default registry included."""
         return generate_latest(REGISTRY) + generate_latest(self._registry)
+
+
+class _Dropped(Collector):
+    """A counter that somebody else keeps."""
+
+    def __init__(self, spans: Drops) -> None:
+        self._spans = spans
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        about = "Spans of traces that could not be delivered."
+        yield CounterMetricFamily("caesura_spans_dropped", about, value=self._spans.dropped)

@@ -1,6 +1,7 @@
 """What the handlers of one application share."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -9,6 +10,9 @@ from caesura.runtime.limits import Limits
 from caesura.runtime.server.gate import Gate
 from caesura.runtime.server.metrics import Metrics
 from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class State:
     gate: Gate
     keep_alive_seconds: float
     started_at: int
+    tracing: "Tracing | None" = None
 
 
 STATE = web.AppKey("caesura", State)

@@ -42,8 +42,13 @@ class Chunks:
         return self.delta({}) | {"caesura": {"pending": item.public()}}
 
     def closing(self) -> list[dict[str, Any]]:
-        """The chunks after the last delta: why the answer ended, and its usage if asked for."""
+        """The chunks after the last delta: why the answer ended, and its usage if asked for.
+
+        The first of them says what the server ran, in `caesura`, as a whole answer does.
+        """
         last = self.delta({}, self._answer.finish_reason)
+        if (extension := self._answer.extension()) is not None:
+            last["caesura"] = extension
         if not self._include_usage:
             return [last]
         usage = {"choices": [], "usage": self._answer.usage()}

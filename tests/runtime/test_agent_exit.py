@@ -14,7 +14,14 @@ class Engine(ScriptedEngine):
         await asyncio.to_thread(print, "closed")  # as an engine does whose stop blocks
 
 async def start(model):
+    asyncio.create_task(kept())
     return Engine([say("Hi.")])
+
+async def kept():
+    try:
+        await asyncio.sleep(600)
+    finally:
+        print("cleared up")  # as an MCP server's task ends the server
 
 shared.ENGINES._launch = start
 print(Agent("tiny").run_sync("Hi."))
@@ -26,4 +33,4 @@ def test_the_engine_of_run_sync_is_closed_when_the_process_ends():
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["Hi.", "closed"]
+    assert done.stdout.splitlines() == ["Hi.", "closed", "cleared up"]

@@ -94,10 +94,27 @@ def test_all_is_a_summary(configured):
     assert result.stdout.splitlines()[-1] == "2 of 2 work, 2 skipped"
 
 
+def test_what_was_tried_as_json(configured):
+    text = "[tools]\nenabled = ['calculator', 'ask_user']\n"
+    one = configured(text, "tools", "test", "calculator", '{"expression": "1/0"}', "--json")
+    [row] = json.loads(one.stdout)
+    assert (one.exit_code, row["name"], row["error"]) == (1, "calculator", "failed")
+    every = configured(text, "tools", "test", "all", "--json")
+    ran, skipped = json.loads(every.stdout)
+    assert (every.exit_code, ran["content"], ran["error"], ran["artifacts"]) == (
+        0,
+        "1024",
+        None,
+        [],
+    )
+    assert skipped == {"name": "ask_user", "skipped": "needs a person at a terminal"}
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
         ("", ("tools", "test", "calculater"), "unknown tool 'calculater'; did you mean"),
+        ("", ("tools", "test", "all", "{}"), "`all` takes no arguments"),
         ("[tols]", ("tools", "list"), "there is no 'tols'; did you mean 'tools'"),
         ("[tools.clock]\nzone = 1", ("tools", "test", "clock"), "[tools.clock]: there is no"),
     ],

@@ -78,7 +78,7 @@ def test_run_sync_asks_by_a_plain_callback(configured: Callable[..., Agent]) -> 
     assert agent.run_sync("Go.").text == "Oslo it is."
     agent.close()
     assert names
-    assert names[0].startswith("question ")
+    assert names[0].startswith("tool ")
 
 
 async def test_an_approval_by_callback(configured: Callable[..., Agent]) -> None:

@@ -41,6 +41,7 @@ class Source:
 
     def watch(self, changed):
         self.changed = changed
+        return lambda: None
 
     async def aclose(self) -> None:
         self.open -= 1
@@ -129,3 +130,35 @@ def test_mistakes_are_the_callers(tmp_path):
         Agent(ScriptedEngine(), ["fils"], config=path)
     with pytest.raises(UsageError, match="cannot be read"):
         Agent(ScriptedEngine(), config=tmp_path / "no.toml")
+
+
+def test_sources_start_again_when_their_event_loop_has_ended():
+    source = Source()
+
+    async def run() -> str:
+        async with ScriptedEngine([call("read"), say("Done.")]) as engine:
+            agent._model = engine
+            return (await agent.run("Read.")).calls[0][1].content
+
+    agent = Agent(ScriptedEngine(), [source])
+    assert [asyncio.run(run()) for _ in range(2)] == ["read ran"] * 2
+    assert source.starts == 2
+    asyncio.run(agent.aclose())
+
+
+def test_a_start_that_ended_with_its_event_loop_is_tried_again():
+    source = Source()
+    hang = asyncio.Event()
+
+    async def run(seconds: float) -> str:
+        async with ScriptedEngine([say("Hi.")]) as engine:
+            agent._model = engine
+            return (await asyncio.wait_for(agent.run("Hi."), seconds)).text
+
+    agent = Agent(ScriptedEngine(), [source])
+    start = source.start
+    source.start = hang.wait
+    with pytest.raises(TimeoutError):
+        asyncio.run(run(0.1))
+    source.start = start
+    assert asyncio.run(run(30)) == "Hi."

@@ -239,3 +239,18 @@ async def test_the_dispatcher_ends_the_scope_after_the_calls(caplog):
     assert (await task).error == "cancelled"
     assert order == ["cancelled", "closed"]
     assert "did not close: error: stuck" in caplog.text
+
+
+async def test_what_was_made_stays_although_its_caller_is_cancelled(maker):
+    scope = Scope("s")
+    making = asyncio.ensure_future(scope.keep("a", maker.make, maker.close))
+    await steps()
+    maker.gate.set()
+    kept = scope._kept["a"].made
+    kept.add_done_callback(lambda made: making.cancel())  # made, and before the caller hears of it
+    await asyncio.gather(making, return_exceptions=True)
+    assert making.cancelled()
+    assert maker.closed == []
+    assert await scope.keep("a", maker.make, maker.close) == 1
+    await scope.aclose()
+    assert maker.closed == [1]

@@ -1,5 +1,7 @@
 """Names of tools that come from several places."""
 
+from collections.abc import Callable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,8 +27,8 @@ class Fixed:
     async def start(self) -> list[Tool]:
         return list(self.tools)
 
-    def watch(self, changed: object) -> None:
-        pass
+    def watch(self, changed: object) -> Callable[[], None]:
+        return lambda: None
 
     async def aclose(self) -> None:
         pass

@@ -46,6 +46,7 @@ class Source:
 
     def watch(self, changed):
         self.changed = changed
+        return lambda: self.log.append(f"unwatch {self.name}")
 
     async def aclose(self) -> None:
         self.log.append(f"close {self.name}")
@@ -134,7 +135,7 @@ async def test_what_was_started_ends_last_first(services):
         assert log == ["start a", "start b"]
         assert toolset.registry.names == ("read", "b_read")
     await toolset.aclose()
-    assert log[2:] == ["close b", "close a", "close service"]
+    assert log[2:] == ["unwatch b", "unwatch a", "close b", "close a", "close service"]
 
 
 async def test_one_that_must_start_and_does_not_ends_the_others(services):

@@ -1,7 +1,7 @@
 import pytest
 
 from caesura.tools.arguments import ArgumentsError
-from caesura.tools.validator import schema_validator
+from caesura.tools.validator import MAX_CHECKS, schema_validator
 
 WEATHER = {
     "type": "object",
@@ -78,3 +78,29 @@ def test_a_reference_outside_the_schema_is_not_fetched(tmp_path):
     validate = schema_validator({"type": "object", "properties": {"x": {"$ref": url}}})
     with pytest.raises(Exception, match="Unresolvable"):
         validate({"x": 1})
+
+
+@pytest.mark.parametrize("name", ["allOf", "anyOf"])
+def test_references_that_multiply_are_not_followed_for_ever(name):
+    doubling = {
+        f"level{level}": {
+            name: [{"$ref": f"#/$defs/level{level + 1}"}, {"$ref": "#/$defs/last"}] * 2
+        }
+        for level in range(40)
+    }
+    wrong = {"level40": {"type": "null"}, "last": {"type": "null"}}
+    schema = {"type": "object", "$ref": "#/$defs/level0", "$defs": doubling | wrong}
+    with pytest.raises(ArgumentsError, match="too long to check"):
+        schema_validator(schema)({})
+
+
+def test_a_reference_to_itself_is_told():
+    with pytest.raises(ArgumentsError, match="too long to check"):
+        schema_validator({"type": "object", "allOf": [{"$ref": "#"}]})({})
+
+
+def test_a_call_does_not_pay_for_the_one_before():
+    validate = schema_validator(WEATHER)
+    tags = ["x"] * (MAX_CHECKS // 2)
+    for _ in range(4):
+        assert validate({"city": "Oslo", "tags": tags})["tags"] == tags

@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from caesura.tools.context import current
@@ -40,7 +41,9 @@ def make(settings: Settings, services: Services) -> Tool:
     if settings.backend == "gymnasium":
         _check(options)
     variables = {
-        "ALFWORLD_DATA": str(data),  # ALFWorld makes this directory when it is imported
+        # ALFWorld makes this directory when it is imported, and fails if it cannot. Nothing of ours
+        # is in it: games are kept in `data`, and drawn again where that cannot be written.
+        "ALFWORLD_DATA": tempfile.gettempdir(),
         "PYTHONHASHSEED": "0",  # the order of what a room's description lists depends on it
     }
     stock = Stock(options, variables, most=settings.max_environments, spares=settings.spares)

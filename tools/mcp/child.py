@@ -42,7 +42,7 @@ class Child:
         self.said = asyncio.ensure_future(_last_words(process))
 
     @classmethod
-    async def start(cls, name: str, settings: ServerSettings) -> "Child":
+    async def start(cls, settings: ServerSettings) -> "Child":
         """Start it; raises SetupError if there is no such program or directory."""
         assert settings.command is not None
         environment = {key: os.environ[key] for key in INHERITED if key in os.environ}
@@ -52,11 +52,9 @@ class Child:
             wanted = str(settings.cwd / wanted)
         command = shutil.which(wanted, path=environment.get("PATH"))
         if command is None:
-            raise SetupError(
-                f"the MCP server {name!r}: there is no program {settings.command!r} to start"
-            )
+            raise SetupError(f"there is no program {settings.command!r} to start")
         if settings.cwd is not None and not settings.cwd.is_dir():
-            raise SetupError(f"the MCP server {name!r}: there is no directory {settings.cwd}")
+            raise SetupError(f"there is no directory {settings.cwd}")
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), command),
@@ -69,7 +67,7 @@ class Child:
                 start_new_session=True,  # its own process group, killed as one
             )
         except (OSError, ValueError) as error:
-            raise SetupError(f"the MCP server {name!r} cannot be started: {error}") from None
+            raise SetupError(f"it cannot be started: {error}") from None
         return cls(process)
 
     async def end(self) -> None:

@@ -20,7 +20,6 @@ from caesura.tools.errors import ToolError
 from caesura.tools.mcp import http, stdio
 from caesura.tools.mcp.child import Child
 from caesura.tools.mcp.content import MAX_REASON_CHARACTERS, output_of
-from caesura.tools.mcp.patterns import without_patterns
 from caesura.tools.mcp.screen import Heard, screened
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.result import Output
@@ -74,9 +73,6 @@ class Connection:
             cursor = page.next_cursor
             if cursor is None or len(found) >= MAX_TOOLS:
                 break
-        for tool in found:
-            # The library checks results against it: no expression of the server's is run.
-            without_patterns(tool.output_schema)
         return found[:MAX_TOOLS]
 
     async def call(
@@ -138,7 +134,7 @@ async def connect(name: str, settings: ServerSettings) -> AsyncIterator[Connecti
     Raises SetupError, TimeoutError, and what the library and the server raise.
     """
     ended, changed = asyncio.Event(), asyncio.Event()
-    child = None if settings.command is None else await Child.start(name, settings)
+    child = None if settings.command is None else await Child.start(settings)
     transport = (
         http.transport(settings)
         if child is None

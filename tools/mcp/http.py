@@ -10,6 +10,7 @@ import httpx2
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
+from caesura.tools.context import trace_headers
 from caesura.tools.mcp.settings import ServerSettings
 
 CONNECT_SECONDS = 10.0
@@ -44,6 +45,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send the request."""
+        # The library sends in the context of whoever called.
+        request.headers.update(trace_headers())
         response = await super().handle_async_request(request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()

@@ -19,6 +19,8 @@ LOG = logging.getLogger(__name__)
 
 MAX_DESCRIPTION_CHARACTERS = 4000
 MAX_SCHEMA_CHARACTERS = 64_000
+MAX_LIST_CHARACTERS = 1_000_000
+"""Of all schemas of a list: to check so many takes seconds of a thread's time."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable[Output]]
 
@@ -32,30 +34,38 @@ def made(
 ) -> Iterator[Tool]:
     """The tools that the settings let through; one that is as it was `before` is the same object.
 
-    A tool that cannot be used is left out, with a warning that names it.
+    A tool that cannot be used is left out, with a warning that names it. Blocking.
     """
     known = {tool.name: tool for tool in before}
     taken: set[str] = set()
+    characters = 0
     for each in listed:
         if not settings.uses(each.name):
             continue
         name = free_name(each.name, taken)
         try:
-            tool = _tool(name, settings, each, call)
+            size = len(json.dumps(each.input_schema))
+            if size > MAX_SCHEMA_CHARACTERS:
+                raise ValueError(f"its schema has more than {MAX_SCHEMA_CHARACTERS} characters")
+            if characters + size > MAX_LIST_CHARACTERS:
+                raise ValueError(f"all schemas have more than {MAX_LIST_CHARACTERS} characters")
+            tool = _tool(name, settings, each, known.get(name), call)
         except (ValueError, TypeError, RecursionError) as error:
             LOG.warning("the MCP server %r: no tool %r: %s", server, each.name[:64], _line(error))
             continue
         taken.add(name)
-        old = known.get(name)
-        yield old if old is not None and _same(old, tool) else tool
+        characters += size
+        yield tool
 
 
-def _tool(name: str, settings: ServerSettings, listed: "Listed", call: Call) -> Tool:
+def _tool(
+    name: str, settings: ServerSettings, listed: "Listed", old: Tool | None, call: Call
+) -> Tool:
     schema: dict[str, Any] = copy.deepcopy(dict(listed.input_schema))
-    if len(json.dumps(schema)) > MAX_SCHEMA_CHARACTERS:
-        raise ValueError(f"its schema has more than {MAX_SCHEMA_CHARACTERS} characters")
-    schema.pop("$schema", None)
     without_patterns(schema)
+    description = (listed.description or listed.title or "")[:MAX_DESCRIPTION_CHARACTERS]
+    if old is not None and (old.description, old.parameters) == (description, schema):
+        return old
     remote = listed.name
 
     async def run(**arguments: Any) -> Output:
@@ -63,7 +73,7 @@ def _tool(name: str, settings: ServerSettings, listed: "Listed", call: Call) -> 
 
     return Tool.from_schema(
         name,
-        (listed.description or listed.title or "")[:MAX_DESCRIPTION_CHARACTERS],
+        description,
         schema,
         run,
         timeout_seconds=settings.timeout_seconds,
@@ -72,10 +82,6 @@ def _tool(name: str, settings: ServerSettings, listed: "Listed", call: Call) -> 
         breaker=settings.breaker,
         approval=settings.asks(listed.name),
     )
-
-
-def _same(one: Tool, other: Tool) -> bool:
-    return one.description == other.description and one.parameters == other.parameters
 
 
 def _line(error: Exception) -> str:

@@ -8,8 +8,8 @@ _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 def without_patterns(schema: Any) -> None:
     """Take the regular expressions out of a JSON schema, in place, however deep it is.
 
-    One of a server's own could take for ever on an argument or on its own result. A property
-    that is called "pattern" stays.
+    One of a server's own could take for ever on an argument. So could a part that names its own
+    dialect (`$schema`), whose checks nobody counts. A property that is called "pattern" stays.
     """
     waiting: list[tuple[Any, bool]] = [(schema, False)]
     while waiting:
@@ -20,4 +20,5 @@ def without_patterns(schema: Any) -> None:
             if not names:
                 here.pop("pattern", None)
                 here.pop("patternProperties", None)
+                here.pop("$schema", None)  # would have a part checked by other rules than ours
             waiting += [(each, not names and key in _NAMED) for key, each in here.items()]

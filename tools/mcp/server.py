@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import importlib.util
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from caesura.tools.artifacts import ArtifactStore
@@ -13,7 +15,7 @@ from caesura.tools.mcp.listing import made
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.paths import default_artifacts
 from caesura.tools.result import Output
-from caesura.tools.services import SetupError, require
+from caesura.tools.services import SetupError
 from caesura.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ class MCPServer:
 
     The keywords are the fields of ServerSettings; in code a server is `required` unless one says
     otherwise. Each `start`, or `async with`, needs its `aclose`; the last one ends the server.
-    `artifacts` is where its pictures and sounds go.
+    `artifacts` is where its pictures and sounds go. Belongs to the event loop that it is started
+    in, until that is closed.
 
     Raises SetupError for settings that make no sense, and where the `mcp` package is missing.
     """
@@ -51,7 +54,11 @@ class MCPServer:
         artifacts: ArtifactStore | None = None,
         **keywords: Any,
     ) -> None:
-        require("mcp", "mcp", name)
+        if importlib.util.find_spec("mcp") is None:
+            raise SetupError(
+                f"the MCP server {name!r} needs mcp, which is not installed: "
+                "pip install 'caesura[mcp]'"
+            )
         if settings is None:
             settings = ServerSettings.read(name, {"required": True, **keywords})
         elif keywords:
@@ -63,6 +70,8 @@ class MCPServer:
         self._tools: tuple[Tool, ...] = ()
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tried = asyncio.Event()
         self._users = 0
         self.trouble: str | None = None
@@ -83,18 +92,22 @@ class MCPServer:
         """The tools as they are now; while the server is away, as they were."""
         return self._tools
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """Have `changed` called whenever `tools` are not what they were."""
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called whenever `tools` are not what they were, until this is called."""
         self._watchers.append(changed)
+        return partial(self._watchers.remove, changed)
 
     async def start(self) -> list[Tool]:
         """Connect and list the tools; done once, whoever asks at the same time.
 
         A server that does not answer is tried again later, with a warning now. Raises SetupError
-        instead where it is `required`.
+        instead where it is `required`, and where it runs in another event loop.
         """
+        self._enter()
         self._users += 1
         try:
+            if self._ending is not None:
+                await asyncio.wait([self._ending])  # it would take the new connection away
             if self._task is None:
                 # The library takes a second to import: not on the event loop.
                 await asyncio.to_thread(importlib.import_module, "caesura.tools.mcp.connection")
@@ -114,10 +127,12 @@ class MCPServer:
         if self._users or self._task is None:
             return
         task, self._task = self._task, None
+        self._ending = task
+        self._tried.clear()
         task.cancel()
         await asyncio.wait([task])
-        self._tried.clear()
-        self.trouble = "it was closed"
+        if not self._users:
+            self.trouble, self._loop = "it was closed", None
 
     async def __aenter__(self) -> Self:
         """Start it."""
@@ -127,6 +142,17 @@ class MCPServer:
     async def __aexit__(self, *exception: object) -> None:
         """Close it."""
         await self.aclose()
+
+    def _enter(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            # The connection of a closed loop has ended with it.
+            self._task = self._ending = self._connection = None
+            self._tried, self._users, self._loop = asyncio.Event(), 0, loop
+        elif self._loop is not loop:
+            raise SetupError(
+                f"the MCP server {self._name!r} runs in another event loop: close it there first"
+            )
 
     async def _serve(self) -> None:
         """Keep a connection, and make a new one when it ends; all of it in this task."""
@@ -188,10 +214,13 @@ class MCPServer:
 
     async def _list(self, connection: "Connection") -> None:
         listed = await connection.list_tools()
-        tools = tuple(made(self._name, self.settings, listed, self._tools, self._call))
+        # In a thread: checking the schemas of a long list takes seconds.
+        tools = await asyncio.to_thread(
+            lambda: tuple(made(self._name, self.settings, listed, self._tools, self._call))
+        )
         if tools != self._tools:
             self._tools = tools
-            for changed in self._watchers:
+            for changed in list(self._watchers):
                 changed()
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> Output:

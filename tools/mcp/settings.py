@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from caesura.tools.mistakes import settings_sentence
 from caesura.tools.services import SetupError
-
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+from caesura.tools.variables import with_variables
 
 
 class ServerSettings(BaseModel):
@@ -81,15 +79,10 @@ class ServerSettings(BaseModel):
         known = os.environ if environment is None else environment
 
         def fill(text: str) -> str:
-            def value(match: re.Match[str]) -> str:
-                found = known.get(match[1], match[2])
-                if found is None:
-                    raise SetupError(
-                        f"[mcpServers.{name}]: the environment variable {match[1]} is not set"
-                    )
-                return found
-
-            return _VARIABLE.sub(value, text)
+            try:
+                return with_variables(text, known)
+            except ValueError as error:
+                raise SetupError(f"[mcpServers.{name}]: {error}") from None
 
         return self.model_copy(
             update={

@@ -22,6 +22,7 @@ from aiohttp import (
 from yarl import URL
 
 from caesura import __version__
+from caesura.tools.context import trace_headers
 from caesura.tools.net.address import is_public
 from caesura.tools.net.body import parse_json, read_body
 from caesura.tools.net.errors import HttpRefused, HttpUnavailable
@@ -51,7 +52,8 @@ class HttpClient:
 
     allow_private: addresses that are not public may be reached; an operator's own decision.
     timeout_seconds: of a whole request, redirects included; max_bytes: of an unpacked answer.
-    Proxies that the environment names are not used. Belongs to the event loop that first uses it.
+    Proxies that the environment names are not used. Belongs to the event loop that first uses it,
+    until that is closed.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class HttpClient:
         self._timeout_seconds = timeout_seconds
         self._max_bytes = max_bytes
         self._session: ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop
 
     async def get_json(
         self,
@@ -165,9 +168,9 @@ class HttpClient:
         body: Any = None,
     ) -> AsyncIterator[ClientResponse]:
         """One request, without following redirects."""
-        said = {"Accept": _accept_header(accept), **headers}
+        said = {"Accept": _accept_header(accept), **trace_headers(), **headers}
         try:
-            async with self._opened().request(
+            async with (await self._opened()).request(
                 method, address, headers=said, json=body, allow_redirects=False
             ) as answer:
                 yield answer
@@ -199,8 +202,12 @@ class HttpClient:
             raise HttpRefused(f"{host} did not answer with {_accept_header(accept)}")
         return Reply(await read_body(answer, self._max_bytes), media_type)
 
-    def _opened(self) -> ClientSession:
+    async def _opened(self) -> ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is not None and self._loop is not loop and self._loop.is_closed():
+            await self.aclose()
         if self._session is None:
+            self._loop = loop
             self._session = ClientSession(
                 connector=TCPConnector(
                     limit_per_host=self._connections_per_host,

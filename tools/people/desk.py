@@ -29,7 +29,7 @@ LONGEST_TIMER_SECONDS = 86_400.0
 class Desk:
     """Keeps items in a store, lets runs wait for them, and settles each exactly once.
 
-    clock: seconds since 1970. Belongs to the event loop that first uses it.
+    clock: seconds since 1970. Belongs to the event loop that first uses it, until that is closed.
     """
 
     def __init__(self, store: Store, keep_seconds: float, clock: Callable[[], float]) -> None:
@@ -38,6 +38,7 @@ class Desk:
         self.waiting: dict[str, Waiting] = {}
         self._keep_seconds = keep_seconds
         self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -71,6 +72,7 @@ class Desk:
 
         about: what is asked, as JSON-able data. Raises NoAnswer where nothing can be asked.
         """
+        self._enter()
         identity = key_of(item.kind, item.conversation, item.tool, about)
         await self._follow_session()
         async with self._opening:
@@ -138,6 +140,13 @@ class Desk:
 
     # -- within ----------------------------------------------------------------------------------
 
+    def _enter(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            # Nobody waits any more who waited in a closed loop.
+            self._loop, self._opening, self.waiting = loop, asyncio.Lock(), {}
+            self._tasks.clear()
+
     def _shared(self, identity: str) -> Waiting | None:
         """What a run waits for already, if it is the same question.
 
@@ -183,7 +192,7 @@ class Desk:
                 await self.settle(item.id, answer=reason, approved=approved, who="callback")
         except NotPending:
             return  # somebody was faster
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a callback does not end the server
             waiting.fail(NoAnswer(f"nobody could be asked: {str(error) or type(error).__name__}"))
 
     async def _settle(self, item_id: str, said: dict[str, Any]) -> Pending:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from caesura.tools.context import mark
 from caesura.tools.people.callback import Callback
 from caesura.tools.people.desk import Desk
 from caesura.tools.people.pending import (
@@ -71,7 +72,7 @@ class People:
         item = self._desk.new("question", tool, deadline_seconds)
         item = replace(item, question=question, options=options, default=default)
         about = [question, list(options)]
-        settled = await self._desk.settled(item, about, self.on_question)
+        settled = await self._settled(item, about, self.on_question)
         if settled.answer is None:
             raise NoAnswer(f"no answer within {deadline_seconds:g} seconds")
         return settled.answer
@@ -82,12 +83,18 @@ class People:
         """Return when a person has approved a call. Raises NoAnswer where it may not be made."""
         text = shown(arguments)
         item = replace(self._desk.new("approval", tool, deadline_seconds), arguments=text)
-        settled = await self._desk.settled(item, text, self.on_approval)
+        settled = await self._settled(item, text, self.on_approval)
         if settled.state == "answered" and not settled.approved:
             reason = f": {settled.answer}" if settled.answer else ""
             raise NoAnswer(f"a person denied this call of {tool}{reason}")
         if not settled.approved:
             raise NoAnswer(f"nobody approved this call of {tool} in {deadline_seconds:g} seconds")
+
+    async def _settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
+        mark("person.asked", kind=item.kind)
+        settled = await self._desk.settled(item, about, callback)
+        mark("person.settled", state=settled.state)
+        return settled
 
     # -- those who answer ------------------------------------------------------------------------
 

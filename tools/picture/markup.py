@@ -88,13 +88,15 @@ class _Filter:
         self._open: list[str] = []
 
     def read(self, text: str) -> None:
+        data = text.encode()
         parser = expat.ParserCreate()
-        parser.buffer_text = True
+        # A text comes in one piece, however long it is: what is refused must not hide on a border.
+        parser.buffer_text, parser.buffer_size = True, max(1, len(data))
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        parser.Parse(text, True)
+        parser.Parse(data, True)
 
     def _doctype(self, name: str, system: str | None, public: str | None, subset: int) -> None:
         if subset:

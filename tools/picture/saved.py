@@ -42,7 +42,8 @@ def picture_of(data: bytes) -> Picture:
 
 async def save_picture(store: ArtifactStore, data: bytes) -> Output:
     """Store a picture and say where. Raises PictureError and ArtifactError."""
-    picture = picture_of(data)
+    # In a thread too: the head of a large file can be made so that reading it takes seconds.
+    picture = await asyncio.to_thread(picture_of, data)
     artifact = await asyncio.to_thread(store.put, data, picture.suffix)
     text = f"{picture.format} picture, {picture.width} x {picture.height}"
     return Output(f"Saved as {artifact.url}: {text}.", (artifact,))

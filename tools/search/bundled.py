@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from caesura.tools.search.corpus import Corpus, CorpusError, corpora, corpus_path
-from caesura.tools.search.corpus.store import BUNDLED_CORPUS, DEFAULT_CORPUS
+from caesura.tools.search.corpus.store import BUNDLED_CORPUS, DEFAULT_CORPUS, has_passages
 from caesura.tools.search.reading import ReadError
 
 ARTICLES = Path(__file__).parent / "articles"
@@ -12,10 +12,12 @@ ARTICLES = Path(__file__).parent / "articles"
 def corpus_to_search(data: Path, name: str | None) -> Path:
     """The file of the corpus of that name; None: the user's own, else the one brought along.
 
-    data: the directory for what tools keep. Raises CorpusError.
+    A corpus of the user's own in which there is nothing, as after adding files that cannot be
+    read, does not count. data: the directory for what tools keep. Raises CorpusError.
     """
     if name is None:
-        name = DEFAULT_CORPUS if DEFAULT_CORPUS in corpora(data) else BUNDLED_CORPUS
+        own = DEFAULT_CORPUS in corpora(data) and has_passages(corpus_path(data, DEFAULT_CORPUS))
+        name = DEFAULT_CORPUS if own else BUNDLED_CORPUS
     return bundled_corpus(data) if name == BUNDLED_CORPUS else corpus_path(data, name)
 
 

@@ -14,8 +14,11 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
 from caesura.scheduler.records import Sampling
+from caesura.tools.config import Config
 from caesura.tools.people import Pending
 
+CONFIG = Config(tools={"search": {"corpus": "bundled", "results": 1, "result_tokens": 60}})
+"""One short passage at a time: more is too much for a model of this size."""
 REPLY = "green"
 """What the demo answers when the model asks it."""
 
@@ -31,8 +34,8 @@ class Stop:
 TOUR = (
     Stop("calculator", "What is 2^20 - 1?"),
     Stop("clock", "What time is it in Tokyo?"),
-    Stop("search", "Search for the larch."),
-    Stop("render_chart", "Draw a bar chart of oak 12, elm 7 and ash 9."),
+    Stop("search", "Who invented the telephone?"),
+    Stop("render_chart", "Draw a bar chart of oak 12, pine 7 and birch 9."),
     Stop("render_svg", "Draw a red circle."),
     Stop("speak", "Say 'good morning' aloud."),
     Stop("ask_user", "Ask the user which colour they like."),
@@ -59,7 +62,13 @@ async def tour(engine: Engine, stops: Sequence[Stop], console: Console) -> list[
 async def _visit(engine: Engine, stop: Stop, console: Console) -> list[tuple[str, Path]]:
     """Ask, and print the call, its result and the answer. Raises what `Agent` raises."""
     files: list[tuple[str, Path]] = []
-    agent = Agent(engine, [stop.tool], sampling=Sampling(max_tokens=160), on_question=_reply)
+    agent = Agent(
+        engine,
+        [stop.tool],
+        config=CONFIG,
+        sampling=Sampling(max_tokens=160),
+        on_question=_reply,
+    )
     async with agent, aclosing(agent.stream(stop.question)) as events:
         console.print(f"[bold]{escape(stop.question)}[/bold]", highlight=False)
         async for event in events:

@@ -9,14 +9,22 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from caesura import __version__
+from caesura.intercept.events import CallMalformed
 from caesura.runtime.cli import demo, doctor, talk
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.demo.tour import Stop
 from caesura.runtime.cli.show import Printer, describe_resume, shorten
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import EngineFailed
-from caesura.runtime.events import ResumeReport, TextDelta, TurnEnded
+from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.events import (
+    ResumeReport,
+    TextDelta,
+    ToolReported,
+    ToolReturned,
+    TurnEnded,
+)
 from caesura.runtime.scripted import ScriptedEngine, call, inline, say
+from caesura.tools.result import ToolCall, ToolResult
 
 
 def invoke(*arguments: str, given: str | None = None) -> tuple[int, str]:
@@ -79,6 +87,19 @@ def test_ask_shows_calls_results_and_the_answer(monkeypatch: pytest.MonkeyPatch)
     assert "2 turns, 1 calls" in shown
 
 
+def test_chat_shows_an_error_as_it_is_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(session: object, text: str) -> None:
+        raise UsageError(f"{text} is no [/tool]")
+
+    caught = catch(monkeypatch)
+    use_engine(monkeypatch, ScriptedEngine([]))
+    monkeypatch.setattr(talk, "_say", fails)
+    code, _ = invoke("chat", "--tool", "calculator", given="one\ntwo\n")
+    assert code == 0
+    assert "error: one is no [/tool]" in caught.getvalue()
+    assert "error: two is no [/tool]" in caught.getvalue()
+
+
 def test_chat_reads_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     caught = catch(monkeypatch)
     use_engine(monkeypatch, ScriptedEngine([say("Hello."), say("Bye.")]))
@@ -92,6 +113,22 @@ def test_text_from_models_is_never_markup(monkeypatch: pytest.MonkeyPatch) -> No
     caught = io.StringIO()
     Printer(Console(file=caught)).show(TextDelta("[red]not red[/red] [/nothing]"))
     assert caught.getvalue() == "[red]not red[/red] [/nothing]"
+
+
+def test_nothing_that_models_or_tools_write_steers_the_terminal() -> None:
+    caught = io.StringIO()
+    printer = Printer(Console(file=caught))
+    steering = "a\x1b]0;title\x07b\x9b2J\u202ec"
+    result = ToolResult("c", "read", steering, None, 0.0, 0.0, 1)
+    called = ToolCall("c", "read", "{}")
+    printer.show(TextDelta(f"{steering}\nnext line\n"))
+    printer.show(ToolReported(called, steering))
+    printer.show(ToolReturned(called, result))
+    printer.show(CallMalformed("c", "read", steering, steering))
+    shown = caught.getvalue()
+    assert all(each.isprintable() or each == "\n" for each in shown)
+    assert shown.count("title") == 4
+    assert "next line" in shown
 
 
 def test_shorten() -> None:

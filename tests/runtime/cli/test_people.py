@@ -5,6 +5,7 @@ import io
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,6 +78,9 @@ async def test_ls_show_and_answer(office: Office) -> None:
     assert "question: Which one?" in output
     assert "state: open" in output
     assert "approved" not in output
+    assert "options: a | b" in output
+    created = datetime.fromisoformat(output.partition("created: ")[2].splitlines()[0])
+    assert abs(datetime.now(created.tzinfo) - created) < timedelta(minutes=10)
     code, output = await office.run("answer", item_id, "b", "--who", "Eva")
     assert (code, output) == (0, f"{item_id}  Which one? (a | b)  [answered: b]\n")
     assert await task == "b"
@@ -98,7 +102,7 @@ async def test_approve_and_deny(office: Office) -> None:
     code, output = await office.run("approve", first.id)
     assert (code, output) == (0, f'{first.id}  pay {{"euro": 5}}  [approved]\n')
     code, output = await office.run("deny", second.id, "--reason", "too much")
-    assert (code, output) == (0, f'{second.id}  pay {{"euro": 5}}  [denied too much]\n')
+    assert (code, output) == (0, f'{second.id}  pay {{"euro": 5}}  [denied: too much]\n')
     ended = await asyncio.gather(*calls, return_exceptions=True)
     assert ended[0] is None
     assert str(ended[1]) == "a person denied this call of pay: too much"
@@ -119,9 +123,11 @@ async def test_mistakes_are_a_line_and_an_exit_code(office: Office) -> None:
     office.url = "http://127.0.0.1:9"
     code, output = await office.run("ls")
     assert code == 1
-    assert "no server answers at http://127.0.0.1:9" in output
+    assert "no server answers at http://127.0.0.1:9 (Connection refused): start one" in output
     office.url = "not a url"
-    assert (await office.run("ls"))[0] == 1
+    code, output = await office.run("ls")
+    assert code == 1
+    assert "(that is no address such as http://127.0.0.1:8000)" in output
 
 
 async def test_watch_shows_what_happens_until_the_server_ends(

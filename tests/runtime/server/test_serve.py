@@ -55,13 +55,14 @@ async def test_serves_and_stops_at_a_signal(http):
         await http.get(f"{url}/models")
 
 
-async def test_work_under_way_is_finished(http, hanging):
+async def test_work_under_way_is_finished(http, hanging, capsys):
     serving = Serving(ScriptedEngine([call("hang"), "Done."]), [hanging.tool])
     asking = asyncio.create_task(serving.ask(http, server_tools=["hang"]))
     await hanging.started.wait()
     os.kill(os.getpid(), signal.SIGINT)
     await asyncio.sleep(0.05)
     assert not serving.task.done()
+    assert "waiting for 1 requests under way, 5 s at most" in capsys.readouterr().err
     hanging.released.set()
     status, body = await asking
     assert (status, body["choices"][0]["message"]["content"]) == (200, "Done.")

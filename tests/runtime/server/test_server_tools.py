@@ -48,8 +48,14 @@ async def test_stream_goes_on_after_the_tool_and_shows_no_call(serve_script, dou
     assert content(events) == "Let me see.\n\nIt is 42."
     assert not any("tool_calls" in event["choices"][0]["delta"] for event in events[:-1])
     assert events[-2]["choices"][0]["finish_reason"] == "stop"
+    [extra] = [event["caesura"] for event in events[:-1] if "caesura" in event]
+    assert extra is events[-2]["caesura"]
     _, body = await served.chat(server_tools=["double"])
     assert body["choices"][0]["message"]["content"] == content(events)
+    for told in (extra, body["caesura"]):  # a stream's client learns what ran, and of the files
+        [ran] = told["calls"]
+        assert (ran["name"], ran["content"], ran["artifacts"]) == ("double", "42", [])
+        assert len(told["resumes"]) == 1
 
 
 async def test_sentence_around_an_inline_call_stays_one(serve_script, double):

@@ -118,3 +118,11 @@ async def test_a_game_is_the_same_in_another_process(tmp_path):
         (kept,) = directory.rglob("*.tw-pddl")
         kept.write_text("this is no game any more")
     assert begun[0] == begun[1] == begun[2]
+
+
+async def test_where_data_cannot_be_kept_games_are_drawn_each_time(tmp_path):
+    (tmp_path / "data").write_text("no directory")
+    async with opened(tmp_path, task_types=["pick_and_place_simple"]) as tool:
+        player = Player(tool)
+        assert "Your task is to: " in await player.do("reset")
+        await player.leave()

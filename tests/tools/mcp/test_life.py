@@ -1,6 +1,7 @@
 """Starting, ending and losing a server; what it sees of us."""
 
 import asyncio
+import importlib.util
 import json
 import os
 import sys
@@ -93,6 +94,12 @@ async def test_closing_while_it_starts_leaves_nothing_behind(hostile):
                 await server.aclose()
 
 
+def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match=r"^the MCP server 'files' needs mcp, .*caesura\[mcp\]"):
+        MCPServer("files", command="x")
+
+
 async def test_a_program_that_is_not_there(hostile):
     with pytest.raises(SetupError, match=r"no program 'no-such-program'"):
         await MCPServer("files", command="no-such-program").start()
@@ -103,7 +110,7 @@ async def test_a_program_that_is_not_there(hostile):
 async def test_without_required_the_others_go_on(caplog):
     server = MCPServer("files", command="no-such-program", required=False)
     assert await server.start() == []
-    assert "no-such-program" in str(server.trouble)
+    assert str(server.trouble) == "there is no program 'no-such-program' to start"
     assert "'files'" in caplog.text
     await server.aclose()
 

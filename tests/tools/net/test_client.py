@@ -241,3 +241,24 @@ def test_media_types() -> None:
     assert media_type_of("application/problem+json", ("+json",)) == "application/problem+json"
     assert media_type_of(None, ("image/png",)) is None
     assert media_type_of(None, ()) == "application/octet-stream"
+
+
+def test_it_goes_on_in_a_second_event_loop_when_the_first_has_ended() -> None:
+    client = HttpClient(allow_private=True)
+
+    async def ask() -> int:
+        async def answer(request: web.Request) -> web.Response:
+            return web.json_response({"ok": True})
+
+        app = web.Application()
+        app.router.add_get("/", answer)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            return len(await client.get_json(f"http://127.0.0.1:{runner.addresses[0][1]}/"))
+        finally:
+            await runner.cleanup()
+
+    assert [asyncio.run(ask()) for _ in range(3)] == [1, 1, 1]
+    asyncio.run(client.aclose())

@@ -170,3 +170,10 @@ def test_any_text_becomes_a_safe_drawing_or_is_refused(text):
     for outside in ("/etc/passwd", "10.0.0.1", "svg+xml"):
         for attribute in ('href="', "url("):
             assert f"{attribute}{outside}" not in drawing.svg
+
+
+@pytest.mark.parametrize("before", range(8170, 8200, 3))
+def test_a_long_style_hides_nothing_on_the_border_of_two_pieces(before):
+    style = f"{'a' * before}u&#114;l(http://example.com/x)"
+    with pytest.raises(DrawingError, match="outside itself"):
+        safe_drawing(f"<svg xmlns='http://www.w3.org/2000/svg'><style>{style}</style></svg>")

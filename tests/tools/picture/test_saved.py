@@ -1,12 +1,14 @@
 """What kind of picture some bytes are."""
 
 import io
+import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.picture import saved
 from caesura.tools.picture.saved import Picture, PictureError, picture_of, save_picture
 
 PIL = pytest.importorskip("PIL.Image")
@@ -61,3 +63,16 @@ async def test_the_sentence(tmp_path):
     (artifact,) = output.artifacts
     assert output.text == f"Saved as /artifacts/{artifact.name}: JPEG picture, 123 x 45."
     assert artifact.name.endswith(".jpg")
+
+
+async def test_a_picture_is_looked_at_beside_the_event_loop(tmp_path, monkeypatch):
+    threads = []
+
+    def look(data: bytes) -> Picture:
+        threads.append(threading.get_ident())
+        return picture_of(data)
+
+    monkeypatch.setattr(saved, "picture_of", look)
+    output = await save_picture(ArtifactStore(tmp_path), encoded("PNG"))
+    assert "PNG picture, 123 x 45" in output.text
+    assert threading.get_ident() not in threads

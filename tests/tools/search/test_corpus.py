@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from caesura.tools.errors import Unavailable
-from caesura.tools.search.corpus import Corpus, CorpusError, Reader, corpora, corpus_path
+from caesura.tools.search.corpus import Corpus, CorpusError, Reader, corpora, corpus_path, store
 from caesura.tools.search.corpus.index import delete_corpus
 from caesura.tools.search.corpus.reader import search_now
 from caesura.tools.search.corpus.store import open_to_read
@@ -138,7 +138,7 @@ def test_files_that_cannot_be_read(path: Path, tmp_path: Path) -> None:
     with Corpus(path) as corpus:
         with pytest.raises(ReadError, match="no such file"):
             corpus.add(tmp_path / "none.txt", "a")
-        with pytest.raises(ReadError, match="no file"):
+        with pytest.raises(ReadError, match="not a regular file"):
             corpus.add(tmp_path, "a")
         bad = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt"))
         bad.write_text("text")
@@ -219,6 +219,15 @@ ARTICLES = {
 }
 
 
+def test_a_full_disk_is_told_and_leaves_what_can_be_used_later(path: Path, monkeypatch) -> None:
+    with monkeypatch.context() as patch:
+        schema = store._SCHEMA.replace("BEGIN", "PRAGMA max_page_count = 2; BEGIN", 1)
+        patch.setattr(store, "_SCHEMA", schema)
+        with pytest.raises(CorpusError, match="disk is full"):
+            Corpus(path)
+    Corpus(path).close()
+
+
 @pytest.fixture
 def filled(path: Path, tmp_path: Path) -> Path:
     lines = [json.dumps({"title": title, "text": text}) for title, text in ARTICLES.items()]
@@ -275,3 +284,19 @@ async def test_a_search_that_does_not_end_is_given_up(filled: Path, monkeypatch)
     with pytest.raises(Unavailable, match="interrupted"):
         await reader.run(lambda connection: connection.execute(endless).fetchall())
     await reader.aclose()
+
+
+def test_what_changes_nothing_leaves_the_stamp_as_it_is(path: Path, tmp_path: Path) -> None:
+    def stamp() -> str:
+        with store.reading(path) as connection:
+            return str(connection.execute("SELECT value FROM stamp").fetchone()[0])
+
+    file = write(tmp_path / "a.txt", "Oaks are trees.")
+    with Corpus(path) as corpus:
+        corpus.add(file, "a.txt")
+        before = stamp()
+        corpus.add(file, "a.txt")
+        assert corpus.remove([tmp_path / "other.txt"]) == corpus.prune([tmp_path]) == 0
+        assert stamp() == before
+        assert corpus.remove([file]) == 1
+    assert stamp() != before

@@ -1,5 +1,6 @@
 """The indexes by bm25s and tantivy: built when needed, kept, and built anew after a change."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -99,3 +100,27 @@ async def test_a_building_that_fails_is_tried_again(path: Path, kind: str, monke
     assert len(await backend.search("gold", 1)) == 1
     assert not list(path.parent.glob(".mine*"))
     await backend.aclose()
+
+
+def test_what_was_being_built_when_its_event_loop_ended_is_built_in_the_next(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Derived(Reader(path), "bm25s")
+
+    async def never(stamp: str) -> None:
+        await asyncio.Event().wait()
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(backend.search("gold", 1), 0.1)
+
+    async def search() -> list[str]:
+        try:
+            return [hit.title for hit in await backend.search("gold", 1)]
+        finally:
+            await backend.aclose()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend, "_made", never)
+        asyncio.run(give_up())
+    assert asyncio.run(search()) == ["Gold"]

@@ -59,8 +59,7 @@ class Derived:
     async def _index(self) -> Index:
         stamp = await self._reader.run(_stamp)
         making = self._making
-        failed = making is not None and making[1].done() and making[1].exception() is not None
-        if making is None or making[0] != stamp or failed:
+        if making is None or making[0] != stamp or _failed(making[1]):
             making = self._making = (stamp, asyncio.ensure_future(self._made(stamp)))
         return await asyncio.shield(making[1])
 
@@ -90,6 +89,11 @@ class Derived:
                 raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _failed(making: asyncio.Task[Index]) -> bool:
+    """Whether nothing was built; cancelled it is where its event loop has ended."""
+    return making.done() and (making.cancelled() or making.exception() is not None)
 
 
 def _stamp(connection: sqlite3.Connection) -> str:

@@ -14,8 +14,8 @@ from caesura.tools.search.hit import Hit
 from caesura.tools.search.settings import HttpSettings
 from caesura.tools.search.snippet import MAX_TEXT_CHARACTERS
 from caesura.tools.search.words import clean
+from caesura.tools.variables import with_variables
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _BLANK = re.compile(r"\{(query|limit)\}")
 
 
@@ -122,10 +122,10 @@ def _filled_in(template: Any, query: str, limit: int) -> Any:
 
 
 def _expanded(value: str, environment: Mapping[str, str]) -> str:
-    missing = [name for name in _VARIABLE.findall(value) if not environment.get(name)]
-    if missing:
-        raise ValueError(f"http: the environment variable {missing[0]} is not set")
-    expanded = _VARIABLE.sub(lambda match: environment[match.group(1)], value)
+    try:
+        expanded = with_variables(value, environment)
+    except ValueError as error:
+        raise ValueError(f"http: {error}") from None
     if not expanded.isprintable():
         raise ValueError("http: a header holds a line break or another control character")
     return expanded

@@ -65,6 +65,8 @@ class Corpus:
     def remove(self, paths: list[Path]) -> int:
         """Remove files, and all files under directories; return how many they were."""
         names = [row.path for row in self.files() if any(_is_under(row.path, p) for p in paths)]
+        if not names:
+            return 0  # a new stamp would have every index made of the corpus built again
         with self._changing():
             for path in names:
                 self._remove(str(path))
@@ -147,9 +149,9 @@ def delete_corpus(path: Path) -> bool:
 def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ReadError("no file" if path.exists() else "there is no such file")
+            raise ReadError("not a regular file" if path.exists() else "there is no such file")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ReadError(f"larger than {MAX_FILE_BYTES} bytes: split it")
+            raise ReadError(f"larger than {MAX_FILE_BYTES // 2**20} MiB: split it")
         return path.read_bytes()
     except OSError as error:
         raise ReadError(f"cannot be read: {error.strerror}") from None

@@ -3,7 +3,7 @@
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from caesura.tools.services import SetupError
@@ -79,7 +79,10 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CorpusError(f"{path.parent} cannot be made: {error.strerror}") from None
+        raise CorpusError(
+            f"{path.parent} cannot be made: {error.strerror}; "
+            "set [data] directory in caesura.toml to one that can be written"
+        ) from None
     return _open(path, "rwc")
 
 
@@ -117,6 +120,12 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
+def has_passages(path: Path) -> bool:
+    """Whether there is anything to find in a corpus; raises CorpusError."""
+    with reading(path) as connection:
+        return connection.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is not None
+
+
 @contextmanager
 def errors_told(path: Path) -> Iterator[None]:
     """Raise a CorpusError for what SQLite says of a corpus."""
@@ -138,10 +147,13 @@ def _check(connection: sqlite3.Connection, path: Path, mode: str) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
     application, version = _identity(connection)
     if mode != "ro" and not application:
-        with suppress(sqlite3.OperationalError):  # another process may have made it meanwhile
+        try:
             connection.executescript(_SCHEMA)
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if _identity(connection) == (0, 0):
+                raise  # a full disk, say; else another process has made it meanwhile
         application, version = _identity(connection)
     if application != _APPLICATION:
         raise CorpusError(f"{path} is not a corpus: move it away")

@@ -1,18 +1,20 @@
 """Which files are meant by the files and directories that somebody names."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from caesura.tools.search.reading import SUFFIXES
 
 
-def files_at(paths: Iterable[Path]) -> dict[Path, str]:
+def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[Path, str]:
     """The files, each with its name in results; files under directories where they can be read.
 
     A file that is named itself is always among them, and is called by its name; one under a
     directory by its path from that directory on. What begins with a dot is left out, and links to
-    directories are not followed.
+    directories are not followed. `others` counts, by suffix, the files under directories that
+    cannot be read.
     """
     found: dict[Path, str] = {}
     for path in paths:
@@ -24,6 +26,10 @@ def files_at(paths: Iterable[Path]) -> dict[Path, str]:
             inner[:] = sorted(name for name in inner if not name.startswith("."))
             for name in sorted(names):
                 file = Path(directory, name)
-                if file.suffix.lower() in SUFFIXES and not name.startswith("."):
+                if name.startswith("."):
+                    continue
+                if file.suffix.lower() in SUFFIXES:
                     found.setdefault(file, str(file.relative_to(place.parent)))
+                elif others is not None:
+                    others[file.suffix.lower() or "without a suffix"] += 1
     return found

@@ -56,7 +56,7 @@ def _markdown(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[P
 
 def _html(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Passage]:
     if len(data) > MAX_HTML_BYTES:
-        raise ReadError(f"larger than the {MAX_HTML_BYTES} bytes that a page may have")
+        raise ReadError(f"larger than the {MAX_HTML_BYTES // 2**20} MiB that a page may have")
     try:
         title, blocks = html_blocks(data, _decoded(data))
     except ValueError as error:

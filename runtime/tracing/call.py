@@ -1,0 +1,64 @@
+"""The span of one tool call."""
+
+import time
+from collections.abc import Mapping
+from contextvars import Context, copy_context
+
+from opentelemetry.context import attach
+from opentelemetry.trace import Span, set_span_in_context
+
+from caesura.runtime.tracing import conventions as names
+from caesura.runtime.tracing.content import cut
+from caesura.runtime.tracing.propagation import headers_of
+from caesura.runtime.tracing.status import fail
+from caesura.tools.dispatch import ToolCall, ToolResult
+from caesura.tools.watch import Fact
+
+
+class CallTrace:
+    """Watches a call (`caesura.tools.watch.CallWatch`); the tool's own spans become children."""
+
+    def __init__(self, span: Span, call: ToolCall, *, content: bool) -> None:
+        self._span = span
+        self._content = content and span.is_recording()
+        self._asked_at: float | None = None
+        self._person_seconds = 0.0
+        self.headers: Mapping[str, str] = headers_of(span)
+        self.context: Context = copy_context()
+        self.context.run(attach, set_span_in_context(span))
+        if self._content:
+            span.set_attribute(names.TOOL_ARGUMENTS, cut(call.arguments))
+
+    def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
+        """Add an event, and count how long people take."""
+        named = {f"{names.MARK}{name.partition('.')[0]}.{key}": facts[key] for key in facts}
+        self._span.add_event(f"{names.MARK}{name}", named)
+        if name == "person.asked":
+            self._asked_at = time.monotonic()
+        elif name == "person.settled":
+            self._person_answered()
+
+    def ended(self, result: ToolResult | None) -> None:
+        """End the span."""
+        span = self._span
+        self._person_answered()
+        if self._person_seconds:
+            span.set_attribute(names.PERSON_SECONDS, self._person_seconds)
+        if result is None:
+            fail(span, names.CANCELLED)
+        else:
+            span.set_attribute(names.TOOL_ATTEMPTS, result.attempts)
+            if result.artifacts:
+                made = [artifact.name for artifact in result.artifacts]
+                span.set_attribute(names.TOOL_ARTIFACTS, made)
+            if self._content:
+                span.set_attribute(names.TOOL_RESULT, cut(result.content))
+            if result.error is not None:
+                fail(span, result.error)
+        span.end()
+
+    def _person_answered(self) -> None:
+        """The wait for a person is over, for whatever reason."""
+        if self._asked_at is not None:
+            self._person_seconds += time.monotonic() - self._asked_at
+            self._asked_at = None

@@ -1,0 +1,117 @@
+"""The span of one turn of the model."""
+
+import time
+from collections.abc import Sequence
+
+from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
+
+from caesura.intercept.events import (
+    CallFinished,
+    CallMalformed,
+    Event,
+    ResumeReport,
+    TextDelta,
+    TurnEnded,
+)
+from caesura.runtime.tracing import conventions as names
+from caesura.runtime.tracing.content import (
+    MAX_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    clean,
+    input_messages,
+    output_messages,
+)
+from caesura.runtime.tracing.status import fail_by
+from caesura.scheduler.records import Message, Sampling
+
+
+class ChatTrace:
+    """Notes on a turn's span what the turn does; `text` and `calls` are kept if content is sent."""
+
+    def __init__(self, span: Span, messages: Sequence[Message], *, content: bool) -> None:
+        self.span = span
+        self.ended: TurnEnded | None = None
+        self.calls = 0
+        self._content = content and span.is_recording()
+        self._began = time.monotonic()
+        self._silent = True
+        self._text: list[str] = []
+        self._characters = 0
+        self._made: list[CallFinished] = []
+        if self._content:
+            span.set_attribute(names.INPUT_MESSAGES, input_messages(messages))
+
+    def note(self, event: Event) -> None:
+        """Note one event."""
+        if self._silent:
+            self._silent = False
+            seconds = time.monotonic() - self._began
+            self.span.set_attribute(names.TIME_TO_FIRST_CHUNK, seconds)
+        match event:
+            case TextDelta(text=text):
+                # One character too many is enough to show that it was cut.
+                if self._content and self._characters <= MAX_CHARACTERS:
+                    self._text.append(text)
+                    self._characters += len(text)
+            case CallFinished():
+                self.calls += 1
+                if self._content:
+                    self._made.append(event)
+            case CallMalformed(name=name):
+                self.calls += 1
+                told = clean(name or "", MAX_NAME_CHARACTERS)
+                self.span.add_event(names.CALL_MALFORMED, {names.TOOL_NAME: told})
+            case TurnEnded():
+                self.ended = event
+            case _:
+                pass
+
+    def end(self, error: BaseException | None) -> None:
+        """End the span; `error` is what broke the turn off, if anything did."""
+        if self.ended is not None:
+            self.span.set_attributes(_attributes(self.ended))
+        elif error is not None:
+            fail_by(self.span, error)
+        if self._content:
+            reason = "error" if self.ended is None else names.PART_REASONS[self.ended.reason]
+            written = output_messages("".join(self._text), self._made, reason)
+            self.span.set_attribute(names.OUTPUT_MESSAGES, written)
+        self.span.end()
+
+
+def asked(sampling: Sampling | None) -> dict[str, AttributeValue]:
+    """What a turn was asked to decode with, as far as it was said."""
+    if sampling is None:
+        return {}
+    said = {
+        names.REQUEST_MAX_TOKENS: sampling.max_tokens,
+        names.REQUEST_TEMPERATURE: sampling.temperature,
+        names.REQUEST_TOP_P: sampling.top_p,
+        names.REQUEST_TOP_K: sampling.top_k,
+        names.REQUEST_SEED: sampling.seed,
+        names.REQUEST_PRESENCE_PENALTY: sampling.presence_penalty,
+        names.REQUEST_FREQUENCY_PENALTY: sampling.frequency_penalty,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
+    attributes: dict[str, AttributeValue] = {
+        names.FINISH_REASONS: (names.REASONS[turn.reason],),
+        names.INPUT_TOKENS: turn.prompt_tokens,
+        names.OUTPUT_TOKENS: turn.completion_tokens,
+        names.CACHED_TOKENS: turn.cached_tokens,
+    }
+    return attributes if turn.resume is None else attributes | _pause(turn.resume)
+
+
+def _pause(report: ResumeReport) -> dict[str, AttributeValue]:
+    return {
+        names.PAUSE_HANDLING: report.handling,
+        names.PAUSE_SECONDS: report.pause_seconds,
+        names.PAUSE_QUEUE_SECONDS: report.queue_seconds,
+        names.PAUSE_CONTEXT_TOKENS: report.context_tokens,
+        names.PAUSE_CACHED_TOKENS: report.cached_tokens,
+        names.PAUSE_LOADED_TOKENS: report.loaded_tokens,
+    }

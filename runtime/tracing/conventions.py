@@ -1,0 +1,77 @@
+"""Every name that is sent, in one place.
+
+The GenAI conventions (open-telemetry/semantic-conventions-genai) are all in development: their
+names may change, and what a release of ours sends may not change with the installed packages.
+"""
+
+SCOPE = "caesura"
+"""The instrumentation scope of all spans."""
+
+# -- operations, which begin the spans' names ------------------------------------------------------
+
+INVOKE_AGENT = "invoke_agent"
+CHAT = "chat"
+EXECUTE_TOOL = "execute_tool"
+
+# -- GenAI attributes ------------------------------------------------------------------------------
+
+OPERATION = "gen_ai.operation.name"
+PROVIDER = "gen_ai.provider.name"
+AGENT_NAME = "gen_ai.agent.name"
+CONVERSATION_ID = "gen_ai.conversation.id"
+REQUEST_MODEL = "gen_ai.request.model"
+REQUEST_STREAM = "gen_ai.request.stream"
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+REQUEST_TOP_P = "gen_ai.request.top_p"
+REQUEST_TOP_K = "gen_ai.request.top_k"
+REQUEST_SEED = "gen_ai.request.seed"
+REQUEST_PRESENCE_PENALTY = "gen_ai.request.presence_penalty"
+REQUEST_FREQUENCY_PENALTY = "gen_ai.request.frequency_penalty"
+RESPONSE_ID = "gen_ai.response.id"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+ERROR_TYPE = "error.type"
+
+# Content, which is sent only if that is asked for.
+INPUT_MESSAGES = "gen_ai.input.messages"
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
+TOOL_RESULT = "gen_ai.tool.call.result"
+
+# -- their values ----------------------------------------------------------------------------------
+
+VLLM = "vllm"
+"""The provider; the conventions have no name for it yet."""
+FUNCTION = "function"
+CANCELLED = "cancelled"
+"""The error type of what was broken off."""
+REASONS = {"stop": "stop", "length": "length", "call": "tool_calls", "calls": "tool_calls"}
+"""How a turn or a run ended, in OpenAI's words."""
+PART_REASONS = {"stop": "stop", "length": "length", "call": "tool_call"}
+"""The same as the schema of output messages has it."""
+
+# -- our own ---------------------------------------------------------------------------------------
+
+TURNS = "caesura.turns"
+CALLS = "caesura.calls"
+LIMIT = "caesura.limit"
+CACHED_TOKENS = "caesura.cached_tokens"
+PAUSE_HANDLING = "caesura.pause.handling"
+PAUSE_SECONDS = "caesura.pause.seconds"
+PAUSE_QUEUE_SECONDS = "caesura.pause.queue_seconds"
+PAUSE_CONTEXT_TOKENS = "caesura.pause.context_tokens"
+PAUSE_CACHED_TOKENS = "caesura.pause.cached_tokens"
+PAUSE_LOADED_TOKENS = "caesura.pause.loaded_tokens"
+TOOL_ATTEMPTS = "caesura.tool.attempts"
+TOOL_ARTIFACTS = "caesura.tool.artifacts"
+PERSON_SECONDS = "caesura.person.seconds"
+CALL_MALFORMED = "caesura.call_malformed"
+"""An event of a chat: what opened a call and could not be read."""
+MARK = "caesura."
+"""Before the names of what tools mark, and of its facts."""

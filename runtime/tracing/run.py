@@ -1,0 +1,111 @@
+"""The spans of one run: `invoke_agent`, and under it a `chat` a turn and an `execute_tool` a call.
+
+A tool's span is a sibling of the turn that called it: the tool outlasts it, and overlaps it.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from opentelemetry.trace import Span, SpanKind, Tracer, set_span_in_context
+from opentelemetry.util.types import AttributeValue
+
+from caesura.runtime.engine import EngineSession
+from caesura.runtime.events import RunEnded, RunEvent, Usage
+from caesura.runtime.tracing import conventions as names
+from caesura.runtime.tracing.call import CallTrace
+from caesura.runtime.tracing.chat import ChatTrace, asked
+from caesura.runtime.tracing.content import MAX_NAME_CHARACTERS, clean
+from caesura.runtime.tracing.session import TracedSession
+from caesura.runtime.tracing.status import fail_by
+from caesura.scheduler.records import Message, Sampling
+from caesura.tools.dispatch import ToolCall
+
+
+class RunTrace:
+    """Watches one run from outside; `Tracing.run` makes it, with the run's span."""
+
+    def __init__(
+        self, tracer: Tracer, span: Span, model: str, conversation: str | None, *, content: bool
+    ) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._model = model
+        self._content = content
+        self._context = set_span_in_context(span)
+        self._same = {names.CONVERSATION_ID: conversation} if conversation else {}
+        self._usage = Usage()
+
+    def session(self, session: EngineSession) -> TracedSession:
+        """The engine session, its turns in spans."""
+        return TracedSession(session, self._begin_chat, self._end_chat)
+
+    def call(self, call: ToolCall) -> CallTrace:
+        """Begin the span of a tool call."""
+        # The model may make up a name of any length.
+        name = clean(call.name, MAX_NAME_CHARACTERS)
+        attributes = {
+            names.OPERATION: names.EXECUTE_TOOL,
+            names.TOOL_NAME: name,
+            names.TOOL_CALL_ID: clean(call.id, MAX_NAME_CHARACTERS),
+            names.TOOL_TYPE: names.FUNCTION,
+        }
+        span = self._tracer.start_span(
+            f"{names.EXECUTE_TOOL} {name}", self._context, attributes=attributes | self._same
+        )
+        return CallTrace(span, call, content=self._content)
+
+    async def events(
+        self, events: AsyncGenerator[RunEvent, None]
+    ) -> AsyncGenerator[RunEvent, None]:
+        """Pass the run's events on; the span ends with them, however that is."""
+        ended: RunEnded | None = None
+        error: BaseException | None = None
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if isinstance(event, RunEnded):
+                        ended = event
+                    yield event
+        except BaseException as broken_off:
+            error = broken_off
+            raise
+        finally:
+            self._end(ended, error)
+
+    def _begin_chat(self, messages: Sequence[Message], sampling: Sampling | None) -> ChatTrace:
+        attributes: dict[str, AttributeValue] = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER: names.VLLM,
+            names.REQUEST_MODEL: self._model,
+            names.REQUEST_STREAM: True,
+        }
+        span = self._tracer.start_span(
+            f"{names.CHAT} {self._model}",
+            self._context,
+            SpanKind.CLIENT,
+            attributes | self._same | asked(sampling),
+        )
+        return ChatTrace(span, messages, content=self._content)
+
+    def _end_chat(self, chat: ChatTrace, error: BaseException | None) -> None:
+        chat.end(error)
+        end = chat.ended
+        self._usage += Usage(turns=1, calls=chat.calls)
+        if end is not None:
+            self._usage += Usage(end.prompt_tokens, end.completion_tokens, end.cached_tokens)
+
+    def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
+        self._span.set_attributes(
+            {
+                names.INPUT_TOKENS: self._usage.prompt_tokens,
+                names.OUTPUT_TOKENS: self._usage.completion_tokens,
+                names.CACHED_TOKENS: self._usage.cached_tokens,
+                names.TURNS: self._usage.turns,
+                names.CALLS: self._usage.calls,
+            }
+        )
+        if ended is not None:
+            self._span.set_attribute(names.FINISH_REASONS, (names.REASONS[ended.reason],))
+        elif error is not None:
+            fail_by(self._span, error)
+        self._span.end()

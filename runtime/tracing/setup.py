@@ -1,0 +1,127 @@
+"""Whether spans are sent, and where: the environment's say, or the caller's.
+
+This module imports nothing of OpenTelemetry, which need not be installed.
+"""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from caesura.runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import SpanProcessor
+    from opentelemetry.trace import TracerProvider
+
+    from caesura.runtime.tracing.tracing import Tracing
+
+    Given = TracerProvider | SpanProcessor | Literal[False] | None
+    """What callers may say: None is as the environment has it, False is off."""
+
+LOG = logging.getLogger(__name__)
+
+HTTP, GRPC = "http/protobuf", "grpc"
+DEFAULT_ENDPOINTS = {HTTP: "http://localhost:4318", GRPC: "http://localhost:4317"}
+INSTALL = "pip install 'caesura[tracing]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Where spans go: an OTLP endpoint, for HTTP the whole URL."""
+
+    protocol: str
+    endpoint: str
+
+
+def tracing_of(given: "Given" = None) -> "Tracing | None":
+    """Return what spans are made with; None where tracing is off.
+
+    A provider is used as it is and stays its owner's; a processor gets a provider of its own, and
+    is shut down when the process ends. Raises `UsageError` for anything else, and where
+    OpenTelemetry is not installed.
+    """
+    if given is False:
+        return None
+    if given is None:
+        return from_environment()
+    try:
+        from opentelemetry.sdk.trace import SpanProcessor
+        from opentelemetry.trace import TracerProvider
+
+        from caesura.runtime.tracing.tracing import Tracing, through
+    except ImportError as error:
+        raise UsageError(f"tracing needs OpenTelemetry ({error}): {INSTALL}") from None
+    if isinstance(given, TracerProvider):
+        return Tracing(given)
+    if isinstance(given, SpanProcessor):
+        return through(given)
+    raise UsageError(
+        "tracing takes a TracerProvider or a SpanProcessor of OpenTelemetry, False for none, or "
+        "None for what OTEL_EXPORTER_OTLP_ENDPOINT says"
+    )
+
+
+@cache
+def from_environment() -> "Tracing | None":
+    """The tracing of this process, as the environment was when it was first asked for.
+
+    vLLM writes to these variables when it traces; agents and servers are set up before it starts.
+    """
+    receiver = receiver_in(os.environ)
+    if receiver is None:
+        return None
+    if not _installed(receiver.protocol):
+        LOG.warning(
+            "no spans are sent to %s: OpenTelemetry is not installed (%s)",
+            receiver.endpoint,
+            INSTALL,
+        )
+        return None
+    from caesura.runtime.tracing.export import Exports
+    from caesura.runtime.tracing.tracing import exporter_of, through
+
+    return through(Exports(lambda: exporter_of(receiver), receiver.endpoint))
+
+
+def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
+    """Read OpenTelemetry's variables; None if no receiver is named, or tracing is switched off."""
+
+    def said(name: str) -> str:
+        return environ.get(name, "").strip()
+
+    def of_traces(name: str) -> str:
+        return said(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or said(f"OTEL_EXPORTER_OTLP_{name}")
+
+    if said("OTEL_SDK_DISABLED").lower() == "true":
+        return None
+    exporter = said("OTEL_TRACES_EXPORTER").lower()
+    if exporter == "none" or not (exporter or of_traces("ENDPOINT")):
+        return None
+    if exporter not in ("", "otlp"):
+        LOG.warning("OTEL_TRACES_EXPORTER=%s is not known: otlp and none are", exporter)
+        return None
+    protocol = of_traces("PROTOCOL").lower() or HTTP
+    if protocol not in DEFAULT_ENDPOINTS:
+        LOG.warning("no spans are sent by OTLP over %s: set %s or %s", protocol, HTTP, GRPC)
+        return None
+    endpoint = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    if not endpoint:
+        endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINTS[protocol]
+        if protocol == HTTP:
+            endpoint = f"{endpoint.rstrip('/')}/v1/traces"
+    return Receiver(protocol, endpoint)
+
+
+def _installed(protocol: str) -> bool:
+    exporter = "http" if protocol == HTTP else "grpc"
+    try:
+        return all(
+            importlib.util.find_spec(name) is not None
+            for name in ("opentelemetry.sdk.trace", f"opentelemetry.exporter.otlp.proto.{exporter}")
+        )
+    except ModuleNotFoundError:  # of a parent package
+        return False

@@ -1,0 +1,31 @@
+"""How a span says that what it stands for did not end well."""
+
+import asyncio
+
+from opentelemetry.trace import Span, Status, StatusCode
+
+from caesura.runtime.errors import CaesuraError, LimitReached
+from caesura.runtime.tracing import conventions as names
+from caesura.runtime.tracing.content import clean
+
+MAX_CHARACTERS = 300
+
+
+def fail(span: Span, kind: str, description: str | None = None) -> None:
+    """Give a span the status of an error of this kind."""
+    span.set_attribute(names.ERROR_TYPE, kind)
+    span.set_status(Status(StatusCode.ERROR, description))
+
+
+def fail_by(span: Span, error: BaseException) -> None:
+    """Give a span the status that an exception means.
+
+    Only our own errors are quoted: others may hold what was said.
+    """
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        fail(span, names.CANCELLED)
+        return
+    if isinstance(error, LimitReached):
+        span.set_attribute(names.LIMIT, error.limit)
+    described = clean(" ".join(str(error).split()), MAX_CHARACTERS)
+    fail(span, type(error).__name__, described if isinstance(error, CaesuraError) else None)
