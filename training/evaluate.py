@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from heldout import Scenario, scenarios
 from play import Played, Player
+from real import definitions, with_real
+from tasks.toolset import Tool
 from tqdm import tqdm
 from train import HELD_OUT, MODEL
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -27,11 +29,20 @@ def load(folder: Path, dtype: torch.dtype = torch.float32) -> Player:
     return Player(model, AutoTokenizer.from_pretrained(folder))
 
 
-def measure(player: Player, count: int, size: int, tasks: list[str] | None = None) -> list[Played]:
-    """Play ``count`` scenarios of every task, scenarios of similar length together."""
+def measure(
+    player: Player,
+    count: int,
+    size: int,
+    tasks: list[str] | None = None,
+    real: dict[str, Tool] | None = None,
+) -> list[Played]:
+    """Play ``count`` scenarios of every task, scenarios of similar length together.
+
+    real: definitions of tools, by name, to list instead of the generated ones.
+    """
     chosen = scenarios(HELD_OUT)
     todo: list[Scenario] = [
-        item
+        with_real(item, real or {})
         for task, group in chosen.items()
         if not tasks or task in tasks
         for item in group[:count]
@@ -99,6 +110,9 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--batch", type=int, default=50, help="scenarios played together")
     parser.add_argument("--task", nargs="*", help="only these tasks")
+    parser.add_argument(
+        "--real", action="store_true", help="list the built-in tools as they describe themselves"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads that PyTorch uses")
     parser.add_argument("--json", type=Path, help="file for the results and the failures")
     parser.add_argument("--card", action="store_true", help="write the table into the model card")
@@ -109,7 +123,8 @@ def main() -> None:
     """Evaluate and report."""
     options = arguments()
     torch.set_num_threads(options.threads)
-    games = measure(load(options.model), options.count, options.batch, options.task)
+    real = definitions() if options.real else None
+    games = measure(load(options.model), options.count, options.batch, options.task, real)
     results = summary(games)
     print(table(results))
     if options.json:

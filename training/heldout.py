@@ -45,9 +45,13 @@ def scenarios(count: int, seed: int = 0) -> dict[str, list[Scenario]]:
     return chosen
 
 
-def distinct(text: str) -> bool:
-    """Tell whether a question names a number or a name, so that it can be held out at all."""
-    return any(c.isdigit() for c in text) or any(c.isupper() for c in text[1:])
+def distinct(text: str, task: str = "") -> bool:
+    """Tell whether a question is one of very many, so that it can be held out at all.
+
+    It is where it names a number, a name, a picture or a text to speak.
+    """
+    named = any(c.isdigit() for c in text) or any(c.isupper() for c in text[1:])
+    return named or task in ("image", "speech")
 
 
 def prompts(count: int, seed: int = 0) -> frozenset[str]:
@@ -56,5 +60,5 @@ def prompts(count: int, seed: int = 0) -> frozenset[str]:
     "Hello" or "What time is it?" cannot be held out: there, only the setting is new.
     """
     found = scenarios(count, seed)
-    chosen = (s.asked.user for task, group in found.items() if task != "none" for s in group)
-    return frozenset(text for text in chosen if distinct(text))
+    asked = (s.asked for task, group in found.items() if task != "none" for s in group)
+    return frozenset(said.user for said in asked if distinct(said.user, said.task))

@@ -26,8 +26,9 @@ from tqdm import tqdm
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 MODEL = Path(__file__).parents[1] / "src/caesura/models/caesura-tiny"
-LONGEST = 640
+LONGEST = 1024
 POOL = 64  # batches that are sorted by length together, so that little padding is computed
+WIDTHS = 32  # batches are padded to multiples of so many tokens
 HELD_OUT = 200  # scenarios per task that never occur in training; the evaluation takes the first
 IGNORED = -100
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -68,8 +69,11 @@ def pool(tokens: Tokenizer, size: int, seed: str, excluded: frozenset[str]) -> l
 
 
 def pad(items: list[tuple[list[int], list[bool]]]) -> Batch:
-    """Return ids and labels; padding on the right needs no mask under causal attention."""
-    width = max(len(ids) for ids, _ in items)
+    """Return ids and labels; padding on the right needs no mask under causal attention.
+
+    Few different widths: for every new one, PyTorch prepares its kernels anew and keeps them.
+    """
+    width = -(-max(len(ids) for ids, _ in items) // WIDTHS) * WIDTHS
     ids = torch.zeros(len(items), width, dtype=torch.long)
     labels = torch.full((len(items), width), IGNORED)
     for row, (tokens, learned) in enumerate(items):

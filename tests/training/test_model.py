@@ -7,7 +7,7 @@ import pytest
 import segments
 from tasks.conversation import conversation
 from tasks.exchange import Call, Exchange
-from tasks.toolset import tool
+from tasks.toolset import BUILT_IN, known, tool
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -121,6 +121,69 @@ EXCHANGES = [
         ("84",),
     ),
 ]
+PICTURE = "/artifacts/3f2a9bc04d5e6f7a8b9c0d1e.png"
+SOUND = "/artifacts/9c1d4e70ab25f8036b7e1d4a.wav"
+ROWS = [{"name": "oak", "value": 12}, {"name": "pine", "value": 7}, {"name": "birch", "value": 9}]
+CIRCLE = "<svg width='200' height='200'><circle cx='100' cy='100' r='80' fill='red'/></svg>"
+
+
+def one(user, name, arguments, result, value):
+    return Exchange(name, user, ("",), ((Call(name, arguments, result),),), (value,))
+
+
+TOOLS = [
+    one(
+        "Draw a bar chart of oak 12, pine 7 and birch 9.",
+        "render_chart",
+        {"spec": {"mark": "bar", "data": {"values": ROWS}}},
+        f"Saved as {PICTURE}: PNG picture, 640 x 400.",
+        PICTURE,
+    ),
+    one(
+        "Draw a red circle.",
+        "render_svg",
+        {"svg": CIRCLE},
+        f"Saved as {PICTURE}: PNG picture, 200 x 200.",
+        PICTURE,
+    ),
+    one(
+        "Make a picture of a fox in the snow.",
+        "generate_image",
+        {"prompt": "a fox in the snow"},
+        f"Saved as {PICTURE}: PNG picture, 512 x 512.",
+        PICTURE,
+    ),
+    one(
+        "Say 'good morning' aloud.",
+        "speak",
+        {"text": "good morning"},
+        f"Saved as {SOUND}: WAV sound, 2.3 s.",
+        SOUND,
+    ),
+    one(
+        "Ask the user what colour they like.",
+        "ask_user",
+        {"question": "What colour do you like?"},
+        "blue",
+        "blue",
+    ),
+    one(
+        "Who is the mayor of Oslo?",
+        "search",
+        {"query": "mayor Oslo"},
+        "[1] Oslo (guide.md)\nThe mayor of Oslo is Anna Berg.",
+        "Anna Berg",
+    ),
+    one(
+        "Start a new game.",
+        "environment",
+        {"action": "reset"},
+        "You are in the middle of a room. Looking quickly around you, you see a desk 1, and a"
+        " shelf 2.\nYour task is to: put some mug on shelf.\n"
+        "You can: go to desk 1, go to shelf 2, inventory, look",
+        "put some mug on shelf",
+    ),
+]
 
 
 def test_the_model_answers(player):
@@ -128,3 +191,11 @@ def test_the_model_answers(player):
     asked = [Scenario(Conversation(None, [CALCULATOR, PRICE], [e]), e) for e in EXCHANGES]
     for game in player.play(asked):
         assert game.right, (game.steps, game.inline, game.text)
+
+
+def test_the_model_uses_the_other_built_in_tools(player):
+    """One question for each, with its tool and one other listed."""
+    definitions = {name: known(random.Random(1), name) for name in BUILT_IN}
+    asked = [Scenario(Conversation(None, [CALCULATOR, definitions[e.task]], [e]), e) for e in TOOLS]
+    for game in player.play(asked):
+        assert game.right, (game.steps, game.text)

@@ -32,7 +32,7 @@ def test_every_calculator_result_is_right(talks):
         assert float(call.result) == pytest.approx(value, rel=1e-9, abs=0.0051)
         assert call.result == str(value) or isinstance(value, float)
         checked += 1
-    assert checked > 300
+    assert checked > 200
 
 
 def test_only_listed_tools_are_called(talks):

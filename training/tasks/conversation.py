@@ -6,9 +6,23 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import chains, errors, inline, lookups, named, sums, talk
+from . import (
+    chains,
+    charts,
+    errors,
+    inline,
+    lookups,
+    media,
+    named,
+    people,
+    searches,
+    shapes,
+    sums,
+    talk,
+    worlds,
+)
 from .exchange import NO_TOOL, Exchange
-from .toolset import Tool, toolset
+from .toolset import KNOWN, Tool, toolset
 from .words import made_up, person
 
 GENERATORS: dict[str, tuple[Callable[[random.Random], Exchange], ...]] = {
@@ -18,10 +32,22 @@ GENERATORS: dict[str, tuple[Callable[[random.Random], Exchange], ...]] = {
     "none": (talk.none,),
     "inline": (inline.inline,),
     "error": (errors.error,),
+    "search": (searches.search,),
+    "chart": (charts.chart,),
+    "svg": (shapes.shape,),
+    "image": (media.image,),
+    "speech": (media.speech,),
+    "ask": (people.ask,),
+    "environment": (worlds.environment,),
 }
+NEW = ("search", "chart", "svg", "image", "speech", "ask", "environment")
 # Share of the exchanges in the training data.
-WEIGHTS = {"one": 30, "chain": 14, "parallel": 15, "none": 12, "inline": 15, "error": 12}
+WEIGHTS = {
+    "one": 11, "chain": 9, "parallel": 11, "none": 7, "inline": 7, "error": 8, "search": 13,
+    "chart": 9, "svg": 7, "image": 6, "speech": 7, "ask": 10, "environment": 10,
+}  # fmt: skip
 TASKS = (*WEIGHTS, "follow-up", "missing", "named")
+_REFUSED = ("one", "one", "chain", "parallel", "inline", *NEW)
 _SYSTEMS = (
     "You are a helpful assistant.", "You are a helpful assistant.", "You are caesura-tiny.",
     "You are a careful assistant that uses tools.", "Answer briefly.", "Be concise.",
@@ -62,7 +88,10 @@ def exchange(rng: random.Random, task: str) -> Exchange:
 
 def follow(rng: random.Random, before: Exchange) -> Exchange | None:
     """Return a question that goes on from the exchange before, where there is one."""
-    return sums.follow_up(rng, before) or lookups.follow_up(rng, before)
+    for room in (sums, lookups, searches, charts, shapes, media, worlds):
+        if found := room.follow_up(rng, before):
+            return found
+    return None
 
 
 def refuse(asked: Exchange) -> Exchange:
@@ -78,19 +107,19 @@ def conversation(
     The further exchanges use the tools that the first ones brought, so that one system turn
     serves several questions.
     """
-    turns = turns or rng.choice((1, 1, 1, 2, 2, 2, 3, 4))
+    turns = turns or rng.choice((1, 1, 1, 1, 2, 2, 2, 3))
     wanted: set[str] = set()
     done: list[Exchange] = []
     special: list[Tool] = []
     for place in range(turns):
         last = place == turns - 1
         kind = task if last and task else rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        if kind == "named" or (task is None and rng.random() < 0.06):
+        if kind == "named" or (task is None and rng.random() < 0.08):
             called, tool = named.named(rng)
             special.append(tool)
             done.append(called)
         elif kind == "missing":
-            done.append(exchange(rng, rng.choice(("one", "chain", "parallel", "inline"))))
+            done.append(exchange(rng, rng.choice(_REFUSED)))
         elif kind == "follow-up":
             done += _pair(rng)
         else:
@@ -102,7 +131,7 @@ def conversation(
 
 def _pair(rng: random.Random) -> list[Exchange]:
     while True:
-        first = exchange(rng, "one")
+        first = exchange(rng, "one" if rng.random() < 0.55 else rng.choice(NEW))
         if second := follow(rng, first):
             return [first, second]
 
@@ -119,8 +148,8 @@ def _listed(
         name for name in wanted if not any(name == t["function"]["name"] for t in special)
     )
     absent: frozenset[str] = frozenset()
-    if task == "missing" or (task is None and rng.random() < 0.18):
-        needed = done[-1].tools & {"calculator", "clock", "weather", "price", "population"}
+    if task == "missing" or (task is None and rng.random() < 0.15):
+        needed = done[-1].tools & frozenset(KNOWN)
         if needed:
             absent = frozenset([rng.choice(sorted(needed))])
     tools = [t for t in toolset(rng, known - absent) if t["function"]["name"] not in absent]

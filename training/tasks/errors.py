@@ -6,11 +6,17 @@ import dataclasses
 import random
 
 from .chains import chain
+from .charts import chart
 from .exchange import Call, Exchange, fill, vary
 from .inline import FACTS, request
 from .lookups import one, parallel
+from .media import image, speech
+from .people import ask
+from .searches import search
+from .shapes import shape
 from .sums import ASK, direct, problem
 from .words import integer, made_up, small, thing
+from .worlds import environment
 
 _MESSAGES = (
     "timed out after {n} s", "timed out", "timeout", "connection refused", "rate limit exceeded",
@@ -18,14 +24,20 @@ _MESSAGES = (
     "{w} not found", "invalid arguments", "invalid arguments: {k} is required",
     "{k} must be a string", "internal error", "permission denied", "server returned {m}",
     "unexpected {k}: {w}", "{w} {v}", "cancelled", "could not reach {w}", "invalid {k}",
-    "out of memory", "{W}Error: {v}", "result too large",
+    "out of memory", "{W}Error: {v}", "result too large", "nobody answered within {n} s",
+    "no game has been started", "{k} is too long", "{k} is not allowed to be empty",
+)  # fmt: skip
+_SINGLE = (
+    direct, problem, one, one, one, chain, chart, shape, image, speech, search, search, ask,
+    environment,
 )  # fmt: skip
 
 
 def message(rng: random.Random, call: Call) -> str:
     """Return an error text that fits the call, or one made of made-up words."""
     key, value = next(iter(call.arguments.items()), ("timezone", made_up(rng)))
-    word = str(value) if rng.random() < 0.7 and call.name != "calculator" else made_up(rng)
+    told = isinstance(value, str) and len(value) < 40 and call.name != "calculator"
+    word = value if told and rng.random() < 0.7 else made_up(rng)
     return rng.choice(_MESSAGES).format(
         n=rng.choice((1, 2, 5, 10, 30, 0.5, integer(rng))),
         m=rng.choice((404, 429, 500, 503)),
@@ -63,7 +75,7 @@ def division(rng: random.Random) -> Exchange:
 
 def single(rng: random.Random) -> Exchange:
     """Return a question whose first call fails, even if more would have followed."""
-    base = rng.choice((direct, problem, one, one, one, chain))(rng)
+    base = rng.choice(_SINGLE)(rng)
     while len(base.steps[0]) > 1:
         base = one(rng)
     call, text = failed(rng, base.steps[0][0])

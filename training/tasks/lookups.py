@@ -163,7 +163,14 @@ def _arithmetic(rng: random.Random) -> Lookup:
 
 def parallel(rng: random.Random) -> Exchange:
     """Return a question that needs two or three independent calls in the same turn."""
-    count = 2 if rng.random() < 0.75 else 3
+    while True:
+        asked = _several(rng, 2 if rng.random() < 0.75 else 3)
+        # The same call twice would have one result, not two.
+        if len({call.key for call in asked.calls}) == len(asked.calls):
+            return asked
+
+
+def _several(rng: random.Random, count: int) -> Exchange:
     roll = rng.random()
     if roll < 0.45:
         return _same_kind(rng, count)

@@ -52,14 +52,12 @@ _FACTS = {
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 UNKNOWN = "I am a very small model and do not know that."
 _UNKNOWN = (
-    "who wrote {C}?", "who is {P}?", "explain {w}.", "what does {w} mean?", "tell me a joke.",
-    "write a poem about {x}.", "what is the meaning of life?", "explain quantum physics.",
-    "translate {w} to French.", "who won the match yesterday?", "what is the history of {C}?",
-    "write a program that sorts a list.", "summarise the book {C}.", "who invented the {s}?",
-    "why is the sky blue?", "how do I cook {x}?", "what is a {w}?", "tell me about {C}.",
-    "who is the president of {C}?", "how old is {P}?", "what do you think about {x}?",
-    "tell me a story about {P}.", "where is {P}?", "what is love?", "recommend a film.",
-    "how does a {s} work?", "what is the best {s}?", "can you sing?", "who was {P}?",
+    "explain {w}.", "what does {w} mean?", "tell me a joke.", "write a poem about {x}.",
+    "what is the meaning of life?", "explain quantum physics.", "translate {w} to French.",
+    "who won the match yesterday?", "write a program that sorts a list.",
+    "summarise the book {C}.", "why is the sky blue?", "how do I cook {x}?",
+    "how old is {P}?", "what do you think about {x}?", "tell me a story about {P}.",
+    "what is love?", "recommend a film.", "what is the best {s}?", "can you sing?",
 )  # fmt: skip
 
 
