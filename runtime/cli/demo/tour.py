@@ -34,7 +34,7 @@ class Stop:
 TOUR = (
     Stop("calculator", "What is 2^20 - 1?"),
     Stop("clock", "What time is it in Tokyo?"),
-    Stop("search", "Who invented the telephone?"),
+    Stop("search", "Who built the Pantheon?"),
     Stop("render_chart", "Draw a bar chart of oak 12, pine 7 and birch 9."),
     Stop("render_svg", "Draw a red circle."),
     Stop("speak", "Say 'good morning' aloud."),
