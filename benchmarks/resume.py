@@ -18,14 +18,14 @@ from benchmarks.engines import caesura_engine
 from caesura.intercept.events import CallFinished, TurnEnded
 from caesura.scheduler.records import SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import builtin
+from caesura.tools import calculator
 
 QUESTION = [{"role": "user", "content": "What is 48 * 17?"}]
 
 
 async def one_session(engine: VllmEngine) -> tuple[float, list[float]]:
     """Return the seconds from the result to the next event, and those between later ones."""
-    session = engine.open(SessionSpec(tools=[builtin()["calculator"].spec()]))
+    session = engine.open(SessionSpec(tools=[calculator.spec()]))
     call_id = ""
     async for event in session.turn(QUESTION):
         if isinstance(event, CallFinished):

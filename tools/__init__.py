@@ -17,14 +17,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolResult",
-    "builtin",
     "calculator",
     "clock",
     "malformed",
     "tool",
 ]
-
-
-def builtin() -> dict[str, Tool]:
-    """The built-in tools by name."""
-    return {built.name: built for built in (calculator, clock)}

@@ -14,12 +14,12 @@ from caesura.scheduler.records import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.session import VllmSession
-from caesura.tools import builtin
+from caesura.tools import calculator
 
 pytestmark = pytest.mark.engine
 
 GREEDY = Sampling(temperature=0, max_tokens=200)
-SPEC = SessionSpec([builtin()["calculator"].spec()], GREEDY)
+SPEC = SessionSpec([calculator.spec()], GREEDY)
 Settled = Callable[[], Any]
 Open = Callable[..., VllmSession]
 

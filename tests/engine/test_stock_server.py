@@ -22,11 +22,11 @@ import pytest
 from openai import AsyncOpenAI
 
 from caesura.runtime.launch import BUNDLED_MODEL
-from caesura.tools import builtin
+from caesura.tools import calculator
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-CALCULATOR = builtin()["calculator"].spec()
+CALCULATOR = calculator.spec()
 BLOCKS = 70
 SYSTEM = "You answer questions about numbers. " * 6
 

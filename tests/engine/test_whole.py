@@ -12,19 +12,19 @@ from caesura import Agent, Sampling, tool
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.server import create_app
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.tools import Registry, builtin
+from caesura.tools import Registry, calculator, clock
 
 pytestmark = pytest.mark.engine
 
 Settled = Callable[[], Any]
-CALCULATOR = builtin()["calculator"].spec()
+CALCULATOR = calculator.spec()
 QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 
 
 @pytest.fixture
 async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
     runner = web.AppRunner(
-        create_app(engine, Registry(builtin().values())), handler_cancellation=True
+        create_app(engine, Registry([calculator, clock])), handler_cancellation=True
     )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
