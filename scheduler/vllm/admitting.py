@@ -47,12 +47,36 @@ def admission_needs(scheduler: Any, request: Request, free: int) -> tuple[int, i
     if computed:
         return _blocks_to_allocate(scheduler, request, tokens) + watermark, computed
     groups = len(scheduler.kv_cache_config.kv_cache_groups)
+    reserved = _reserved_blocks(scheduler)
     bound = groups * cdiv(tokens, scheduler.block_size) + watermark
-    if bound <= free:
+    if bound + reserved <= free:
         return bound, 0
     blocks, computed, _ = scheduler.kv_cache_manager.get_computed_blocks(request)
     needed = _blocks_to_allocate(scheduler, request, tokens, blocks.blocks, computed)
+    if reserved and _loads_over_steps(scheduler, request, computed):
+        watermark += reserved
     return needed + watermark, computed
+
+
+def _reserved_blocks(scheduler: Any) -> int:
+    """Return the blocks that a load over steps must leave to those whose prefill is under way.
+
+    vLLM admits no load, which is not preemptible, where somebody who was let in before it might
+    then not be able to complete its prompt.
+    """
+    if not scheduler._inflight_prefills:
+        return 0
+    return int(scheduler._inflight_prefill_reserved_blocks() + scheduler._spec_decode_step_blocks)
+
+
+def _loads_over_steps(scheduler: Any, request: Request, computed: int) -> bool:
+    """Whether the request would wait for KV from the host, with its blocks given to it already."""
+    keeper = scheduler._keeper
+    if keeper.planner is None or not keeper.planner.works:
+        return False
+    keys = keeper.keys_of(request, (request.num_tokens - 1) // scheduler.block_size)
+    _, over_steps = keeper.planner.loads.match(request.request_id, keys, computed)
+    return bool(over_steps)
 
 
 def _blocks_to_allocate(

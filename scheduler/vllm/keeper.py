@@ -94,7 +94,7 @@ class Keeper:
             since=now,
             tool=tool,
             durations=self.predictor.pause(request.request_id, tool, life.calls),
-            keys=self._keys_of(request, tokens // self._scheduler.block_size),
+            keys=self.keys_of(request, tokens // self._scheduler.block_size),
             context_tokens=tokens,
             counted_at=now,
         )
@@ -146,9 +146,10 @@ class Keeper:
         """Drop copies that nobody can find again once the request has ended."""
         if self.planner is not None and not request.block_hashes and self.planner.store.used:
             full = request.num_tokens // self._scheduler.block_size
-            self.planner.store.forget(self._keys_of(request, full))
+            self.planner.store.forget(self.keys_of(request, full))
 
-    def _keys_of(self, request: Request, full: int) -> list[Key]:
+    def keys_of(self, request: Request, full: int) -> list[Key]:
+        """Name the `full` first blocks of a request's context, by content or by place."""
         if request.block_hashes:
             return list(request.block_hashes[:full])
         return [(request.request_id, index) for index in range(full)]

@@ -40,6 +40,8 @@ class Line:
         self.admission = admission
         self.lives = lives
         self.backfill = backfill
+        self.stuck = False
+        """Nothing came of the last step: the next one is left to vLLM's own order."""
         self._step = 0
 
     # -- before the step -------------------------------------------------------------------------

@@ -57,6 +57,7 @@ def relieve(scheduler: Any) -> None:
     admissions = _Admissions(scheduler, ready, free - blocks, budget)
     chosen = admissions.choose()
     nobody = not (chosen or scheduler.running or keeper.loading)
+    nobody, line.stuck = nobody or line.stuck, False
     if not nobody and (len(ready) > 1 or admissions.refused):
         scheduler._aside.leave(ready, chosen, admissions.refused)
         line.passed_over(ready, chosen)
@@ -167,12 +168,14 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
         if holding not in own:
             keeper.drop(holding, now)
     freed = pool.get_num_free_blocks() - before
-    # If that was no help, what it holds lies in the prefix cache twice, and it is given the other
-    # copy; or somebody behind it has all that it needs, but vLLM stops at the first misfit.
-    for holding in () if freed else own:
-        keeper.drop(holding, now)
     if freed:
         logger.warning("nothing could be scheduled: reclaimed %d blocks of paused requests", freed)
+        return
+    # What it holds may lie in the prefix cache twice, and it is given the other copy; or somebody
+    # behind it has all that it needs, but vLLM stops at the first misfit: let it choose for once.
+    for holding in own:
+        keeper.drop(holding, now)
+    scheduler._line.stuck = True
 
 
 def _reclaim(scheduler: Any, blocks: int, forced: bool, among: list[Holding]) -> int:

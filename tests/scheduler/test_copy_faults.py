@@ -8,7 +8,9 @@ import logging
 
 import pytest
 
-from caesura.scheduler.vllm.swap.messages import Load, Save
+from caesura.scheduler.vllm.swap.host import HostStore
+from caesura.scheduler.vllm.swap.loading import Loads
+from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders
 
 from .invariants import check_all
 from .steering import (
@@ -154,3 +156,25 @@ def test_reset_while_copies_are_made(
     world.answer(session)
     finishes(world)
     assert other.reports[-1]["resume"]["loaded_tokens"] == 144
+
+
+def test_a_load_that_fails_leaves_the_copies_that_others_read() -> None:
+    """Two requests load the same prefix piece by piece, and one of them fails."""
+    store = HostStore(4)
+    keys = ["w", "x", "y", "z"]
+    for key in keys:
+        store.reserve(key)
+        store.confirm(key)
+    loads = Loads(store, in_step=False)
+    for request, blocks in (("a", [1, 2, 3, 4]), ("b", [5, 6, 7, 8])):
+        loads.match(request, keys, 0)
+        loads.allocated(request, blocks, 4)
+    loads.order(SwapOrders(), 6, computes=True)
+    loads.received(["a"], ["a"])
+    rest = SwapOrders()
+    loads.order(rest, 6, computes=True)
+    assert [(load.request_id, load.blocks, load.last) for load in rest.loads] == [
+        ("b", [7, 8], True)
+    ]
+    loads.received([], ["b"])
+    assert not store.used, "nobody trusts them, and now nobody reads them"

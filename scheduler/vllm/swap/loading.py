@@ -113,7 +113,7 @@ class Loads:
             self.store.unwant(keys)
             if invalid_blocks:
                 bad = zip(keys, load.blocks, strict=True)
-                self.store.forget(key for key, block in bad if block in invalid_blocks)
+                self._distrust(key for key, block in bad if block in invalid_blocks)
 
     def take_loaded(self, request_id: str) -> int:
         """Return how many tokens were loaded for a request that now runs."""
@@ -129,7 +129,15 @@ class Loads:
             self.store.unwant(loading.keys)
             if request_id in failed:
                 self._loaded.pop(request_id, None)
-                self.store.forget(loading.keys)
+                self._distrust(loading.keys)
+
+    def _distrust(self, keys: Iterable[Key]) -> None:
+        """Drop copies that could not be read, but not under others who are reading them.
+
+        Whoever has the same prefix may be: his load ends, well or badly, in its own time.
+        """
+        read = self.keys_being_read
+        self.store.forget(key for key in keys if key not in read)
 
     @property
     def busy(self) -> bool:
