@@ -25,6 +25,11 @@ def pauses_path() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "pauses.json"
 
 
+def traces_path() -> Path:
+    """Return where traces are recorded unless they are to go elsewhere."""
+    return _base("XDG_STATE_HOME", ".local/state") / "traces.sqlite"
+
+
 def _base(variable: str, default: str) -> Path:
     # A path that is not absolute is to be ignored, says the specification.
     given = Path(os.environ.get(variable, ""))

@@ -8,7 +8,8 @@ prefix cache from then on. If the tool is back before, its request loads for its
 from collections.abc import Iterable
 from typing import Any
 
-from caesura.scheduler.vllm.holding import Holding, Holdings
+from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.sight import Sight
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 ROOM = 0.4
@@ -18,19 +19,17 @@ ROOM = 0.4
 class Prefetch:
     """Loads ahead for tools that are expected within `seconds`."""
 
-    def __init__(
-        self, scheduler: Any, planner: SwapPlanner, mechanics: Holdings, seconds: float
-    ) -> None:
+    def __init__(self, scheduler: Any, planner: SwapPlanner, sight: Sight, seconds: float) -> None:
         self._pool = scheduler.kv_cache_manager.block_pool
         self._block_size = scheduler.block_size
         self._planner = planner
-        self._mechanics = mechanics
+        self._sight = sight
         self._seconds = seconds
         self._under_way: set[str] = set()
 
     def load(self, holdings: Iterable[Holding], most: int, now: float) -> int:
         """Start loads of at most so many blocks; return how many are left."""
-        if self._seconds <= 0 or not self._mechanics.findable:
+        if self._seconds <= 0 or not self._sight.findable:
             return most
         for holding in holdings:
             spare = self._pool.get_num_free_blocks() - ROOM * self._pool.num_gpu_blocks
@@ -77,3 +76,4 @@ class Prefetch:
             kv_cache_group_id=0,
         )
         holding.stale = True
+        self._sight.freshen(holding)

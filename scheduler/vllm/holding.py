@@ -26,10 +26,11 @@ class Holding:
 
     `keys` name the content of its full blocks. `detached` are the front blocks that are
     referenced from here; None while the request itself still holds them. The counts are those of
-    `PausedKV` (`resident`, `uncopied`, `missing`); `copied` counts the confirmed copies among
-    `keys`, `covered` those of resident full blocks from the back, without a gap. They are counted
-    anew when they are `stale`. `events` are what was released, when and why; `opening` is what the
-    ledger noted when the pause began, `life` is its session's.
+    `PausedKV` (`resident`, `uncopied`, `missing`); `present` counts shared blocks too, `copied` the
+    confirmed copies among `keys`, `covered` those of resident full blocks from the back, without a
+    gap. They are counted anew when they are `stale`. `events` are what was released: when, how, how
+    many blocks, and why; `opening` is what the ledger noted when the pause began, `life` is its
+    session's.
     """
 
     key: str
@@ -46,12 +47,13 @@ class Holding:
     returned_at: float = 0.0
     follow_up: str | None = None
     resident: int = 0
+    present: int = 0
     copied: int = 0
     covered: int = 0
     uncopied: int = 0
     missing: int = 0
     stale: bool = True
-    events: list[tuple[float, str, int]] = field(default_factory=list)
+    events: list[tuple[float, str, int, str]] = field(default_factory=list)
     held_block_seconds: float = 0.0
     counted_at: float = 0.0
     opening: Any = None
@@ -62,6 +64,11 @@ class Holding:
         return (
             self.pause is not None and self.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
         )
+
+    @property
+    def hosted_only(self) -> int:
+        """Full blocks that a resume loads, since they are on the host and not resident."""
+        return max(0, len(self.keys) - self.present - self.missing)
 
     def remaining(self, now: float) -> float:
         """Return how many seconds its tool is expected to take on."""
@@ -101,7 +108,7 @@ class Holdings:
     def refresh(self, holding: Holding, store: HostStore | None) -> None:
         """Count what is resident and what is copied anew."""
         blocks = self.blocks(holding)
-        full = min(len(blocks), len(holding.keys))
+        holding.present, full = len(blocks), min(len(blocks), len(holding.keys))
         holding.resident = sum(block.ref_cnt == 1 and not block.is_null for block in blocks)
         # The request that has just finished may hold them until the steps in flight are over.
         holding.stale = holding.pause is None and bool(self._scheduler.deferred_frees)

@@ -56,7 +56,7 @@ class Keeper:
         self.costs = CostTracker(cost)
         self.ledger = Ledger(scheduler, self.costs, outbox)
         self.mechanics = Holdings(scheduler)
-        self.sight = Sight(scheduler, self.mechanics, self.costs, planner)
+        self.sight = Sight(scheduler, self.mechanics, self.costs, planner, self.ledger)
         self.holdings: dict[str, Holding] = {}
         self._owner: dict[Key, Holding] = {}
         self._decisions: list[Decision] = []
@@ -65,7 +65,7 @@ class Keeper:
         if planner is not None:
             self._rates = LinkRates(planner, self.costs)
             self._copying = Copying(planner, self.mechanics, self.sight)
-            self._prefetch = Prefetch(scheduler, planner, self.mechanics, settings.prefetch)
+            self._prefetch = Prefetch(scheduler, planner, self.sight, settings.prefetch)
 
     # -- the life of a holding -------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Keeper:
         loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
         cached = min(computed, pause.frontier_tokens)
         holding = self.holdings[pause.request_id]
-        copied = any(action == "swap" for _, action, _ in holding.events)
+        copied = any(action == "swap" for _, action, *_ in holding.events)
         report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached), copied)
         self.close(holding, now, report)
         return report
@@ -140,13 +140,7 @@ class Keeper:
                 if self._owner.get(key) is holding:
                     del self._owner[key]
             self.planner.store.unwant(holding.keys)
-        holding.keys = []
-
-    def forget_copies(self, request: Request) -> None:
-        """Drop copies that nobody can find again once the request has ended."""
-        if self.planner is not None and not request.block_hashes and self.planner.store.used:
-            full = request.num_tokens // self._scheduler.block_size
-            self.planner.store.forget(self.keys_of(request, full))
+        holding.keys, holding.stale = [], True
 
     def keys_of(self, request: Request, full: int) -> list[Key]:
         """Name the `full` first blocks of a request's context, by content or by place."""
@@ -174,10 +168,11 @@ class Keeper:
             blocks = self.sight.link_blocks()
             self.planner.budget = self.planner.loads.in_step_blocks = blocks
             self._rates.learn()
-            for key in self.planner.take_settled():
-                owner = self._owner.get(key)
+            settled = self.planner.take_settled()
+            for owner in dict.fromkeys(self._owner.get(key) for key in settled):
                 if owner is not None:
                     owner.stale = True
+                    self.sight.freshen(owner)
         if not self.holdings:
             return
         self._expire(now)
@@ -192,9 +187,9 @@ class Keeper:
         if action == "swap" and not (holding.keys and self._host_has_room()):
             action = "discard"
         if action == "discard":
-            self.release(holding, holding.resident, now)
+            self.release(holding, holding.resident, now, "decided")
         elif action == "swap":
-            self.release(holding, self.sight.free_to_release(holding), now)
+            self.release(holding, self.sight.free_to_release(holding), now, "decided")
 
     def _host_has_room(self) -> bool:
         planner = self.planner
@@ -224,20 +219,24 @@ class Keeper:
             connector_output = runner_output.kv_connector_output
             invalid = connector_output.invalid_block_ids if connector_output else set()
             self.planner.loads.step_done(invalid)
+            if invalid and self.ledger.lanes is not None:
+                self.ledger.lanes.recheck()
 
     # -- giving up -------------------------------------------------------------------------------
 
-    def reclaim(self, needed: int, forced: bool, now: float, among: Iterable[Holding]) -> int:
+    def reclaim(
+        self, needed: int, forced: bool, now: float, among: Iterable[Holding], why: str
+    ) -> int:
         """Free blocks that somebody needs, of these holdings; return how many that were."""
         views = self.sight.paused(among, now)
         if not views:
             return 0
         freed = 0
         for key, blocks in self.handling.victims(views, self.sight.step(), needed, forced):
-            freed += self.release(self.holdings[key], blocks, now)
+            freed += self.release(self.holdings[key], blocks, now, why)
         return freed
 
-    def reclaim_shared(self, needed: int, now: float, among: Iterable[Holding]) -> int:
+    def reclaim_shared(self, needed: int, now: float, among: Iterable[Holding], why: str) -> int:
         """Free blocks that only paused requests hold, but several of them, so that none owns them.
 
         No handling is asked: blocks that belong to nobody alone have no price of their own.
@@ -248,10 +247,10 @@ class Keeper:
             if pool.get_num_free_blocks() - before >= needed:
                 break
             if not holding.resident:
-                self.drop(holding, now)
+                self.drop(holding, now, why)
         return int(pool.get_num_free_blocks() - before)
 
-    def release(self, holding: Holding, blocks: int, now: float) -> int:
+    def release(self, holding: Holding, blocks: int, now: float, why: str) -> int:
         """Give up blocks from the back of a holding; return how many got free."""
         if blocks <= 0 or not can_lose(holding):
             return 0
@@ -259,25 +258,26 @@ class Keeper:
         how = "swap" if holding.covered else "discard"
         freed = self.mechanics.release(holding, blocks)
         self.sight.freshen(holding)
-        holding.events.append((now, how, freed))
+        holding.events.append((now, how, freed, why))
         if holding.pause is None and not holding.detached:
             self.close(holding, now)
         return freed
 
-    def drop(self, holding: Holding, now: float) -> None:
+    def drop(self, holding: Holding, now: float, why: str) -> None:
         """Give up all of it, shared blocks too."""
         if holding.loading or not self.mechanics.blocks(holding):
             return
         holding.count(now)
         freed = self.mechanics.release(holding, 1 << 30)
-        holding.events.append((now, "discard", freed))
+        self.sight.freshen(holding)
+        holding.events.append((now, "discard", freed, why))
         if holding.pause is None:
             self.close(holding, now)
 
     def drop_all(self, now: float) -> None:
         """Give up everything, as before the prefix cache is reset."""
         for holding in list(self.holdings.values()):
-            self.drop(holding, now)
+            self.drop(holding, now, "reset")
 
     def _expire(self, now: float) -> None:
         """Give up what nobody has come back for in time; now and then is often enough."""
@@ -294,5 +294,6 @@ class Keeper:
                 and holding.pause.state is State.PAUSED
                 and holding.keys
             ):
-                self.drop(holding, now)
+                self.drop(holding, now, "deadline")
                 self._disown(holding)
+                self.sight.freshen(holding)

@@ -21,6 +21,7 @@ from vllm.v1.request import Request
 from caesura.scheduler.vllm.admitting import admission_needs, running_needs
 from caesura.scheduler.vllm.aside import READY, waiting
 from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.waits import Lack
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +48,9 @@ def relieve(scheduler: Any) -> None:
     blocks, tokens = running_needs(scheduler, free)
     ready = line.ready()
     if blocks > free and keeper.holdings:
-        free += _reclaim(scheduler, blocks - free, True, _paused(keeper))
+        free += _reclaim(scheduler, blocks - free, True, _paused(keeper), "running")
         if blocks > free:
-            free += _reclaim_returned(scheduler, ready, blocks - free, spare=None)
+            free += _reclaim_returned(scheduler, ready, blocks - free, None, "running")
     if not ready:
         scheduler._aside.leave_paused()
         return
@@ -79,6 +80,7 @@ class _Admissions:
         self._hopeless = 1 << 30
         self._admitted = 0
         self._chosen: list[Request] = []
+        self._lacks: list[Lack] = []
         self.refused: set[str] = set()
 
     def choose(self) -> list[Request]:
@@ -86,25 +88,39 @@ class _Admissions:
         scheduler = self._scheduler
         slots = scheduler.max_num_active_reqs - len(scheduler.running)
         slots -= len(scheduler._slot_holders)
-        look_further = self._line.misfits()
+        stop, look_further = "", self._line.misfits()
         gate = self._line.gate()
         for request in self._ready:
             if not request.num_computed_tokens and request in scheduler.deferred_waiting:
                 # vLLM could not take it in an earlier step, for a reason of its own (a connector
                 # that is undecided, too many adapters): nobody is kept out for its sake.
                 self._chosen.append(request)
+                self._lacks.append(Lack(request.request_id, ""))
                 continue
-            if slots <= self._admitted or (self._budget <= 0 and not self._extras):
+            stop = self._stop(slots)
+            if stop:
                 break
             kept_out = gate is not None and not gate.admits(self._line.batched(request))
-            if (self._alone or not kept_out) and self._fits(request):
+            if kept_out and not self._alone:
+                self._lacks.append(Lack(request.request_id, "admission"))
+            elif self._fits(request):
                 self._chosen.append(request)
                 self._admitted += 1
-            elif not look_further(request):
+                continue
+            if not look_further(request):
+                stop = "line"
                 break
         if gate is not None:
             self.refused = {one.request_id for one in self._ready if one not in self._chosen}
+        if (lanes := self._keeper.ledger.lanes) is not None:
+            lanes.looked(self._lacks, stop)
         return self._chosen
+
+    def _stop(self, slots: int) -> str:
+        """Say what there is no more of, so that nobody else can be tried."""
+        if slots <= self._admitted:
+            return "slots"
+        return "tokens" if self._budget <= 0 and not self._extras else ""
 
     @property
     def _alone(self) -> bool:
@@ -119,8 +135,11 @@ class _Admissions:
             self._make_room(request, needed)
         if needed > self._free:
             self._line.misfitted(request, needed, computed)
+            self._lacks.append(Lack(request.request_id, "blocks", needed, self._free))
             return False
         self._free -= needed
+        # Beyond the step's tokens it lacks them, unless vLLM takes it after all.
+        self._lacks.append(Lack(request.request_id, "tokens" if self._budget <= 0 else ""))
         self._extras -= self._budget <= 0
         self._budget -= request.num_tokens - (computed or self._line.known_tokens(request))
         return True
@@ -133,13 +152,13 @@ class _Admissions:
         short, alone = needed - self._free, self._alone
         if alone or short < self._hopeless:
             among = [one for one in _paused(keeper) if one.follow_up != request.request_id]
-            self._free += _reclaim(scheduler, short, alone, among)
+            self._free += _reclaim(scheduler, short, alone, among, "admit")
             short = needed - self._free
             if short <= 0:
                 return
             self._hopeless = short
         if alone or (request.request_id in keeper.holdings and short <= FEW_BLOCKS):
-            self._free += _reclaim_returned(scheduler, self._ready, short, spare=request)
+            self._free += _reclaim_returned(scheduler, self._ready, short, request, "admit")
 
 
 def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
@@ -166,7 +185,7 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
     own = [one for one in holdings if head.request_id in (one.key, one.follow_up)]
     for holding in holdings:
         if holding not in own:
-            keeper.drop(holding, now)
+            keeper.drop(holding, now, "stuck")
     freed = pool.get_num_free_blocks() - before
     if freed:
         logger.warning("nothing could be scheduled: reclaimed %d blocks of paused requests", freed)
@@ -174,16 +193,16 @@ def unwedge(scheduler: Any, output: SchedulerOutput) -> None:
     # What it holds may lie in the prefix cache twice, and it is given the other copy; or somebody
     # behind it has all that it needs, but vLLM stops at the first misfit: let it choose for once.
     for holding in own:
-        keeper.drop(holding, now)
+        keeper.drop(holding, now, "stuck")
     scheduler._line.stuck = True
 
 
-def _reclaim(scheduler: Any, blocks: int, forced: bool, among: list[Holding]) -> int:
+def _reclaim(scheduler: Any, blocks: int, forced: bool, among: list[Holding], why: str) -> int:
     """Have the handling choose; what nobody owns alone goes last, and only if it must."""
     keeper, now = scheduler._keeper, scheduler._clock()
-    freed = keeper.reclaim(blocks, forced, now, among)
+    freed = keeper.reclaim(blocks, forced, now, among, why)
     if forced and freed < blocks:
-        freed += keeper.reclaim_shared(blocks - freed, now, among)
+        freed += keeper.reclaim_shared(blocks - freed, now, among, why)
     return _freed(scheduler, freed)
 
 
@@ -197,7 +216,7 @@ def _paused(keeper: Any) -> list[Holding]:
 
 
 def _reclaim_returned(
-    scheduler: Any, ready: Sequence[Request], blocks: int, spare: Request | None
+    scheduler: Any, ready: Sequence[Request], blocks: int, spare: Request | None, why: str
 ) -> int:
     """Take KV from requests that came back and queue, the last in the line first.
 
@@ -210,5 +229,5 @@ def _reclaim_returned(
             break
         holding = keeper.holdings.get(request.request_id)
         if holding is not None and holding.returned:
-            freed += keeper.release(holding, min(blocks - freed, holding.resident), now)
+            freed += keeper.release(holding, min(blocks - freed, holding.resident), now, why)
     return _freed(scheduler, freed)

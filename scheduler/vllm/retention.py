@@ -41,7 +41,7 @@ class Retainer:
 
     def finished(self, request: Request, watch: Watch | None, lives: Lives) -> None:
         """Look at a request that is about to be freed, and tell whether its session goes on."""
-        self._keeper.forget_copies(request)
+        self._forget_copies(request)
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
@@ -52,6 +52,13 @@ class Retainer:
         life = lives.ended(request)
         if life is not None:
             self._keeper.ledger.ended_session(request, life)
+
+    def _forget_copies(self, request: Request) -> None:
+        """Drop copies that nobody can find again once the request has ended."""
+        planner = self._keeper.planner
+        if planner is not None and not request.block_hashes and planner.store.used:
+            full = request.num_tokens // self._scheduler.block_size
+            planner.store.forget(self._keeper.keys_of(request, full))
 
     def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
         """Tell whether it ended with a call that a client will answer, and of which tool."""
@@ -97,6 +104,10 @@ class Retainer:
                 self._keeper.returned(holding, now)
                 lives.follows(request, holding, now)
                 return
+
+    def followed(self, request_id: str) -> Holding | None:
+        """Return what was kept for a request that has not run yet, if it follows another."""
+        return self._expected.get(request_id)
 
     def after_step(self) -> None:
         """Let go of what follow-ups have taken over."""

@@ -25,6 +25,7 @@ from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.vllm import pressure
 from caesura.scheduler.vllm.aside import Aside
 from caesura.scheduler.vllm.control import ControlPort
+from caesura.scheduler.vllm.lanes import Lanes
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.retention import Retainer
 from caesura.scheduler.vllm.setup import make_keeper, make_line
@@ -64,6 +65,11 @@ class PausingScheduler(StoppingScheduler):
         # Paused sessions of vLLM's own, which keep their runner slot as ever.
         self._slot_holders: set[str] = set()
 
+    @property
+    def _lanes(self) -> Lanes | None:
+        """Where each request stands; None: nobody reads records."""
+        return None if self._keeper is None else self._keeper.ledger.lanes
+
     # -- what comes in ---------------------------------------------------------------------------
 
     def add_request(self, request: Request) -> None:
@@ -76,6 +82,8 @@ class PausingScheduler(StoppingScheduler):
             if not known:
                 self._line.lives.arrived(request, self._clock())
             self._retainer.arrived(request, self._line.lives)
+            if not known and (lanes := self._lanes) is not None:
+                lanes.arrived(request, self._retainer.followed(request.request_id))
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append the tool's result.
@@ -103,6 +111,8 @@ class PausingScheduler(StoppingScheduler):
             # A new turn: vLLM would take one that was preempted in an earlier turn for one that
             # the runner still knows, with the tokens of that turn.
             session.num_preemptions = 0
+        if (lanes := self._lanes) is not None:
+            lanes.returned(session)
         self._watch(session)
 
     # -- the step --------------------------------------------------------------------------------
@@ -134,6 +144,13 @@ class PausingScheduler(StoppingScheduler):
             pressure.unwedge(self, output)
         self._keeper.ledger.scheduled(output, self._recompute, self._keeper.planner, now)
         return output
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Take the blocks of a running request."""
+        computed = request.num_computed_tokens
+        super()._preempt_request(request, *args, **kwargs)
+        if (lanes := self._lanes) is not None:
+            lanes.preempted(request, computed)
 
     def _note_admissions(self, output: SchedulerOutput) -> None:
         now = self._clock()
@@ -204,7 +221,7 @@ class PausingScheduler(StoppingScheduler):
 
     def drop_kv(self, request_id: str) -> None:
         """Discard a paused request's KV; what is not evicted meanwhile is found again."""
-        self._keeper.drop(self._keeper.holdings[request_id], self._clock())
+        self._keeper.drop(self._keeper.holdings[request_id], self._clock(), "reset")
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
@@ -214,6 +231,13 @@ class PausingScheduler(StoppingScheduler):
         if self._keeper.planner is not None:
             self._keeper.planner.call_off_saves()
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
+
+    def reset_connector_cache(self) -> bool:
+        """Forget every copy on the host."""
+        done = bool(super().reset_connector_cache())
+        if self._keeper is not None:
+            self._keeper.sight.recount(self._keeper.holdings.values())
+        return done
 
     def shutdown(self) -> None:
         """Keep what was learned, and stop."""
@@ -245,8 +269,10 @@ class PausingScheduler(StoppingScheduler):
         self._displaced.clear()
 
     def has_requests(self) -> bool:
-        """Keep the engine stepping while a control message waits for its answer."""
-        return super().has_requests() or (self._control is not None and self._control.owes_answers)
+        """Keep the engine stepping while a message waits for its answer, or a record to leave."""
+        if super().has_requests() or (self._control is not None and self._control.owes_answers):
+            return True
+        return self._keeper is not None and self._keeper.ledger.pending
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         request_id = request.request_id
@@ -261,6 +287,8 @@ class PausingScheduler(StoppingScheduler):
                 self._slot_holders.discard(request_id)
                 pause.take(Step.CLOSE)
                 self._keeper.close(self._keeper.holdings[request_id], self._clock())
+        if (lanes := self._lanes) is not None and request_id not in self._keeper.holdings:
+            lanes.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from caesura.intercept.cost import CostTracker
 from caesura.intercept.view import PausedKV, StepView
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
+from caesura.scheduler.vllm.ledger import Ledger
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 IDLE_STEP_SECONDS = 0.05
@@ -22,11 +23,13 @@ class Sight:
         mechanics: Holdings,
         costs: CostTracker,
         planner: SwapPlanner | None,
+        ledger: Ledger,
     ) -> None:
         self._scheduler = scheduler
         self._mechanics = mechanics
         self._costs = costs
         self._planner = planner
+        self._ledger = ledger
         self._step: StepView | None = None
 
     def new_step(self) -> None:
@@ -66,6 +69,14 @@ class Sight:
         if holding.stale:
             store = None if self._planner is None else self._planner.store
             self._mechanics.refresh(holding, store)
+            if (lanes := self._ledger.lanes) is not None:
+                lanes.held(holding)
+
+    def recount(self, holdings: Iterable[Holding]) -> None:
+        """Count all of them anew."""
+        for holding in holdings:
+            holding.stale = True
+            self.freshen(holding)
 
     def free_to_release(self, holding: Holding) -> int:
         """Count blocks from the back that have a copy, with a last one that is not full.
@@ -102,6 +113,11 @@ class Sight:
         elif self._step.free_blocks != free:
             self._step = replace(self._step, free_blocks=free)
         return self._step
+
+    @property
+    def findable(self) -> bool:
+        """Whether single blocks can be given up and found again."""
+        return self._mechanics.findable
 
     @property
     def swap_pays(self) -> bool:

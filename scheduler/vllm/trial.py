@@ -26,6 +26,7 @@ class Trial:
         self._demand_rest()
         keeper = self._scheduler._keeper
         if self._aside is None:
+            keeper.drop_all(self._scheduler._clock())  # what nobody has come for yet is in the way
             self._aside = (keeper.handling, keeper.memory, keeper.ledger._outbox)
             self._measured = self._scheduler._recompute.measured
         self._scheduler._recompute.measured = False

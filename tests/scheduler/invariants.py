@@ -7,6 +7,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.pause import State
 
+from .lanes import check_lanes, replay
 from .world import World
 
 WAITS_FOR_TOOL = (RequestStatus.WAITING_FOR_STREAMING_REQ,)
@@ -22,6 +23,12 @@ def check_all(world: World) -> None:
         check_store(world.scheduler)
         check_copies(world.scheduler)
         check_orders(world.last)
+    if scheduler_records(world.scheduler):
+        check_lanes(world)
+
+
+def scheduler_records(scheduler: Any) -> bool:
+    return scheduler._keeper.ledger.lanes is not None
 
 
 def check_states(scheduler: Any) -> None:
@@ -142,6 +149,9 @@ def check_rest(world: World) -> None:
         assert not planner.store._wanted
         assert not planner.store._pending
         assert not planner.loads._matched and not planner.loads._loaded
+    if scheduler_records(scheduler):
+        assert not replay(world).alive()
+        assert not len(scheduler._keeper.ledger.lanes)
 
 
 def said_as_planned(world: World) -> None:

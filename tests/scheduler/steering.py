@@ -138,7 +138,7 @@ def paused_in_place(world: World, prompt: int = 120) -> Session:
 def partly_released(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
     keeper = world.scheduler._keeper
-    keeper.release(keeper.holdings["a"], 3, world.now)
+    keeper.release(keeper.holdings["a"], 3, world.now, "decided")
     return session
 
 

@@ -206,7 +206,7 @@ def test_what_a_session_holds_lies_in_the_prefix_cache_twice(
     until_paused(world, first, a)
     world.abort(first)
     keeper = world.scheduler._keeper
-    keeper.release(keeper.holdings["a"], 2, world.now)
+    keeper.release(keeper.holdings["a"], 2, world.now, "decided")
     check_all(world)
     assert len(keeper.holdings["a"].detached) == 8
     world.answer(a)

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from caesura.intercept.cost import PRIOR, CostModel
+from caesura.intercept.formats import resolve
 from caesura.scheduler.vllm.control import Commands
 
+from .lanes import states
 from .world import World, make_scheduler
 
 COST = CostModel(0.02, 1e-4, 2e-4, 1e-7, 64, 1000.0, 2000.0)
@@ -102,6 +104,25 @@ def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
     world.run()
     assert keeper.predictor.to_wire() != known
     assert [record["kind"] for record in world.records or scheduler.connector.outbox]
+
+
+def test_a_trial_gives_up_what_nobody_has_come_for(scheduler: Any) -> None:
+    """Its lane ends before nothing is written down any more."""
+    world, commands = World(scheduler), Commands(scheduler)
+    scheduler._watcher._formats = resolve(("hermes",), ())
+    world.plain("a", range(100), '<tool_call>{"name": "calc", "arguments": {}}</tool_call>')
+    while scheduler.has_requests():
+        world.step()
+    assert "a" in scheduler._keeper.holdings
+    commands.run({"command": "measure", "on": True})
+    assert not scheduler._keeper.holdings
+    world.session("b", range(40), "hello")
+    world.run()
+    commands.run({"command": "measure", "on": False})
+    while scheduler.has_requests():
+        world.step()
+    assert states(world.records, "a")[-2:] == ["dropped", "ended"]
+    assert states(world.records, "b") == []
 
 
 def test_a_trial_waits_for_rest(scheduler: Any) -> None:

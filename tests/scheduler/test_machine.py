@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
         keeper = self.world.scheduler._keeper
         holdings = [holding for holding in keeper.holdings.values() if can_lose(holding)]
         if holdings:
-            keeper.release(holdings[which % len(holdings)], blocks, self.world.now)
+            keeper.release(holdings[which % len(holdings)], blocks, self.world.now, "decided")
 
     @rule(name=st.sampled_from(HANDLINGS))
     def handle(self, name: str) -> None:

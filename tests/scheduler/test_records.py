@@ -158,9 +158,9 @@ def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> Non
     for pause in pauses:
         assert pause["regret"] >= 0
         assert pause["pause_seconds"] >= 0 and pause["queue_seconds"] >= 0
-        times = [at for at, _, _ in pause["decisions"]]
+        times = [at for at, *_ in pause["decisions"]]
         assert times == sorted(times) and all(at >= 0 for at in times)
-        assert all(blocks >= 0 for _, _, blocks in pause["decisions"])
+        assert all(blocks >= 0 for _, _, blocks, _ in pause["decisions"])
         assert pause["loaded_tokens"] + pause["recomputed_tokens"] <= pause["context_tokens"]
         assert pause["outcome"] == "resumed"
     json.dumps(pauses)

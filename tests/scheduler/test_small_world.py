@@ -71,7 +71,7 @@ class SmallWorld:
             self.world.plain("p", range(200, 260))
         elif verb in ("release", "discard"):
             blocks = 1 if verb == "release" else 100
-            self.keeper.release(self.keeper.holdings[name], blocks, 0.0)
+            self.keeper.release(self.keeper.holdings[name], blocks, 0.0, "decided")
         else:
             self.link = verb
             self.world.link.fails = lambda: verb == "fails"

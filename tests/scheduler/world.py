@@ -187,6 +187,9 @@ class World:
         self.computed_again: dict[str, int] = {}
         """Per request, the tokens that were computed although they had been before."""
         self._reached: dict[str, int] = {}
+        self.did: dict[str, str] = {}
+        """Per request, what the runner last did for it: `prefill`, `recompute` or `decode`."""
+        self._valid: dict[str, int] = {}
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -382,6 +385,7 @@ class World:
         again = min(end, self._reached.get(request_id, 0)) - start
         self.computed_again[request_id] = self.computed_again.get(request_id, 0) + max(0, again)
         self._reached[request_id] = max(end, self._reached.get(request_id, 0))
+        self._note_what_for(request_id, start, len(tokens))
         if self.link.spoiled(blocks):
             view["computed"] = end
             return [0] if end == len(tokens) else []
@@ -394,11 +398,19 @@ class World:
                 f"{request_id}: the KV at position {position} is not its own"
             )
         view["computed"] = end
+        self._valid[request_id] = max(end, self._valid.get(request_id, 0))
         if end < len(tokens):
             return []
         token = self._next(request_id, tokens)
         tokens.append(token)
         return [token]
+
+    def _note_what_for(self, request_id: str, start: int, known: int) -> None:
+        if start == known - 1 and start >= self.scheduler.requests[request_id].num_prompt_tokens:
+            self.did[request_id] = "decode"
+        else:
+            again = start < self._valid.get(request_id, 0)
+            self.did[request_id] = "recompute" if again else "prefill"
 
     def _next(self, request_id: str, tokens: list[int]) -> int:
         session = self.sessions[request_id]

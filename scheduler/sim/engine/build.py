@@ -35,9 +35,16 @@ from caesura.scheduler.vllm.trial import set_costs
 
 
 def build_scheduler(
-    plan: Plan, machine: Machine, policy: Policy, clock: Clock, records: bool
+    plan: Plan,
+    machine: Machine,
+    policy: Policy,
+    clock: Clock,
+    records: list[dict[str, Any]] | None = None,
 ) -> Any:
-    """Build the scheduler; raises `ValueError` for settings that it does not know."""
+    """Build the scheduler, which writes `records` if it is ours.
+
+    Raises `ValueError` for settings that it does not know.
+    """
     config = _config(plan, policy)
     pausing = policy.engine == "caesura"
     scheduler = (CaesuraScheduler if pausing else Scheduler)(
@@ -48,12 +55,14 @@ def build_scheduler(
             kv_cache_groups=[KVCacheGroupSpec(["layer"], kv_spec(plan.block_tokens))],
         ),
         block_size=plan.block_tokens,
-        log_stats=records and plan.host_blocks > 0,
+        log_stats=False,
         structured_output_manager=StructuredOutputManager(config),
     )
     scheduler.use_v2_model_runner = False
     if pausing:
         scheduler._clock = scheduler._wall = clock
+        if records is not None:
+            scheduler._keeper.ledger.write_into(records)
         set_costs(scheduler, cost_of(machine, policy))
     return scheduler
 

@@ -60,7 +60,6 @@ class Core:
     ) -> None:
         """`copies`: there is a link; `check`: invariants are looked at now and then."""
         self.meter = Meter(scheduler, latency)
-        self.records: list[dict[str, Any]] = []
         self._scheduler = scheduler
         self._clients = clients
         self._copies = copies
@@ -155,11 +154,6 @@ class Core:
             self.meter.copied(self._copies.take_ordered())
             result.kv_connector_output = self._copies.report(self._clock.now)
         outputs: dict[int, Any] = self._scheduler.update_from_output(output, result)
-        if self._scheduler.log_stats:
-            for of_client in outputs.values():
-                stats = of_client.scheduler_stats
-                if stats is not None and stats.kv_connector_stats is not None:
-                    self.records.extend(stats.kv_connector_stats.get("records", ()))
         return outputs
 
     def _wait_until(self, at: float) -> None:

@@ -6,6 +6,7 @@ rate. One step is in flight at a time (no asynchronous scheduling), and scheduli
 """
 
 import time
+from typing import Any
 
 from caesura.scheduler.sim.engine.build import build_scheduler, inform
 from caesura.scheduler.sim.engine.clients import Clients
@@ -39,8 +40,8 @@ def simulate(
 
     The same arguments make the same result, in any process. `seed` is for what draws samples.
     After `window` simulated seconds the run is cut off; None: all sessions end. `records` collects
-    what the scheduler notes down of steps and pauses (Caesura's, with a host). `check` looks at
-    the scheduler's invariants all the time, which is slow. `clock` is one that others may read
+    what the scheduler notes down of requests, pauses and steps, if it is Caesura's. `check` looks
+    at the scheduler's invariants all the time, which is slow. `clock` is one that others may read
     while the run sets it, from second 0.0 on: a latency model that changes with time, say.
 
     Raises `ValueError` for settings that the scheduler does not know and for sessions that do not
@@ -51,7 +52,8 @@ def simulate(
     clock.now = 0.0
     tokens = Tokens(workload)
     plan = plan_for(workload, machine, policy)
-    scheduler = build_scheduler(plan, machine, policy, clock, records)
+    noted: list[dict[str, Any]] = []
+    scheduler = build_scheduler(plan, machine, policy, clock, noted if records else None)
     style: Style = Anew()
     if policy.engine == "caesura":
         inform(scheduler, policy, workload, tokens)
@@ -61,6 +63,8 @@ def simulate(
     core = Core(scheduler, clients, copies, machine.latency, clock, check)
     with collecting_rarely():
         core.run(window, progress)
+    if policy.engine == "caesura":
+        scheduler._keeper.ledger.flush()
     scheduler.shutdown()
     return RunResult(
         policy=policy.name,
@@ -71,7 +75,7 @@ def simulate(
         sessions=clients.results(),
         totals=core.meter.totals,
         timeline=core.meter.timeline(),
-        records=core.records,
+        records=noted,
         settings=describe(workload, machine, policy, plan, window),
         wall_seconds=time.perf_counter() - began,
     )

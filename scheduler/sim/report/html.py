@@ -61,13 +61,16 @@ def page(
     notes: Sequence[str],
     sections: Sequence[tuple[str, Sequence[Grid]]],
     charts: Sequence[Chart],
+    trace: str = "",
 ) -> str:
     """Return the page; all text is escaped, so that names may hold anything.
 
-    `sections` are headings with their tables, `charts` come before them.
+    `sections` are headings with their tables, `charts` come before them; `trace` is a page to link.
     """
     told = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     said = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    if trace:
+        said += f'<p><a href="{escape(trace)}">What each policy did, request by request</a></p>'
     tables = "".join(
         f"<h2>{escape(heading)}</h2>{''.join(map(table, grids))}"
         for heading, grids in sections

@@ -33,10 +33,10 @@ class Report:
     charts: bool
 
 
-def write_report(outcome: Outcome, folder: Path) -> Report:
+def write_report(outcome: Outcome, folder: Path, trace: str = "") -> Report:
     """Write `report.html`, `report.md`, `report.json` and `plots/` into a folder.
 
-    Raises `OSError`.
+    `trace` names the page in it that shows what each policy did. Raises `OSError`.
     """
     points = summarise(outcome)
     charts = draw(outcome, points) if can_draw() else []
@@ -45,7 +45,7 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
     told, said = facts(outcome.study), notes(outcome)
     folder.mkdir(parents=True, exist_ok=True)
     _write_charts(charts, folder / "plots")
-    _write(folder / "report.html", page(title, told, said, sections, charts))
+    _write(folder / "report.html", page(title, told, said, sections, charts, trace))
     markdown = _markdown(title, told, said, sections, charts)
     _write(folder / "report.md", markdown)
     _write(folder / "report.json", json.dumps(to_json(outcome, points), indent=1) + "\n")

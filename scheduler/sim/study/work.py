@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 from caesura.scheduler.sim.results import RunResult
+from caesura.scheduler.sim.session import Workload
 from caesura.scheduler.sim.study.plan import Cell
+from caesura.scheduler.sim.trace import coarse
 
 Progress = Callable[[float], None]
 """Told now and then at what second of the simulation a run is."""
@@ -17,17 +19,31 @@ def simulate_cell(cell: Cell, progress: Progress) -> RunResult:
 
     Raises `ValueError` for specs that name nothing, and what `simulate` raises.
     """
+    return _simulate(cell, progress, records=False)[0]
+
+
+def trace_cell(cell: Cell, progress: Progress) -> RunResult:
+    """Make the same run, and have it write down what a trace needs; raises the same."""
+    run, workload = _simulate(cell, progress, records=True)
+    if cell.policy.engine != "caesura":
+        run.records = coarse(run, workload)
+    return run
+
+
+def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult, Workload]:
     # The engine imports vLLM, which takes seconds, and is not needed to plan or to report.
     from caesura.scheduler.sim.engine import simulate
     from caesura.scheduler.sim.latency.machines import make_machine
     from caesura.scheduler.sim.workload.names import make_workload
 
-    return simulate(
-        make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data),
+    workload = make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data)
+    run = simulate(
+        workload,
         make_machine(cell.machine),
         cell.policy,
         seed=cell.seed,
         window=cell.window,
-        records=False,
+        records=records,
         progress=progress,
     )
+    return run, workload

@@ -60,6 +60,8 @@ class VllmSession:
         """All tokens of the context, the last sampled one included."""
         self.trace_headers: Mapping[str, str] | None = None
         """W3C trace context for the spans that vLLM makes of the next request, if it makes any."""
+        self.request_id: str | None = None
+        """The latest request, as the engine's records name it, which may go on with a `-`."""
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -149,9 +151,10 @@ class VllmSession:
         if request is not None:
             request.push([self.tokens[-1], *appended.tokens], params)
         else:
+            self.request_id = f"session-{uuid.uuid4().hex}"
             request = LiveRequest(
                 self._engine.llm,
-                f"session-{uuid.uuid4().hex}",
+                self.request_id,
                 [*context, *appended.tokens],
                 params,
                 resumable=self._pausing,

@@ -145,6 +145,11 @@ class Loads:
         return bool(self._loading or self._in_step)
 
     @property
+    def under_way(self) -> dict[str, int]:
+        """Who waits for a load over steps, and for how many blocks."""
+        return {request_id: len(load.blocks) for request_id, load in self._loading.items()}
+
+    @property
     def keys_being_read(self) -> set[Key]:
         """Whose copies must stay where they are for now."""
         read = {key for loading in self._loading.values() for key in loading.keys}

@@ -1,11 +1,12 @@
 """The engine's records on their way out: through vLLM's connector statistics, in order, unmerged.
 
 They arrive in the API process, where they become Prometheus metrics under `caesura_kv_*` and, if
-`records` in `kv_connector_extra_config` names a file, JSON lines.
+`records` in `kv_connector_extra_config` names a file, JSON lines. Whoever listens gets them too.
 """
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +21,41 @@ logger = logging.getLogger(__name__)
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
 _METRICS: dict[tuple[Any, str, tuple[str, ...]], Any] = {}
+
+Listener = Callable[[int, list[dict[str, Any]]], None]
+"""Is handed the data-parallel rank of the engine, and its records, oldest first."""
+
+_LISTENERS: dict[object, Listener] = {}
+
+_FAILED: set[object] = set()
+
+
+def listen(callback: Listener) -> Callable[[], None]:
+    """Have a callable receive the records of every engine of this process; return how to stop.
+
+    It is called in the thread in which vLLM logs its statistics, which is the event loop's in a
+    server: it must not block, and must not change what it is handed. What it raises is logged
+    once, and ignored.
+    """
+    key = object()
+    _LISTENERS[key] = callback
+
+    def stop() -> None:
+        _LISTENERS.pop(key, None)
+        _FAILED.discard(key)
+
+    return stop
+
+
+def _tell(engine_idx: int, records: list[dict[str, Any]]) -> None:
+    """Hand records to everybody who listens."""
+    for key, callback in list(_LISTENERS.items()):
+        try:
+            callback(engine_idx, records)
+        except Exception:
+            if key not in _FAILED:
+                _FAILED.add(key)
+                logger.exception("a listener of the scheduler's records fails")
 
 
 @dataclass
@@ -113,7 +149,10 @@ class SwapMetrics(KVConnectorPromMetrics):
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         """Count records and write them down."""
         labels = self._labels[engine_idx]
-        for record in transfer_stats_data.get("records", ()):
+        records = transfer_stats_data.get("records", ())
+        if records:
+            _tell(engine_idx, list(records))
+        for record in records:
             if record["kind"] == "pause":
                 self._pauses.labels(*labels, record["handling"]).inc()
                 self._regret.labels(*labels).inc(record["regret"])

@@ -252,6 +252,12 @@ class SwapPlanner:
             block.ref_cnt == 1 for saving in self._saving.values() for block in saving.blocks
         )
 
+    @property
+    def unfilled_blocks(self) -> int:
+        """Blocks that were handed out to be loaded into, and are not loaded yet."""
+        ahead = sum(len(fetching.blocks) for fetching in self._fetching.values())
+        return ahead + sum(self.loads.under_way.values())
+
     def blocks_in_flight(self) -> list[Any]:
         """Blocks that are referenced here until their copies are confirmed."""
         copies: list[_Saving | _Fetching] = [*self._saving.values(), *self._fetching.values()]

@@ -177,7 +177,7 @@ def test_an_interrupted_study_leaves_its_runs_and_no_process(
         stderr=subprocess.PIPE,
         start_new_session=True,
     ) as study:
-        await_that(lambda: asleep.exists() and list(runs.glob("*.json.gz")))
+        await_that(lambda: asleep.exists() and asleep.read_text() and list(runs.glob("*.json.gz")))
         worker = int(asleep.read_text())
         if number == signal.SIGINT:
             os.killpg(study.pid, number)  # as a terminal does: the workers get it too

@@ -1,0 +1,129 @@
+"""What a pause is expected to cost when it begins, and what it did cost when it is over."""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from caesura.intercept.events import ResumeReport
+from caesura.intercept.hint import PERSON
+from caesura.intercept.view import PausedKV, Prices, StepView
+from caesura.intercept.waste import discard_price, prices, swap_price, waste_preserve
+from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.life import Life
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What was known when a pause began, at the wall time `at`."""
+
+    view: PausedKV
+    step: StepView
+    price: Prices
+    at: float
+    segment: dict[str, Any]
+
+
+def open_account(holding: Holding, view: PausedKV, step: StepView, at: float) -> Opening:
+    """Keep what is known at the beginning of a pause."""
+    return Opening(view, step, prices(view, step), at, segment(holding.life))
+
+
+def opening_record(holding: Holding, opening: Opening, handling: str) -> dict[str, Any]:
+    """Write down what was known when a pause began, and what each alternative was priced at."""
+    view, step = opening.view, opening.step
+    return {
+        "kind": "opening",
+        "request": holding.key,
+        "session": opening.segment["session"],
+        "tool": holding.tool,
+        "person": holding.tool is not None and holding.tool.startswith(PERSON),
+        "at": opening.at,
+        "context_tokens": holding.context_tokens,
+        "blocks": view.resident,
+        "predicted_seconds": view.remaining,
+        "deadline_seconds": None if holding.pause is None else holding.pause.deadline_seconds,
+        "handling": handling,
+        "prices": _plain(opening.price),
+        "inputs": {
+            "elapsed": view.elapsed,
+            "remaining": view.remaining,
+            "resident": view.resident,
+            "free_to_release": view.free_to_release,
+            "uncopied": view.uncopied,
+            "hosted": view.hosted,
+            "missing": view.missing,
+            "block_size": step.block_size,
+            "total_blocks": step.total_blocks,
+            "free_blocks": step.free_blocks,
+            "host_free": step.host_free,
+            "running_tokens": step.running_tokens,
+            "running_context": step.running_context,
+            "link_blocks": step.link_blocks,
+            "swap_pays": step.swap_pays,
+            "step_seconds": step.cost.step_seconds(step.running_tokens, step.running_context),
+        },
+    }
+
+
+def pause_record(holding: Holding, report: ResumeReport | None, now: float) -> dict[str, Any]:
+    """Write down what came of a pause, and in hindsight the regret; no `report`: nobody resumed."""
+    opening: Opening = holding.opening
+    view, step = opening.view, opening.step
+    lasted = (holding.returned_at if holding.returned else now) - holding.since
+    recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
+    hindsight = Prices(
+        preserve=waste_preserve(lasted, view.resident),
+        discard=discard_price(view, step),
+        swap=swap_price(view, step),
+    )
+    actual = holding.held_block_seconds
+    if recomputed and view.resident:
+        share = min(1.0, recomputed / max(1, view.context_tokens))
+        actual += hindsight.discard * share
+    best = min(hindsight.preserve, hindsight.discard, hindsight.swap)
+    return {
+        "kind": "pause",
+        "request": holding.key,
+        **opening.segment,
+        "tool": holding.tool,
+        "at": opening.at,
+        "context_tokens": holding.context_tokens,
+        "blocks": view.resident,
+        "predicted_seconds": view.remaining,
+        "prices": _plain(opening.price),
+        "decisions": [
+            [round(at - holding.since, 6), action, blocks, why]
+            for at, action, blocks, why in holding.events
+        ],
+        "outcome": _outcome(holding, report),
+        "handling": report.handling if report is not None else "none",
+        "pause_seconds": lasted,
+        "queue_seconds": report.queue_seconds if report is not None else 0.0,
+        "loaded_tokens": report.loaded_tokens if report is not None else 0,
+        "recomputed_tokens": recomputed,
+        "cost": actual,
+        "hindsight": _plain(hindsight),
+        "regret": max(0.0, actual - best),
+    }
+
+
+def segment(life: Life) -> dict[str, Any]:
+    """Name the session, when it came, and what its last segment was given and has decoded."""
+    return {
+        "session": life.session,
+        "arrival": life.arrival,
+        "given_tokens": life.given_tokens,
+        "decoded_tokens": life.decoded_tokens,
+    }
+
+
+def _outcome(holding: Holding, report: ResumeReport | None) -> str:
+    if report is not None:
+        return "resumed"
+    return "followed" if holding.follow_up is not None else "ended"
+
+
+def _plain(price: Prices) -> dict[str, float | None]:
+    """Return prices as JSON can hold them: no alternative is null."""
+    swap = price.swap if price.swap != inf else None
+    return {"preserve": price.preserve, "discard": price.discard, "swap": swap}
