@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 from caesura.runtime.engine import Engine
 from caesura.runtime.events import RunEvent
 from caesura.runtime.limits import Limits
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.session import Answer, Session
 from caesura.runtime.shared import BACKGROUND, ENGINES
 from caesura.runtime.toolkit import AgentTools, AnyTool
@@ -48,7 +49,8 @@ class Agent:
     `Session.answer`, `approve` and `deny`.
 
     `tracing` is a `TracerProvider` or a `SpanProcessor` of OpenTelemetry for the runs' spans, or
-    False for none; None: as `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say.
+    False for none; None: as `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say. A `recorder`
+    (`caesura.runtime.recording.recorder`) gets them besides, and stays its owner's to close.
 
     Raises `UsageError` for an unknown name and for a tool that cannot be set up, and TypeError or
     ValueError for a function or a name that cannot be a tool's.
@@ -67,9 +69,10 @@ class Agent:
         on_question: Callback | None = None,
         on_approval: Callback | None = None,
         tracing: "Given" = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._model = model
-        self._tracing = tracing_of(tracing)
+        self._tracing = tracing_of(tracing, recorder)
         self._tools = AgentTools(tools, config)
         self._people = people_of(self._tools.toolset.services)
         self._people.on_question, self._people.on_approval = on_question, on_approval

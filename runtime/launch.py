@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.setup import from_environment
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.paths import pauses_path
@@ -149,6 +151,42 @@ async def adopt(engine: Engine, calibration: Calibration) -> None:
 def calibration_of(engine: Engine) -> Calibration | None:
     """Return what the engine's scheduler goes by, if that was measured."""
     return _real(engine).calibration
+
+
+def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
+    """Have a recorder get the records of this process's engines; return how to stop.
+
+    An engine that is none of vLLM's has none.
+    """
+    if not _is_real(engine):
+        return lambda: None
+    from caesura.scheduler.vllm.swap.metrics import listen
+
+    def take(rank: int, records: list[dict[str, Any]]) -> None:
+        recorder.add([{"engine": rank, **each} for each in records])
+
+    return listen(take)
+
+
+async def facts_of(engine: Engine) -> dict[str, Any]:
+    """What is to be known of an engine that a recording is made of. Raises `EngineFailed`."""
+    facts: dict[str, Any] = {"model": engine.model, "lanes": "exact"}
+    if not _is_real(engine):
+        return facts
+    real = _real(engine)
+    state = await real.state()
+    told = ("handling", "host_blocks")
+    facts |= {name: state[name] for name in told} | {"total_blocks": state["blocks_total"]}
+    facts["block_size"] = real.llm.vllm_config.cache_config.block_size
+    if real.calibration is not None:
+        facts["machine"] = real.calibration.device
+    return facts
+
+
+def _is_real(engine: Engine) -> bool:
+    """Whether it is one of vLLM's, found out without importing that."""
+    adapter = sys.modules.get("caesura.scheduler.vllm.client.engine")
+    return adapter is not None and isinstance(engine, adapter.VllmEngine)
 
 
 def _real(engine: Engine) -> "VllmEngine":

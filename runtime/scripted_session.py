@@ -38,6 +38,8 @@ class ScriptedSession:
         self._open_calls: list[str] = []
         self._busy = False
         self._broken_off = False
+        self.request_id: str | None = f"scripted-{number}"
+        """What the session's request is called, as a real engine's has a name."""
         self.spec = spec
         self.turns: list[tuple[Message, ...]] = []
         """The messages of every turn, as they came."""

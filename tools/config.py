@@ -21,7 +21,7 @@ from caesura.tools.toolset import BUILTINS, Toolset
 FILE = "caesura.toml"
 SECTIONS = (
     *("tools", "limits", "artifacts", "data", "people", "mcpServers"),
-    *("allow_private", "mcp_config"),
+    *("trace", "allow_private", "mcp_config"),
 )
 
 
@@ -56,6 +56,16 @@ class DataSettings(_Section):
     directory: Path | None = Field(default=None, description="default: the data directory of XDG")
 
 
+class TraceSettings(_Section):
+    """`[trace]`: what `caesura serve` records, and where."""
+
+    enabled: bool = Field(default=True, description="whether anything is recorded")
+    path: Path | None = Field(default=None, description="default: in the state directory of XDG")
+    max_mb: float = Field(default=256, ge=1, description="of the file; the oldest entries go first")
+    max_days: float = Field(default=7, gt=0, description="after which entries are deleted")
+    content: bool = Field(default=False, description="whether messages and results are recorded")
+
+
 class Config(_Section):
     """A configuration, by default an empty one: every tool that works without."""
 
@@ -69,6 +79,7 @@ class Config(_Section):
     artifacts: ArtifactSettings = ArtifactSettings()
     data: DataSettings = DataSettings()
     people: PeopleSettings = PeopleSettings.model_validate({})
+    trace: TraceSettings = TraceSettings()
     servers: dict[str, ServerSettings] = {}
     """The MCP servers."""
     allow_private: bool = False
@@ -103,11 +114,17 @@ class Config(_Section):
                 artifacts=section("artifacts", ArtifactSettings),
                 data=section("data", DataSettings),
                 people=section("people", PeopleSettings),
+                trace=section("trace", TraceSettings),
                 servers=_listed(path, read.get("mcp_config")) | read_servers(servers, path),
                 allow_private=read.get("allow_private", False),
             )
         except ValidationError as error:
             raise SetupError(f"{path}: {settings_sentence(error, cls)}") from None
+
+    @property
+    def trace_path(self) -> Path | None:
+        """The file of recordings that is configured."""
+        return self._place(self.trace.path)
 
     def services(self) -> Services:
         """What the tools share, as it is configured."""

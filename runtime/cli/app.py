@@ -34,6 +34,17 @@ from caesura.runtime.cli.options import (
     VllmArgs,
     chunk_of,
 )
+from caesura.runtime.cli.serving_options import (
+    ApiKey,
+    Host,
+    MaxConcurrent,
+    NoTrace,
+    Port,
+    ServedName,
+    TraceContent,
+    TraceFile,
+)
+from caesura.runtime.cli.trace import app as trace_app
 
 app = typer.Typer(
     name="caesura",
@@ -75,13 +86,14 @@ def ask(
     tool: Tools = None,
     config: ConfigFile = None,
     format: Formats = None,
+    trace: TraceFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Ask one question, and watch the calls that it takes."""
     set_log_level(verbose)
     from caesura.runtime.cli.talk import ask_once
 
-    run(ask_once(question, model, tool, format, vllm_args or [], config))
+    run(ask_once(question, model, tool, format, vllm_args or [], config, trace))
 
 
 @app.command()
@@ -92,31 +104,27 @@ def chat(
     config: ConfigFile = None,
     format: Formats = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    trace: TraceFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Talk with a model in the terminal."""
     set_log_level(verbose)
     from caesura.runtime.cli.talk import converse
 
-    run(converse(model, tool, format, system, vllm_args or [], config))
+    run(converse(model, tool, format, system, vllm_args or [], config, trace))
 
 
 @app.command()
 def serve(
     vllm_args: VllmArgs = None,
     model: Model = None,
-    served_model_name: Annotated[
-        str | None,
-        typer.Option(help="The model's name for clients. Default: from --model."),
-    ] = None,
+    served_model_name: ServedName = None,
     config: ConfigFile = None,
     format: Formats = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="CAESURA_API_KEY", help="Key that clients must send.")
-    ] = None,
-    max_concurrent: Annotated[int, typer.Option(help="Requests in flight before a 429.")] = 1024,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    api_key: ApiKey = None,
+    max_concurrent: MaxConcurrent = 1024,
     handling: Handling = DEFAULTS.handling,
     host_gib: HostGib = DEFAULT_HOST_GIB,
     calibration: CalibrationFile = None,
@@ -127,10 +135,14 @@ def serve(
     ranking: Ranking = DEFAULTS.ranking,
     admission: Admission = DEFAULTS.admission,
     chunk: Chunk = str(DEFAULTS.chunk),
+    trace: TraceFile = None,
+    no_trace: NoTrace = False,
+    trace_content: TraceContent = False,
     verbose: Verbose = False,
 ) -> None:
     """Serve an OpenAI-style endpoint, with tools that run inside the request."""
     set_log_level(verbose)
+    from caesura.runtime.cli.recording import Traces
     from caesura.runtime.cli.serving import Scheduling, serve_model
 
     run(
@@ -156,6 +168,7 @@ def serve(
             api_key=api_key,
             max_concurrent=max_concurrent,
             config=config,
+            traces=Traces(trace, no_trace, trace_content),
         )
     )
 
@@ -184,17 +197,18 @@ def calibrate(
 app.add_typer(tools.app, name="tools")
 app.add_typer(kb.app, name="kb")
 app.add_typer(people.app, name="people")
+app.add_typer(trace_app, name="trace")
 app.command()(simulate)
 app.command()(replay)
 
 
 @app.command()
-def demo(verbose: Verbose = False) -> None:
+def demo(trace: TraceFile = None, verbose: Verbose = False) -> None:
     """Ask the bundled model a dozen questions at once, and watch it pause and resume."""
     set_log_level(verbose)
     from caesura.runtime.cli.demo import show
 
-    run(show())
+    run(show(trace=trace))
 
 
 @app.command()

@@ -19,6 +19,7 @@ from caesura.runtime.cli.options import (
     Rates,
     Seconds,
     Seeds,
+    Trace,
     WarmUp,
     Window,
     WorkloadName,
@@ -40,6 +41,7 @@ def simulate(
     out: Out = Path("caesura-study"),
     jobs: Jobs = 0,
     quiet: Quiet = False,
+    trace: Trace = False,
     names: ListNames = False,
 ) -> None:
     """Compare policies by simulation: the very scheduler that serves, on a machine that is not.
@@ -57,7 +59,7 @@ def simulate(
     if names:
         command.list_names()
         return
-    how = command.How(policy, machine, seeds, window, warm_up, baseline, out, jobs, quiet)
+    how = command.How(policy, machine, seeds, window, warm_up, baseline, out, jobs, quiet, trace)
     with mistakes_told():
         command.simulate(workload, data, rate or [], clients, seconds, how)
 
@@ -77,6 +79,7 @@ def replay(
     out: Out = Path("caesura-replay"),
     jobs: Jobs = 0,
     quiet: Quiet = False,
+    trace: Trace = False,
 ) -> None:
     """Simulate traffic that was served: what would other policies have made of it?
 
@@ -87,5 +90,5 @@ def replay(
     from caesura.runtime.cli.simulate import How
 
     with mistakes_told():
-        how = How(policy, machine, "1", window, warm_up, baseline, out, jobs, quiet)
+        how = How(policy, machine, "1", window, warm_up, baseline, out, jobs, quiet, trace)
         command.replay(record, speed, how)

@@ -272,3 +272,11 @@ Jobs = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress.", rich_help_panel=RUNNING)
 ]
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace",
+        help="Also write what each policy did with every request, at the first load: trace.html.",
+        rich_help_panel=RUNNING,
+    ),
+]

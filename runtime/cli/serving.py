@@ -11,10 +11,12 @@ from rich.markup import escape
 from caesura.runtime.cli.calibrate import default_path, verdict
 from caesura.runtime.cli.calibrating import measure
 from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.cli.recording import Traces, recorded
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import adopt, calibration_of
 from caesura.runtime.limits import configured_limits
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server import serve
 from caesura.scheduler.calibration import Calibration
 from caesura.tools.config import Config
@@ -22,6 +24,7 @@ from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
 
 console = Console(stderr=True)
+NOT_SAID = Traces()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,12 @@ class Scheduling:
         return settings
 
     @property
+    def about(self) -> dict[str, Any]:
+        """What a recording tells of them."""
+        names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
+        return {name: self.settings[name] for name in names}
+
+    @property
     def connector(self) -> dict[str, Any]:
         """What our KV connector is told."""
         connector: dict[str, Any] = {"host_gib": self.host_gib}
@@ -82,12 +91,14 @@ async def serve_model(
     api_key: str | None,
     max_concurrent: int,
     config: Path | None = None,
+    traces: Traces = NOT_SAID,
 ) -> None:
     """Serve until interrupted; requests in flight are given time to finish.
 
     An engine that nobody has measured is measured before it serves, if it may `calibrate`.
     """
     paused.check()
+    traces.check()
     read = Config.load(config)
     async with (
         read.toolset() as toolset,
@@ -102,18 +113,45 @@ async def serve_model(
     ):
         if calibrate:
             await ensure_calibrated(engine)
-        console.print(tools_line(toolset.registry), style="dim", highlight=False, soft_wrap=True)
-        await serve(
-            engine,
-            toolset.registry,
-            host,
-            port,
-            api_key=api_key,
-            artifacts=toolset.services.artifacts,
-            limits=configured_limits(read.limits),
-            people=people_of(toolset.services),
-            max_concurrent=max_concurrent,
-        )
+        _say(tools_line(toolset.registry))
+        title = f"caesura serve, {engine.model}"
+        # From here on, so that nothing of a calibration is recorded.
+        async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
+            _say(traces_line(recorder))
+            await serve(
+                engine,
+                toolset.registry,
+                host,
+                port,
+                api_key=api_key,
+                artifacts=toolset.services.artifacts,
+                limits=configured_limits(read.limits),
+                people=people_of(toolset.services),
+                max_concurrent=max_concurrent,
+                recorder=recorder,
+                announce=_announce if recorder else _print,
+            )
+
+
+def traces_line(recorder: Recorder | None) -> str:
+    """What is recorded, in a line."""
+    if recorder is None:
+        return "nothing is recorded"
+    what = "with what is said" if recorder.content else "without what is said"
+    return escape(f"traces, {what}, in {recorder.store.path}")
+
+
+def _print(url: str) -> None:
+    print(url, flush=True)  # whoever waits for the line may well read it from a pipe
+
+
+def _announce(url: str) -> None:
+    _print(url)
+    _say(f"the page is at {url.removesuffix('/v1')}/ui/")
+
+
+def _say(line: str) -> None:
+    console.print(line, style="dim", highlight=False, soft_wrap=True)
 
 
 def tools_line(tools: Registry) -> str:

@@ -38,6 +38,7 @@ class How:
     out: Path
     jobs: int
     quiet: bool
+    trace: bool = False
 
 
 def simulate(
@@ -88,7 +89,7 @@ def start(study: Study, how: How) -> None:
         raise StudyError(
             f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}"
         )
-    make_study(study, how.out, how.jobs or cores(), how.quiet)
+    make_study(study, how.out, how.jobs or cores(), how.quiet, how.trace)
 
 
 def cores() -> int:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from caesura.runtime.agent import Agent
 from caesura.runtime.cli.asking import Terminal
 from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.cli.recording import Traces, recorded
 from caesura.runtime.cli.show import Printer
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.limits import configured_limits
@@ -28,12 +29,19 @@ async def ask_once(
     formats: Sequence[str] | None,
     vllm_args: Sequence[str],
     config: Path | None = None,
+    trace: Path | None = None,
 ) -> None:
     """Ask, print what happens, and stop."""
-    read = Config.load(config)
-    async with read.toolset(tools) as toolset, engine_on(model, formats, vllm_args) as engine:
+    read, traces = Config.load(config), Traces(trace, off=trace is None)
+    traces.check()
+    async with (
+        read.toolset(tools) as toolset,
+        engine_on(model, formats, vllm_args) as engine,
+        recorded(engine, traces, read, "caesura ask", "sdk") as recorder,
+    ):
         Terminal(console).answers_for(people_of(toolset.services))
-        agent = Agent(engine, toolset.registry, limits=configured_limits(read.limits))
+        limits = configured_limits(read.limits)
+        agent = Agent(engine, toolset.registry, limits=limits, recorder=recorder)
         async with agent.session() as session:
             await _say(session, question)
 
@@ -45,13 +53,24 @@ async def converse(
     system: str | None,
     vllm_args: Sequence[str],
     config: Path | None = None,
+    trace: Path | None = None,
 ) -> None:
     """Read questions from the terminal until it ends."""
-    read = Config.load(config)
-    async with read.toolset(tools) as toolset, engine_on(model, formats, vllm_args) as engine:
+    read, traces = Config.load(config), Traces(trace, off=trace is None)
+    traces.check()
+    async with (
+        read.toolset(tools) as toolset,
+        engine_on(model, formats, vllm_args) as engine,
+        recorded(engine, traces, read, "caesura chat", "sdk") as recorder,
+    ):
         Terminal(console).answers_for(people_of(toolset.services))
-        limits = configured_limits(read.limits)
-        agent = Agent(engine, toolset.registry, instructions=system, limits=limits)
+        agent = Agent(
+            engine,
+            toolset.registry,
+            instructions=system,
+            limits=configured_limits(read.limits),
+            recorder=recorder,
+        )
         names = ", ".join(toolset.registry.names)
         console.print(f"{engine.model}, tools: {names}. Ctrl-D ends.", style="dim")
         async with agent.session() as session:

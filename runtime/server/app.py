@@ -10,6 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server.artifacts import serve_artifacts
 from caesura.runtime.server.chat import chat_completions
 from caesura.runtime.server.errors import ApiError, errors_middleware
@@ -17,6 +18,8 @@ from caesura.runtime.server.gate import Gate
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import serve_people
 from caesura.runtime.server.state import OUTCOME, STATE, State
+from caesura.runtime.server.trace import serve_traces
+from caesura.runtime.server.ui import OPEN, serve_ui
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
+WITHOUT_KEY = OPEN | {"/health"}
 CLIENT_LEFT = 499
 """Counted, never sent: the client was gone before it had its answer."""
 
@@ -44,15 +48,18 @@ def create_app(
     client_max_size: int = MAX_BODY_BYTES,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     tracing: "Given" = None,
+    recorder: Recorder | None = None,
 ) -> web.Application:
     """Make an application that serves `engine` in OpenAI's dialect.
 
     `tools` are those that a client may ask the server to run, with `server_tools`. With `api_key`
-    every route but `/health` asks for it as a bearer token. With `artifacts` the files that tools
-    make are served, under `/artifacts/`; with `people` what waits for them, under `/v1/pending`.
+    every route but `/health` and the page's files under `/ui/` asks for it as a bearer token. With
+    `artifacts` the files that tools make are served, under `/artifacts/`; with `people` what waits
+    for them, under `/v1/pending`.
     `limits` bound each request's run, `max_concurrent` the chat completions under way,
     `client_max_size` a body's bytes. A stream that was silent for `keep_alive_seconds` gets a
-    comment. `tracing` is what `Agent` takes. The engine and the people stay their owner's to close.
+    comment. `tracing` and `recorder` are what `Agent` takes; what is recorded is served, under
+    `/v1/trace`. Engine, people and recorder stay their owner's to close.
 
     Serve it with `handler_cancellation=True`, as `serve` does: without it a client that leaves
     while a tool runs is noticed only when there is something to write.
@@ -63,8 +70,8 @@ def create_app(
         raise UsageError("api_key is empty: leave it out to serve without one")
     if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
         raise UsageError("max_concurrent, client_max_size and keep_alive_seconds must be positive")
-    spans = tracing_of(tracing)
-    metrics = Metrics(None if spans is None else spans.exports)
+    spans = tracing_of(tracing, recorder)
+    metrics = Metrics(None if spans is None else spans.exports, recorder)
     middlewares: list[Middleware] = [_count, errors_middleware]
     if api_key is not None:
         middlewares.append(_authentication(api_key))
@@ -79,16 +86,22 @@ def create_app(
         started_at=int(time.time()),
         tracing=spans,
     )
+    _serve_chat(app)
+    if artifacts is not None:
+        serve_artifacts(app, artifacts)
+    if people is not None:
+        serve_people(app, people)
+    serve_traces(app, recorder, artifacts)
+    serve_ui(app)
+    return app
+
+
+def _serve_chat(app: web.Application) -> None:
     app.router.add_get("/v1/models", _models)
     app.router.add_get("/v1/models/{id:.+}", _model)  # a model's name may hold slashes
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_get("/health", _health)
     app.router.add_get("/metrics", _metrics)
-    if artifacts is not None:
-        serve_artifacts(app, artifacts)
-    if people is not None:
-        serve_people(app, people)
-    return app
 
 
 async def _models(request: web.Request) -> web.Response:
@@ -141,7 +154,7 @@ async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _authentication(api_key: str) -> Middleware:
-    """Let in who shows the key, and anyone who only asks whether the server lives."""
+    """Let in who shows the key, and anyone who asks for what holds no data."""
     expected = api_key.encode()
 
     @web.middleware
@@ -150,7 +163,7 @@ def _authentication(api_key: str) -> Middleware:
         given = shown.strip().encode("utf-8", "surrogateescape")
         # Compared in constant time: how long it takes must not tell how much of a key is right.
         known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
-        if not known and request.path != "/health":
+        if not known and request.path not in WITHOUT_KEY:
             raise ApiError(
                 401,
                 "The API key is missing or wrong: send it as a bearer token.",

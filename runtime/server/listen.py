@@ -13,6 +13,7 @@ from aiohttp import web
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server.app import create_app
 from caesura.runtime.server.state import STATE
 from caesura.tools.artifacts import ArtifactStore
@@ -38,6 +39,7 @@ class AppOptions(TypedDict, total=False):
     client_max_size: int
     keep_alive_seconds: float
     tracing: "Given"
+    recorder: Recorder | None
 
 
 def _print(url: str) -> None:

@@ -43,13 +43,22 @@ class Drops(Protocol):
         ...
 
 
+class Records(Protocol):
+    """Counts the entries of traces that it has written, and those that it has lost."""
+
+    written: int
+    dropped: int
+
+
 class Metrics:
     """The metrics of one application, in a registry of its own so that several can live."""
 
-    def __init__(self, spans: Drops | None = None) -> None:
+    def __init__(self, spans: Drops | None = None, records: Records | None = None) -> None:
         self._registry = CollectorRegistry()
         if spans is not None:
             self._registry.register(_Dropped(spans))
+        if records is not None:
+            self._registry.register(_Recorded(records))
         self.requests = self._counter("requests", "Answered requests.", "route", "status")
         self.in_flight = Gauge(
             "caesura_requests_in_flight", "Chat completions under way.", registry=self._registry
@@ -127,3 +136,18 @@ class _Dropped(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Spans of traces that could not be delivered."
         yield CounterMetricFamily("caesura_spans_dropped", about, value=self._spans.dropped)
+
+
+class _Recorded(Collector):
+    """Counters that a recorder keeps."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        about = "Entries of traces that were recorded."
+        yield CounterMetricFamily("caesura_trace_entries", about, value=self._records.written)
+        about = "Entries of traces that were lost: the disk was full, or they came too fast."
+        yield CounterMetricFamily(
+            "caesura_trace_entries_dropped", about, value=self._records.dropped
+        )

@@ -44,6 +44,10 @@ class EventStream:
         """Send one event."""
         await self._write(b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n")
 
+    async def send_event(self, event: bytes) -> None:
+        """Send what is an event already, its empty line included."""
+        await self._write(event)
+
     async def send_done(self) -> None:
         """Send the mark of a complete stream."""
         await self._write(b"data: [DONE]\n\n")

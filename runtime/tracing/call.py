@@ -8,7 +8,7 @@ from opentelemetry.context import attach
 from opentelemetry.trace import Span, set_span_in_context
 
 from caesura.runtime.tracing import conventions as names
-from caesura.runtime.tracing.content import cut
+from caesura.runtime.tracing.content import Content, cut
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail
 from caesura.tools.dispatch import ToolCall, ToolResult
@@ -18,16 +18,17 @@ from caesura.tools.watch import Fact
 class CallTrace:
     """Watches a call (`caesura.tools.watch.CallWatch`); the tool's own spans become children."""
 
-    def __init__(self, span: Span, call: ToolCall, *, content: bool) -> None:
+    def __init__(self, span: Span, call: ToolCall, *, content: Content) -> None:
         self._span = span
-        self._content = content and span.is_recording()
+        self._content = content
+        self._wanted = content.is_wanted(span)
         self._asked_at: float | None = None
         self._person_seconds = 0.0
         self.headers: Mapping[str, str] = headers_of(span)
         self.context: Context = copy_context()
         self.context.run(attach, set_span_in_context(span))
-        if self._content:
-            span.set_attribute(names.TOOL_ARGUMENTS, cut(call.arguments))
+        if self._wanted:
+            content.set(span, names.TOOL_ARGUMENTS, cut(call.arguments))
 
     def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Add an event, and count how long people take."""
@@ -51,8 +52,8 @@ class CallTrace:
             if result.artifacts:
                 made = [artifact.name for artifact in result.artifacts]
                 span.set_attribute(names.TOOL_ARTIFACTS, made)
-            if self._content:
-                span.set_attribute(names.TOOL_RESULT, cut(result.content))
+            if self._wanted:
+                self._content.set(span, names.TOOL_RESULT, cut(result.content))
             if result.error is not None:
                 fail(span, result.error)
         span.end()

@@ -18,6 +18,7 @@ from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
     MAX_NAME_CHARACTERS,
+    Content,
     clean,
     input_messages,
     output_messages,
@@ -27,20 +28,23 @@ from caesura.scheduler.records import Message, Sampling
 
 
 class ChatTrace:
-    """Notes on a turn's span what the turn does; `text` and `calls` are kept if content is sent."""
+    """Notes on a turn's span what the turn does; text and calls are kept if that is wanted."""
 
-    def __init__(self, span: Span, messages: Sequence[Message], *, content: bool) -> None:
+    def __init__(self, span: Span, messages: Sequence[Message], *, content: Content) -> None:
         self.span = span
         self.ended: TurnEnded | None = None
+        self.request_id: str | None = None
+        """The engine's request that the turn was decoded by."""
         self.calls = 0
-        self._content = content and span.is_recording()
+        self._content = content
+        self._wanted = content.is_wanted(span)
         self._began = time.monotonic()
         self._silent = True
         self._text: list[str] = []
         self._characters = 0
         self._made: list[CallFinished] = []
-        if self._content:
-            span.set_attribute(names.INPUT_MESSAGES, input_messages(messages))
+        if self._wanted:
+            content.set(span, names.INPUT_MESSAGES, input_messages(messages))
 
     def note(self, event: Event) -> None:
         """Note one event."""
@@ -51,12 +55,12 @@ class ChatTrace:
         match event:
             case TextDelta(text=text):
                 # One character too many is enough to show that it was cut.
-                if self._content and self._characters <= MAX_CHARACTERS:
+                if self._wanted and self._characters <= MAX_CHARACTERS:
                     self._text.append(text)
                     self._characters += len(text)
             case CallFinished():
                 self.calls += 1
-                if self._content:
+                if self._wanted:
                     self._made.append(event)
             case CallMalformed(name=name):
                 self.calls += 1
@@ -73,10 +77,12 @@ class ChatTrace:
             self.span.set_attributes(_attributes(self.ended))
         elif error is not None:
             fail_by(self.span, error)
-        if self._content:
+        if self.request_id is not None:
+            self.span.set_attribute(names.REQUEST_ID, self.request_id)
+        if self._wanted:
             reason = "error" if self.ended is None else names.PART_REASONS[self.ended.reason]
             written = output_messages("".join(self._text), self._made, reason)
-            self.span.set_attribute(names.OUTPUT_MESSAGES, written)
+            self._content.set(self.span, names.OUTPUT_MESSAGES, written)
         self.span.end()
 
 

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from caesura.intercept.events import CallFinished
 from caesura.scheduler.records import Message
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 MAX_CHARACTERS = 4096
@@ -13,6 +16,33 @@ MAX_CHARACTERS = 4096
 MAX_NAME_CHARACTERS = 100
 MAX_MESSAGES = 20
 """Of more, the last are sent."""
+
+
+class Keeper(Protocol):
+    """Keeps content beside the spans."""
+
+    def keep(self, span: "Span", name: str, text: str) -> None:
+        """Keep what would be an attribute."""
+        ...
+
+
+class Content:
+    """Where content goes: to a keeper, which alone may have it, or with the spans, or nowhere."""
+
+    def __init__(self, sent: bool, keeper: Keeper | None) -> None:
+        self._sent = sent
+        self._keeper = keeper
+
+    def is_wanted(self, span: "Span") -> bool:
+        """Whether anybody gets to see this span's content."""
+        return (self._sent or self._keeper is not None) and span.is_recording()
+
+    def set(self, span: "Span", name: str, text: str) -> None:
+        """Hand it over."""
+        if self._sent:
+            span.set_attribute(name, text)
+        elif self._keeper is not None:
+            self._keeper.keep(span, name, text)
 
 
 def is_captured(environ: Mapping[str, str]) -> bool:

@@ -43,6 +43,7 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
+CONTENT = (INPUT_MESSAGES, OUTPUT_MESSAGES, TOOL_ARGUMENTS, TOOL_RESULT)
 
 # -- their values ----------------------------------------------------------------------------------
 
@@ -58,6 +59,8 @@ PART_REASONS = {"stop": "stop", "length": "length", "call": "tool_call"}
 
 # -- our own ---------------------------------------------------------------------------------------
 
+REQUEST_ID = "caesura.request.id"
+"""Of a chat: the engine's request as we name it; in the engine it may be called that and `-...`."""
 TURNS = "caesura.turns"
 CALLS = "caesura.calls"
 LIMIT = "caesura.limit"

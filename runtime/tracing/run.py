@@ -14,7 +14,7 @@ from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.call import CallTrace
 from caesura.runtime.tracing.chat import ChatTrace, asked
-from caesura.runtime.tracing.content import MAX_NAME_CHARACTERS, clean
+from caesura.runtime.tracing.content import MAX_NAME_CHARACTERS, Content, clean
 from caesura.runtime.tracing.session import TracedSession
 from caesura.runtime.tracing.status import fail_by
 from caesura.scheduler.records import Message, Sampling
@@ -25,7 +25,7 @@ class RunTrace:
     """Watches one run from outside; `Tracing.run` makes it, with the run's span."""
 
     def __init__(
-        self, tracer: Tracer, span: Span, model: str, conversation: str | None, *, content: bool
+        self, tracer: Tracer, span: Span, model: str, conversation: str | None, *, content: Content
     ) -> None:
         self._tracer = tracer
         self._span = span

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.trace import TracerProvider
 
+    from caesura.runtime.recording.recorder import Recorder
     from caesura.runtime.tracing.tracing import Tracing
 
     Given = TracerProvider | SpanProcessor | Literal[False] | None
@@ -37,32 +38,44 @@ class Receiver:
     endpoint: str
 
 
-def tracing_of(given: "Given" = None) -> "Tracing | None":
+def tracing_of(given: "Given" = None, recorder: "Recorder | None" = None) -> "Tracing | None":
     """Return what spans are made with; None where tracing is off.
 
     A provider is used as it is and stays its owner's; a processor gets a provider of its own, and
-    is shut down when the process ends. Raises `UsageError` for anything else, and where
-    OpenTelemetry is not installed.
+    is shut down when the process ends. A recorder gets the spans too, also where none are sent.
+    Raises `UsageError` for anything else, and where OpenTelemetry is not installed.
     """
-    if given is False:
-        return None
-    if given is None:
-        return from_environment()
+    if given is False or given is None:
+        sent = from_environment() if given is None else None
+        return sent if recorder is None else _recorded(recorder, sent)
     try:
         from opentelemetry.sdk.trace import SpanProcessor
         from opentelemetry.trace import TracerProvider
 
-        from caesura.runtime.tracing.tracing import Tracing, through
+        from caesura.runtime.tracing.tracing import Tracing, recorded, recorded_beside, through
     except ImportError as error:
         raise UsageError(f"tracing needs OpenTelemetry ({error}): {INSTALL}") from None
     if isinstance(given, TracerProvider):
-        return Tracing(given)
+        return Tracing(given) if recorder is None else recorded_beside(recorder, given)
     if isinstance(given, SpanProcessor):
-        return through(given)
+        return through(given) if recorder is None else recorded(recorder, given)
     raise UsageError(
         "tracing takes a TracerProvider or a SpanProcessor of OpenTelemetry, False for none, or "
         "None for what OTEL_EXPORTER_OTLP_ENDPOINT says"
     )
+
+
+def _recorded(recorder: "Recorder", sent: "Tracing | None") -> "Tracing | None":
+    """Have a recorder get the spans, and whoever the environment names."""
+    if not _installed():
+        LOG.warning(
+            "traces hold the engine's records and no spans: OpenTelemetry is not installed (%s)",
+            INSTALL,
+        )
+        return None
+    from caesura.runtime.tracing.tracing import recorded
+
+    return recorded(recorder, None if sent is None else sent.exports)
 
 
 @cache
@@ -116,12 +129,13 @@ def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
     return Receiver(protocol, endpoint)
 
 
-def _installed(protocol: str) -> bool:
-    exporter = "http" if protocol == HTTP else "grpc"
+def _installed(protocol: str | None = None) -> bool:
+    """Whether spans can be made, and sent by a protocol if one is named."""
+    wanted = ["opentelemetry.sdk.trace"]
+    if protocol is not None:
+        exporter = "http" if protocol == HTTP else "grpc"
+        wanted.append(f"opentelemetry.exporter.otlp.proto.{exporter}")
     try:
-        return all(
-            importlib.util.find_spec(name) is not None
-            for name in ("opentelemetry.sdk.trace", f"opentelemetry.exporter.otlp.proto.{exporter}")
-        )
+        return all(importlib.util.find_spec(name) is not None for name in wanted)
     except ModuleNotFoundError:  # of a parent package
         return False

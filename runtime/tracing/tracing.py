@@ -10,8 +10,10 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import TracerProvider
 
 from caesura import __version__
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.spans import RecordAll, SpanEntries
 from caesura.runtime.tracing import conventions as names
-from caesura.runtime.tracing.content import is_captured
+from caesura.runtime.tracing.content import Content, is_captured
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
@@ -24,12 +26,19 @@ NOTHING: Mapping[str, str] = {}
 class Tracing:
     """Makes spans with a provider that is ours or the caller's, never with the global one.
 
-    Content is sent if the environment asks for it (`is_captured`), as it is now.
+    Content is sent if the environment asks for it (`is_captured`), as it is now; `entries` keep it
+    if their recorder is to.
     """
 
-    def __init__(self, provider: TracerProvider, exports: Exports | None = None) -> None:
+    def __init__(
+        self,
+        provider: TracerProvider,
+        exports: Exports | None = None,
+        entries: SpanEntries | None = None,
+    ) -> None:
         self._tracer = provider.get_tracer(names.SCOPE, __version__)
-        self._content = is_captured(os.environ)
+        keeper = entries if entries is not None and entries.wants_content else None
+        self._content = Content(is_captured(os.environ), keeper)
         self.exports = exports
         """Counts what could not be delivered; None where somebody else delivers."""
 
@@ -78,6 +87,31 @@ def through(processor: SpanProcessor) -> Tracing:
     provider = SdkTracerProvider()
     provider.add_span_processor(processor)
     return Tracing(provider, processor if isinstance(processor, Exports) else None)
+
+
+@cache
+def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Tracing:
+    """Make spans that a recorder gets, all of them, and a processor those that are to be sent."""
+    provider = SdkTracerProvider(shutdown_on_exit=processor is not None)
+    provider.sampler = RecordAll(provider.sampler)
+    entries = SpanEntries(recorder)
+    provider.add_span_processor(entries)
+    if processor is not None:
+        provider.add_span_processor(processor)
+    return Tracing(provider, processor if isinstance(processor, Exports) else None, entries)
+
+
+@cache
+def recorded_beside(recorder: Recorder, provider: TracerProvider) -> Tracing:
+    """Make spans with the caller's provider, and have a recorder get those that are ours.
+
+    A provider that takes no processors leaves the recorder without spans.
+    """
+    if not isinstance(provider, SdkTracerProvider):
+        return Tracing(provider)
+    entries = SpanEntries(recorder)
+    provider.add_span_processor(entries)
+    return Tracing(provider, entries=entries)
 
 
 def exporter_of(receiver: Receiver) -> SpanExporter:

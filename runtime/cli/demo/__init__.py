@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import aclosing, nullcontext
+from pathlib import Path
 
 from rich.console import Console
 
@@ -13,10 +14,13 @@ from caesura.runtime.cli.demo.game import play_to_the_end
 from caesura.runtime.cli.demo.services import population, price, weather
 from caesura.runtime.cli.demo.tour import TOUR, Stop, tour
 from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.cli.recording import Traces, recorded
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
+from caesura.runtime.recording.recorder import Recorder
 from caesura.scheduler.records import Sampling
 from caesura.tools import Tool
+from caesura.tools.config import Config
 
 QUESTIONS = (
     "What is 48 * 17?",
@@ -37,25 +41,31 @@ PLAIN_WIDTH = 132
 """Columns of the output where there is no terminal to ask."""
 
 
-async def show(stops: Sequence[Stop] = TOUR) -> None:
-    """Run the demo; raises `EngineFailed` if the engine does not start."""
+async def show(stops: Sequence[Stop] = TOUR, trace: Path | None = None) -> None:
+    """Run the demo, and record it if a file is named; raises `EngineFailed` and `UsageError`."""
+    traces = Traces(trace, off=trace is None)
+    traces.check()
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, PLAIN_WIDTH)
-    async with engine_on(None, None, ()) as engine:
-        await _ask_all(engine, console)
-        files = await tour(engine, stops, console)
+    async with (
+        engine_on(None, None, ()) as engine,
+        recorded(engine, traces, Config(), "caesura demo", "sdk") as recorder,
+    ):
+        await _ask_all(engine, console, recorder)
+        files = await tour(engine, stops, console, recorder)
     await play_to_the_end(console)
     for what, path in files:
         console.print(f"{what}: [bold]{path}[/bold]", highlight=False, soft_wrap=True)
 
 
-async def _ask_all(engine: Engine, console: Console) -> None:
+async def _ask_all(engine: Engine, console: Console, recorder: Recorder | None) -> None:
     """Ask everything at once, and report what each request did."""
     tools: list[Tool | str] = ["calculator", "clock", weather, price, population]
     board = Board(console, QUESTIONS)
     started = time.monotonic()
-    async with Agent(engine, tools, sampling=Sampling(max_tokens=120)) as agent:
+    sampling = Sampling(max_tokens=120)
+    async with Agent(engine, tools, sampling=sampling, recorder=recorder) as agent:
         with board.live or nullcontext():
             await asyncio.gather(*(_ask(agent, board, row) for row in board.rows))
     seconds = time.monotonic() - started

@@ -13,6 +13,7 @@ from caesura.runtime.cli.show import describe_call, shorten
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
+from caesura.runtime.recording.recorder import Recorder
 from caesura.scheduler.records import Sampling
 from caesura.tools.config import Config
 from caesura.tools.people import Pending
@@ -43,13 +44,15 @@ TOUR = (
 )
 
 
-async def tour(engine: Engine, stops: Sequence[Stop], console: Console) -> list[tuple[str, Path]]:
+async def tour(
+    engine: Engine, stops: Sequence[Stop], console: Console, recorder: Recorder | None = None
+) -> list[tuple[str, Path]]:
     """Ask one question per tool; return the files that were made, and what each is."""
     console.print("\nEvery tool once, called by the bundled model:", style="bold")
     files: list[tuple[str, Path]] = []
     for stop in stops:
         try:
-            files += await _visit(engine, stop, console)
+            files += await _visit(engine, stop, console, recorder)
         except CaesuraError as error:
             console.print(f"{stop.tool}: {error}", style="yellow", markup=False, soft_wrap=True)
     console.print(
@@ -59,7 +62,9 @@ async def tour(engine: Engine, stops: Sequence[Stop], console: Console) -> list[
     return files
 
 
-async def _visit(engine: Engine, stop: Stop, console: Console) -> list[tuple[str, Path]]:
+async def _visit(
+    engine: Engine, stop: Stop, console: Console, recorder: Recorder | None
+) -> list[tuple[str, Path]]:
     """Ask, and print the call, its result and the answer. Raises what `Agent` raises."""
     files: list[tuple[str, Path]] = []
     agent = Agent(
@@ -68,6 +73,7 @@ async def _visit(engine: Engine, stop: Stop, console: Console) -> list[tuple[str
         config=CONFIG,
         sampling=Sampling(max_tokens=160),
         on_question=_reply,
+        recorder=recorder,
     )
     async with agent, aclosing(agent.stream(stop.question)) as events:
         console.print(f"[bold]{escape(stop.question)}[/bold]", highlight=False)

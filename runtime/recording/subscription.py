@@ -1,0 +1,98 @@
+"""Who watches a recording as it is written: batches on their way into an event loop, bounded."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from caesura.runtime.recording.reading import Page
+
+MAX_WAITING = 5000
+"""A watcher with more entries before it than this reads them from the store instead."""
+
+
+class Publisher(Protocol):
+    """Hands out what is written."""
+
+    def subscribe(self, subscription: "Subscription") -> None:
+        """Begin to hand out."""
+        ...
+
+    def unsubscribe(self, subscription: "Subscription") -> None:
+        """Stop it."""
+        ...
+
+
+class Subscription:
+    """The batches that one watcher has not seen; used as a context manager in its event loop.
+
+    Whoever watches subscribes first and reads the store then: nothing falls between the two.
+    """
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._batches: deque[Page] = deque()
+        self._waiting = 0
+        self._behind = self._closed = False
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def offer(self, batch: Page) -> bool:
+        """Take a batch, from any thread; False if the event loop is gone."""
+        return self._soon(lambda: self._take(batch))
+
+    def finish(self) -> bool:
+        """Say that nothing comes any more, from any thread; False if the event loop is gone."""
+        return self._soon(self._finish)
+
+    async def next(self) -> Page | None:
+        """Wait for the next batch. None: some were left out, or, if `is_closed`, none follow."""
+        while not (self._batches or self._behind or self._closed):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._behind or not self._batches:
+            self._behind = False
+            return None
+        batch = self._batches.popleft()
+        self._waiting -= len(batch)
+        return batch
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the recording has ended."""
+        return self._closed
+
+    def __enter__(self) -> Self:
+        """Begin to be told."""
+        self._publisher.subscribe(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop it."""
+        self._publisher.unsubscribe(self)
+
+    def _soon(self, work: Callable[[], None]) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(work)
+        except RuntimeError:
+            return False
+        return True
+
+    def _take(self, batch: Page) -> None:
+        self._batches.append(batch)
+        self._waiting += len(batch)
+        if self._waiting > MAX_WAITING:
+            self._batches.clear()
+            self._waiting = 0
+            self._behind = True
+        self._changed.set()
+
+    def _finish(self) -> None:
+        self._closed = True
+        self._changed.set()

@@ -1,0 +1,107 @@
+"""A span of time cut out of a recording; what was going on when it begins is kept."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from caesura.runtime.recording.entries import Entry
+
+LANE = ("request", "state", "at", "blocks", "host", "tokens")
+
+
+def times_of(entry: Entry) -> tuple[float, float] | None:
+    """When what an entry tells of began and ended, in seconds; None: it does not say."""
+    at = entry.get("at")
+    if isinstance(at, list):
+        return (at[0], at[-1]) if at else None
+    match entry.get("kind"):
+        case "span":
+            start = entry.get("start")
+            last = entry.get("end")
+            return None if start is None else (start, start if last is None else last)
+        case "wait":
+            return entry.get("since", 0.0), entry.get("until", 0.0)
+        case "pause" if at is not None:
+            return at, at + (entry.get("pause_seconds") or 0) + (entry.get("queue_seconds") or 0)
+    return None if at is None else (at, at)
+
+
+def cut(entries: Iterable[Entry], since: float, until: float) -> Iterator[Entry]:
+    """Pass on what happens between two times, and what began before and goes on.
+
+    What had begun stands before what follows of it; of requests and spans of which nothing more is
+    told, at the end.
+    """
+    window = _Window(since, until)
+    for entry in entries:
+        yield from window.take(entry)
+    yield from window.left()
+
+
+class _Window:
+    """What has begun before the window, and has not ended there, so far."""
+
+    def __init__(self, since: float, until: float) -> None:
+        self._since = since
+        self._until = until
+        self._lanes: dict[str, tuple[Any, ...]] = {}
+        self._begun: dict[tuple[Any, ...], Entry] = {}
+
+    def take(self, entry: Entry) -> Iterator[Entry]:
+        if entry.get("kind") == "lanes":
+            yield from self._rows(entry)
+            return
+        times = times_of(entry)
+        if times is None:
+            yield entry
+            return
+        first, last = times
+        key = _key(entry)
+        began = self._begun.pop(key, None) if key else None
+        if first > self._until:
+            return
+        if key and first < self._since and _is_open(entry):
+            self._begun[key] = entry
+        elif last >= self._since:
+            if began is not None and began["kind"] != entry["kind"]:
+                yield began
+            yield entry
+
+    def left(self) -> Iterator[Entry]:
+        """What is still going on."""
+        if self._lanes:
+            yield _columns(self._lanes.values())
+        yield from self._begun.values()
+
+    def _rows(self, entry: Entry) -> Iterator[Entry]:
+        """The rows of the window, each request's state at its beginning before its first."""
+        kept: list[tuple[Any, ...]] = []
+        for row in zip(*(entry.get(name) or () for name in LANE), strict=False):
+            request, state, at = row[:3]
+            if at > self._until:
+                continue
+            before = self._lanes.pop(request, None)
+            if at >= self._since:
+                kept += [row] if before is None else [before, row]
+            elif state != "ended":
+                self._lanes[request] = row
+        if kept:
+            yield {**entry, **_columns(kept)}
+
+
+def _columns(rows: Iterable[tuple[Any, ...]]) -> Entry:
+    columns = zip(*rows, strict=True)
+    return {"kind": "lanes", **{name: list(each) for name, each in zip(LANE, columns, strict=True)}}
+
+
+def _key(entry: Entry) -> tuple[Any, ...] | None:
+    """What ties together an entry that begins something and the one that ends it."""
+    match entry.get("kind"):
+        case "span":
+            return "span", entry.get("trace"), entry.get("span")
+        case "opening" | "pause":
+            return "pause", entry.get("request"), entry.get("at")
+    return None
+
+
+def _is_open(entry: Entry) -> bool:
+    return entry["kind"] == "opening" or (entry["kind"] == "span" and entry.get("end") is None)

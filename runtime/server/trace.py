@@ -1,0 +1,253 @@
+"""`/v1/trace`: recordings, their entries, what is recorded right now, and exports.
+
+The file is read in threads, a slice at a time; what is sent is the JSON that it holds.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from aiohttp import web
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import reading
+from caesura.runtime.recording.entries import Recording, encoded
+from caesura.runtime.recording.export import pieces
+from caesura.runtime.recording.reading import Page
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.subscription import Subscription
+from caesura.runtime.server.errors import ApiError, invalid
+from caesura.runtime.server.state import STATE
+from caesura.runtime.server.stream import EventStream
+from caesura.tools.artifacts import ArtifactStore
+
+T = TypeVar("T")
+
+RECORDER = web.AppKey("caesura_recorder", Recorder)
+_ARTIFACTS = web.AppKey("caesura_trace_artifacts", ArtifactStore)
+
+LIMIT, MOST = 5000, 50_000
+"""Entries of an answer: as many if nothing is said, and at most."""
+SLICE = 500
+"""So many entries are read at a time."""
+PIECE_CHARACTERS = 2**18
+"""About so much is sent at a time."""
+POLL_SECONDS = 0.5
+"""How often a recording that another process makes is looked at."""
+_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_END = b"event: end\ndata: {}\n\n"
+_SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
+
+
+def serve_traces(
+    app: web.Application, recorder: Recorder | None, artifacts: ArtifactStore | None
+) -> None:
+    """Serve what a recorder's file holds; the recorder stays its owner's to close."""
+    if recorder is not None:
+        app[RECORDER] = recorder
+        app.on_shutdown.append(_dismiss)
+    if artifacts is not None:
+        app[_ARTIFACTS] = artifacts
+    app.router.add_get("/v1/trace", _recordings)
+    app.router.add_get("/v1/trace/{id}", _entries)
+    app.router.add_get("/v1/trace/{id}/events", _events)
+    app.router.add_get("/v1/trace/{id}/export", _export)
+    app.router.add_get("/v1/trace/{id}/perfetto", _perfetto)
+
+
+async def _dismiss(app: web.Application) -> None:
+    """Watchers would keep a server that is to end from ending."""
+    app[RECORDER].dismiss()
+
+
+async def _recordings(request: web.Request) -> web.Response:
+    recorder = _recorder(request)
+    known = await _read(reading.recordings, request) if recorder.store.path.is_file() else []
+    text = encoded({"recordings": [each.public() for each in known]})
+    return web.Response(text=text, content_type="application/json", headers=_HEADERS)
+
+
+async def _entries(request: web.Request) -> web.StreamResponse:
+    recording = await _recording(request)
+    path, number = _recorder(request).store.path, int(recording.id)
+    after, left = _count(request, "after", 0), _count(request, "limit", LIMIT, 1, MOST)
+    response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "application/json"})
+    text, last = await asyncio.to_thread(_slice, path, number, after, min(left, SLICE))
+    await response.prepare(request)
+    await response.write(b'{"entries":[')
+    while text:
+        await response.write(text)
+        after, left = last, left - SLICE
+        if left <= 0:
+            break
+        text, last = await asyncio.to_thread(_slice, path, number, after, min(left, SLICE))
+        if text:
+            await response.write(b",")
+    following = after if left <= 0 else None
+    await response.write(f'],"next":{json.dumps(following)}}}'.encode())
+    await response.write_eof()
+    return response
+
+
+async def _events(request: web.Request) -> web.StreamResponse:
+    """Send what there is, then what comes, until the recording ends."""
+    recorder, number = _recorder(request), int((await _recording(request)).id)
+    after = _count(request, "after", _last_event(request))
+    async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
+        await stream.begin()
+        if number == recorder.recording:
+            with Subscription(recorder) as watcher:
+                await _follow(stream, recorder, watcher, number, after)
+        else:
+            await _poll(stream, request, number, after)
+        await stream.send_event(_END)
+    await stream.response.write_eof()
+    return stream.response
+
+
+async def _follow(
+    stream: EventStream, recorder: Recorder, watcher: Subscription, number: int, after: int
+) -> None:
+    while True:
+        after = await _catch_up(stream, recorder, number, after)
+        while (batch := await watcher.next()) is not None:
+            after = await _send(stream, [each for each in batch if each[0] > after], after)
+        if watcher.is_closed:
+            return
+
+
+async def _poll(stream: EventStream, request: web.Request, number: int, after: int) -> None:
+    recorder, live = _recorder(request), True
+    while live:
+        found = await _read(reading.recording, request, number)
+        live = found is not None and found.live
+        after = await _catch_up(stream, recorder, number, after)
+        if live:
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def _catch_up(stream: EventStream, recorder: Recorder, number: int, after: int) -> int:
+    """Send what the store has behind an id; return the last id."""
+    path = recorder.store.path
+    while page := await asyncio.to_thread(reading.page, path, number, after, SLICE):
+        after = await _send(stream, page, after)
+    return after
+
+
+async def _send(stream: EventStream, page: Page, after: int) -> int:
+    """Send entries, in events of a bearable size; return the last id."""
+    start, size = 0, 0
+    for end, (number, body) in enumerate(page, 1):
+        size += len(body)
+        if size >= PIECE_CHARACTERS or end == len(page):
+            data = _with_ids(page[start:end])
+            await stream.send_event(b"id: %d\ndata: [%s]\n\n" % (number, data))
+            start, size, after = end, 0, number
+    return after
+
+
+async def _export(request: web.Request) -> web.StreamResponse:
+    return await _download(request, "html")
+
+
+async def _perfetto(request: web.Request) -> web.StreamResponse:
+    return await _download(request, "perfetto")
+
+
+async def _download(request: web.Request, form: str) -> web.StreamResponse:
+    recording = await _recording(request)
+    path, number = _recorder(request).store.path, int(recording.id)
+    bodies = (body for _, body in reading.bodies(path, number))
+    try:
+        texts, _ = pieces(form, [(recording, bodies)], request.app.get(_ARTIFACTS))
+        piece = await asyncio.to_thread(_some, texts)
+    except UsageError as error:
+        raise ApiError(404, _sentence(error), code="not_available") from None
+    media_type, suffix = _SUFFIXES[form]
+    response = web.StreamResponse(
+        headers={
+            **_HEADERS,
+            "Content-Type": f"{media_type}; charset=utf-8",
+            "Content-Disposition": f'attachment; filename="caesura-{number}.{suffix}"',
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+        }
+    )
+    await response.prepare(request)
+    while piece:
+        await response.write(piece)
+        piece = await asyncio.to_thread(_some, texts)
+    await response.write_eof()
+    return response
+
+
+def _some(texts: Iterator[str]) -> bytes:
+    """The next pieces of a text; nothing at its end."""
+    taken, size = [], 0
+    for text in texts:
+        taken.append(text)
+        size += len(text)
+        if size >= PIECE_CHARACTERS:
+            break
+    return "".join(taken).encode()
+
+
+def _slice(path: Path, number: int, after: int, limit: int) -> tuple[bytes, int]:
+    """Entries as they stand in a JSON list, and the last one's id; nothing if there are none."""
+    page = reading.page(path, number, after, limit)
+    return (_with_ids(page), page[-1][0]) if page else (b"", after)
+
+
+def _with_ids(page: Page) -> bytes:
+    # An id stands last, where it counts: an entry may have brought one along.
+    return ",".join(
+        f'{body[:-1]}{"," if len(body) > 2 else ""}"id":{number}}}' for number, body in page
+    ).encode()
+
+
+def _recorder(request: web.Request) -> Recorder:
+    recorder = request.app.get(RECORDER)
+    if recorder is None:
+        message = "This server records no traces: start it without --no-trace."
+        raise ApiError(404, message, code="not_recorded")
+    return recorder
+
+
+async def _recording(request: web.Request) -> Recording:
+    """The recording that the path names; `live` is this server's own."""
+    recorder, said = _recorder(request), request.match_info["id"]
+    number = recorder.recording if said == "live" else int(said) if said.isdecimal() else None
+    found = None
+    if number is not None and number < 2**63:
+        found = await _read(reading.recording, request, number)
+    if found is None:
+        raise ApiError(404, f"There is no recording {said[:40]!r}.", code="recording_not_found")
+    return found
+
+
+async def _read(work: Callable[..., T], request: web.Request, *values: int) -> T:
+    """Read the file in a thread."""
+    try:
+        return await asyncio.to_thread(work, _recorder(request).store.path, *values)
+    except UsageError as error:
+        raise ApiError(503, _sentence(error), code="not_available") from None
+
+
+def _last_event(request: web.Request) -> int:
+    said = request.headers.get("Last-Event-ID", "")
+    return int(said) if said.isdecimal() else 0
+
+
+def _count(request: web.Request, name: str, default: int, least: int = 0, most: int = 2**62) -> int:
+    said = request.query.get(name)
+    if said is None:
+        return default
+    if not said.isdecimal() or not least <= int(said) <= most:
+        raise invalid(f"{name} must be a number from {least} to {most}.", name)
+    return int(said)
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."

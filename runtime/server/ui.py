@@ -1,0 +1,69 @@
+"""`/ui/`: the page that shows recordings. Its files hold no data, and need no key."""
+
+import asyncio
+
+from aiohttp import web
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.page import Page, built
+from caesura.runtime.server.errors import ApiError
+
+OPEN = frozenset({"/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
+"""Routes that are served without a key."""
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "media-src blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": _POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def serve_ui(app: web.Application) -> None:
+    """Serve the page from an application."""
+    app.router.add_get("/ui", _to_the_page)
+    app.router.add_get("/ui/", _index)
+    app.router.add_get("/ui/ui.js", _script)
+    app.router.add_get("/ui/ui.css", _styles)
+
+
+async def _to_the_page(request: web.Request) -> web.Response:
+    # Relative, for whoever serves this under a prefix; the query goes along.
+    query = f"?{request.query_string}" if request.query_string else ""
+    return web.Response(status=308, headers={"Location": f"ui/{query}"})
+
+
+async def _index(request: web.Request) -> web.Response:
+    return _answer((await _page()).html, "text/html")
+
+
+async def _script(request: web.Request) -> web.Response:
+    return _answer((await _page()).script, "text/javascript")
+
+
+async def _styles(request: web.Request) -> web.Response:
+    return _answer((await _page()).styles, "text/css")
+
+
+async def _page() -> Page:
+    try:
+        return await asyncio.to_thread(built)
+    except UsageError as error:
+        message = str(error)
+        raise ApiError(404, f"{message[:1].upper()}{message[1:]}.", code="not_built") from None
+
+
+def _answer(text: str, media_type: str) -> web.Response:
+    return web.Response(text=text, content_type=media_type, charset="utf-8", headers=_HEADERS)

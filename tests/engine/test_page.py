@@ -1,0 +1,55 @@
+"""From a pause of the real engine to the figures on the page."""
+
+from typing import Any
+
+import pytest
+
+from caesura.runtime.recording import reading
+from caesura.tools import calculator
+from tests.ui.conftest import Open, chromium, open_page, serving
+from tests.ui.reading import about, amount, listed
+
+__all__ = ["chromium", "open_page", "serving"]
+pytestmark = pytest.mark.engine
+
+
+async def test_a_pause_is_shown_live_with_its_own_figures(
+    engine: Any, settled: Any, open_page: Open, serving: Any
+) -> None:
+    endpoint = await serving(engine, [calculator], content=True)
+    shown = await open_page(f"{endpoint.ui}#/timeline")
+    await shown.says("Waiting for the first request")
+    answered = await endpoint.ask("What is 48 * 17?", "calculator")
+    assert "816" in answered["choices"][0]["message"]["content"]
+    await shown.says("1 request", within=".tl-toolbar [role=status]")
+
+    await shown.page.keyboard.press("j")
+    await shown.page.keyboard.press("]")
+    await shown.page.keyboard.press("Enter")
+    await shown.says("Pause: calculator", within="main h2")
+    store = endpoint.recorder.store.path
+    entries = list(reading.entries(store, endpoint.recorder.recording, ["opening", "pause"]))
+    (opening,) = (entry for entry in entries if entry["kind"] == "opening")
+    (pause,) = (entry for entry in entries if entry["kind"] == "pause")
+    assert (opening["request"], opening["at"]) == (pause["request"], pause["at"])
+    figures = await listed(shown.page, ".dc-figures")
+    for name, value in (
+        ("Context", pause["context_tokens"]),
+        ("Only it held", pause["blocks"]),
+        ("Device, free", opening["inputs"]["free_blocks"]),
+        ("Device, all", opening["inputs"]["total_blocks"]),
+        ("Queued", pause["queue_seconds"]),
+    ):
+        assert amount(figures[name]) == about(value), name
+    lengths = await shown.page.locator(".dc-length .num").all_inner_texts()
+    assert [amount(text) for text in lengths] == [
+        about(pause["predicted_seconds"]),
+        about(pause["pause_seconds"]),
+    ]
+    preserve = await shown.page.locator(".dc-price .num").first.inner_text()
+    assert amount(preserve) == about(pause["prices"]["preserve"])
+
+    await shown.view("#/session")
+    await shown.page.click("[data-testid=session-row] a")
+    await shown.says("What is 48 * 17?", "816", within="[data-testid=session-detail]")
+    await shown.page.wait_for_selector("[data-testid=pause-chip]")

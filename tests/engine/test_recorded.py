@@ -1,0 +1,51 @@
+"""What a run on the real engine leaves in a recording."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caesura.runtime.agent import Agent
+from caesura.runtime.launch import facts_of, record
+from caesura.runtime.recording import reading
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.runs import KINDS, Runs
+from caesura.runtime.recording.store import Store
+from caesura.scheduler.records import Sampling
+from caesura.scheduler.vllm.client.engine import VllmEngine
+
+pytestmark = pytest.mark.engine
+
+
+async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
+    engine: VllmEngine, settled: Callable[[], Any], tmp_path: Path
+) -> None:
+    facts = await facts_of(engine)
+    assert facts["total_blocks"] == (await engine.state())["blocks_total"]
+    assert facts["block_size"] > 0
+    path = tmp_path / "traces.sqlite"
+    with Recorder(Store(path), about=facts) as recorder:
+        stop = record(engine, recorder)
+        sampling = Sampling(temperature=0.0, max_tokens=64)
+        agent = Agent(engine, ["calculator"], sampling=sampling, recorder=recorder)
+        answer = await agent.run("What is 48 * 17?")
+        assert len(answer.calls) == 1
+        await settled()
+        stop()
+        await agent.run("What is 12 * 7?")  # its spans are recorded, and nothing of the engine's
+        await settled()
+    assert recorder.recording is not None
+    first, second = Runs(reading.entries(path, recorder.recording, KINDS)).runs()
+    assert (len(first.turns), len(first.calls), len(first.sessions)) == (2, 1, 1)
+    (pause,) = first.pauses
+    assert (pause["tool"], pause["outcome"], pause["handling"]) == (
+        "calculator",
+        "resumed",
+        first.turns[1]["attributes"]["caesura.pause.handling"],
+    )
+    # The pause lies between the two turns.
+    assert first.turns[0]["start"] < pause["at"] < first.turns[1]["end"]
+    assert second.sessions == [] and len(second.turns) == 2
+    kinds = {each["kind"] for each in reading.entries(path, recorder.recording)}
+    assert {"span", "lanes", "steps", "opening", "pause", "session"} <= kinds

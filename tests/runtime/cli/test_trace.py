@@ -1,0 +1,298 @@
+"""`caesura trace`, and what the other commands record."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from caesura.runtime.cli.app import app
+from caesura.runtime.cli.recording import Traces, recorded
+from caesura.runtime.cli.serving import traces_line
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import reading
+from caesura.runtime.recording.entries import Entry, row_of
+from caesura.runtime.recording.runs import Runs
+from caesura.runtime.recording.store import Store
+from caesura.runtime.scripted import ScriptedEngine
+from caesura.tools.config import Config
+
+REQUEST = "session-abc-1f2e"
+PRICES = {"preserve": 8.0, "discard": 2.5, "swap": None}
+
+
+def span(name: str, number: str, start: float, end: float | None, **attributes: Any) -> Entry:
+    return {
+        "kind": "span",
+        "trace": "aaaa1111",
+        "span": number,
+        "parent": None if number == "r1" else "r1",
+        "name": name,
+        "start": start,
+        "end": end,
+        "status": "unset",
+        "message": "",
+        "attributes": {"gen_ai.operation.name": name.partition(" ")[0], **attributes},
+        "events": [],
+    }
+
+
+def pause(**more: Any) -> Entry:
+    return {
+        "kind": "opening",
+        "request": REQUEST,
+        "session": REQUEST,
+        "at": 101.5,
+        "tool": "search",
+        "predicted_seconds": 4.0,
+        "prices": PRICES,
+        "context_tokens": 321,
+        **more,
+    }
+
+
+ENDED = {
+    "kind": "pause",
+    "decisions": [[0.25, "discard", 12, "admit"], [0.5, "swap", 3]],
+    "outcome": "resumed",
+    "handling": "discard",
+    "pause_seconds": 2.0,
+    "queue_seconds": 0.125,
+    "loaded_tokens": 0,
+    "recomputed_tokens": 300,
+    "cost": 3.5,
+    "hindsight": {"preserve": 4.0, "discard": 2.5, "swap": None},
+    "regret": 1.0,
+}
+ENTRIES: list[Entry] = [
+    span("invoke_agent", "r1", 100.0, None),
+    {
+        "kind": "wait",
+        "request": REQUEST,
+        "since": 100.25,
+        "until": 100.5,
+        "steps": 7,
+        "lacked": {"blocks": 5},
+    },
+    span("execute_tool search", "t1", 101.5, None, **{"gen_ai.tool.name": "search"}),
+    span(
+        "chat m",
+        "c1",
+        100.0,
+        101.5,
+        **{
+            "caesura.request.id": "session-abc",
+            "gen_ai.usage.input_tokens": 300,
+            "gen_ai.usage.output_tokens": 21,
+            "gen_ai.conversation.id": "talk-9",
+        },
+    ),
+    pause(),
+    span("execute_tool search", "t1", 101.5, 103.5, **{"gen_ai.tool.name": "search"}),
+    pause(**ENDED),
+    span("invoke_agent", "r1", 100.0, 104.0, **{"gen_ai.usage.input_tokens": 300}),
+    pause(request="other-1-x", session="other-1-x", at=102.0),
+    {"kind": "steps", "at": [101.0], "seconds": [0.02]},
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    store = Store(tmp_path / "traces.sqlite")
+    made = store.begin("caesura serve", "serve", started=99.0)
+    store.append(made, [row_of(entry) for entry in ENTRIES])
+    store.end(made, 110.0)
+    store.close()
+    return tmp_path / "traces.sqlite"
+
+
+def trace(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["trace", *map(str, arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_recordings_are_listed(file: Path) -> None:
+    line = trace("ls", "--store", file).stdout.splitlines()[1].split()
+    assert line[:3] == ["1", "caesura", "serve"]
+    assert line[5:] == ["11", str(len(ENTRIES)), "1"]
+    (told,) = json.loads(trace("ls", "--json", "--store", file).stdout)
+    assert (told["title"], told["kinds"]["span"]) == ("caesura serve", 5)
+
+
+def test_the_runs_of_a_recording_are_listed(file: Path) -> None:
+    _, run, session = trace("ls", "last", "--store", file).stdout.splitlines()
+    assert run.split() == ["r1", "invoke_agent", *run.split()[2:4], "4.00", *"111", "1.0", "ok"]
+    assert session.split()[:2] == ["other-1-x", "session"]
+    runs = json.loads(trace("ls", "1", "--json", "--store", file).stdout)
+    assert [each["id"] for each in runs] == ["r1", "other-1-x"]
+
+
+@pytest.mark.parametrize("name", ["r1", "aaaa", "talk-9", "session-abc", REQUEST])
+def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
+    text = trace("show", name, "--store", file).stdout
+    shown = [line.lstrip("│├─└ ") for line in text.splitlines()]
+    assert shown == [
+        "invoke_agent 4.000 s, 1 turns, 1 calls, 300 tokens in, 0 out, 0 cached",
+        "+0.000 s turn 1 1.500 s, 300 tokens in, 21 out, 0 cached",
+        "+0.250 s wait 0.250 s, 7 steps, lacked blocks in 5 steps",
+        "+1.500 s call search 2.000 s",
+        "+1.500 s pause search 2.000 s, KV discard, regret 1.00 block-seconds",
+        "expected 4.000 s, was 2.000 s",
+        "priced at preserve 8.00, discard 2.50, swap impossible block-seconds",
+        "with the true length preserve 4.00, discard 2.50, swap impossible, it cost 3.50",
+        "after 0.250 s: discard 12 blocks (to admit a waiting request)",
+        "after 0.500 s: swap 3 blocks",
+        "321 tokens of context: 0 loaded, 300 recomputed; queued 0.125 s",
+    ]
+    told = json.loads(trace("show", name, "--json", "--store", file).stdout)
+    (found,) = told["sessions"][0]["pauses"]
+    assert (found["prices"], found["regret"]) == (PRICES, 1.0)
+
+
+def test_a_session_that_is_of_no_run_is_shown(file: Path) -> None:
+    text = trace("show", "other", "--store", file).stdout
+    assert text.startswith("session other-1-x under way")
+    assert "pause search not over" in text and "expected 4.000 s\n" in text
+
+
+def test_what_is_not_there_is_told_in_a_line(file: Path, tmp_path: Path) -> None:
+    for arguments, told in (
+        (("ls", "--store", tmp_path / "no"), "there are no traces in"),
+        (("ls", "9", "--store", file), "there is no recording '9'"),
+        (("show", "nobody", "--store", file), "no run or session is called 'nobody'"),
+        (("export", "-o", "x.pdf", "--store", file), "suffix that says no format"),
+        (("export", "-o", "x", "--format", "pdf", "--store", file), "there is no format 'pdf'"),
+        (("export", "--last", "soon", "--store", file), "no span of time"),
+        (("export", "--from", "soon", "--store", file), "'soon' is no time"),
+        (("export", "--from", "5", "--to", "4", "--store", file), "is not before"),
+        (("export", "--from", "5", "--last", "4s", "--store", file), "either --last or"),
+        (("export", "--records", tmp_path / "no", "-o", tmp_path / "x.html"), "cannot be read"),
+    ):
+        result = trace(*arguments, code=1)
+        assert told in " ".join(result.stderr.split())
+        assert "Traceback" not in result.stderr
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_several_that_begin_so(file: Path) -> None:
+    store = Store(file)
+    store.append(1, [row_of(pause(request="other-2", session="other-2", at=103.0))])
+    store.close()
+    assert "say more" in trace("show", "other", "--store", file, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("span", "kinds"),
+    [
+        (
+            (),
+            [
+                "span",
+                "wait",
+                "span",
+                "span",
+                "opening",
+                "span",
+                "pause",
+                "span",
+                "opening",
+                "steps",
+            ],
+        ),
+        (("--last", "8.4s"), ["span", "opening", "pause", "span", "opening"]),
+        (("--from", "104", "--to", "110"), ["span", "opening"]),
+        (("--to", "100.1"), ["span", "span", "span"]),
+    ],
+)
+def test_exports_can_be_cut(file: Path, tmp_path: Path, span: Any, kinds: list[str]) -> None:
+    out = tmp_path / "out.jsonl"
+    trace("export", "1", "-o", out, *span, "--store", file)
+    header, *found = map(json.loads, out.read_text().splitlines())
+    assert (header["kind"], header["title"]) == ("recording", "caesura serve")
+    assert [each["kind"] for each in found] == kinds
+
+
+def test_an_export_can_be_exported_again(file: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    trace("export", "-o", first, "--store", file)
+    trace("export", "--records", first, "-o", second, "--store", tmp_path / "no")
+    assert first.read_text() == second.read_text()
+    both = tmp_path / "both.json"
+    told = trace("export", "1", "--records", first, "-o", both, "--store", file)
+    assert "2 recording(s)" in told.stderr
+    assert len(json.loads(both.read_text())["recordings"]) == 2
+
+
+@pytest.mark.parametrize("name", ["out.html", "out.perfetto.json"])
+def test_other_formats(file: Path, tmp_path: Path, name: str) -> None:
+    trace("export", "-o", tmp_path / name, "--store", file)
+    text = (tmp_path / name).read_text()
+    if name.endswith("json"):
+        assert json.loads(text)["traceEvents"]
+    else:
+        assert 'id="caesura-data"' in text
+
+
+def test_a_wait_that_comes_before_its_session_is_known() -> None:
+    wait = {"kind": "wait", "request": "b", "since": 1.0, "until": 2.0, "steps": 3}
+    (session,) = Runs([wait, pause(request="b", session="a", at=3.0)]).sessions()
+    assert (session.id, session.waits, session.start) == ("a", [wait], 1.0)
+
+
+# -- what commands record --------------------------------------------------------------------------
+
+
+async def test_a_command_records_where_it_is_told_to(tmp_path: Path) -> None:
+    engine, config = ScriptedEngine([]), Config()
+    async with recorded(engine, Traces(tmp_path / "t"), config, "test", "sdk") as recorder:
+        assert recorder is not None
+        assert traces_line(recorder).startswith("traces, without what is said, in ")
+        recorder.add([{"kind": "steps"}])
+    (found,) = reading.recordings(tmp_path / "t")
+    assert (found.entries, found.live, found.content) == (1, False, False)
+    assert found.about["model"] == "scripted"
+
+
+@pytest.mark.parametrize("where", ["[trace]\nenabled = false", ""])
+async def test_recording_can_be_switched_off(tmp_path: Path, where: str) -> None:
+    (tmp_path / "caesura.toml").write_text(where)
+    config = Config.load(tmp_path / "caesura.toml")
+    traces = Traces(off=not where)
+    async with recorded(ScriptedEngine([]), traces, config, "test", "sdk") as recorder:
+        assert recorder is None
+        assert traces_line(recorder) == "nothing is recorded"
+
+
+async def test_a_file_that_is_named_is_recorded_in_whatever_is_configured(tmp_path: Path) -> None:
+    (tmp_path / "caesura.toml").write_text("[trace]\nenabled = false")
+    config = Config.load(tmp_path / "caesura.toml")
+    async with recorded(ScriptedEngine([]), Traces(tmp_path / "t"), config, "t", "sdk"):
+        pass
+    assert (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("how", ["option", "configuration", "environment"])
+async def test_content_is_recorded_if_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    settings = 'path = "here.sqlite"\nmax_mb = 2\nmax_days = 0.5\n'
+    content = "content = true" if how == "configuration" else ""
+    (tmp_path / "caesura.toml").write_text(f"[trace]\n{settings}{content}")
+    if how == "environment":
+        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    config = Config.load(tmp_path / "caesura.toml")
+    traces = Traces(content=how == "option")
+    async with recorded(ScriptedEngine([]), traces, config, "test", "serve") as recorder:
+        assert recorder is not None and recorder.content
+        assert recorder.store.path == tmp_path / "here.sqlite"
+        assert recorder.store.bounds.max_bytes == 2 * 2**20
+        assert recorder.store.bounds.max_age_seconds == 12 * 3600
+
+
+def test_options_that_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--no-trace records nothing"):
+        Traces(off=True, content=True).check()
+    with pytest.raises(UsageError, match="there is no directory"):
+        Traces(tmp_path / "no" / "t").check()

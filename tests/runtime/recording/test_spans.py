@@ -1,0 +1,168 @@
+"""Spans in a recording, and what is sent elsewhere beside it."""
+
+import asyncio
+import importlib.util
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from caesura.runtime.agent import Agent
+from caesura.runtime.recording import reading
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.store import Store
+from caesura.runtime.scripted import ScriptedEngine, call, say
+from caesura.runtime.tracing.setup import tracing_of
+from caesura.tools import tool
+from tests.runtime.tracing.conftest import Spans, set_up_anew, spans
+from tests.runtime.tracing.receivers import http_receiver
+
+__all__ = ["set_up_anew", "spans"]
+
+SECRET = "open sesame"
+CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+
+
+@pytest.fixture
+def recorder(store: Store) -> Iterator[Recorder]:
+    with Recorder(store) as made:
+        yield made
+
+
+@pytest.fixture
+def telling(store: Store) -> Iterator[Recorder]:
+    """A recorder that is to have what is said."""
+    with Recorder(store, content=True) as made:
+        yield made
+
+
+async def run(**options: Any) -> None:
+    @tool
+    async def tell(word: str) -> str:
+        """Tell."""
+        return f"{word} it is"
+
+    script = [call("tell", word=SECRET), say(f"{SECRET}!")]
+    engine = ScriptedEngine(script, model="m")
+    async with Agent(engine, [tell], **options) as agent:
+        await agent.run(f"The word is {SECRET}.")
+
+
+def recorded(recorder: Recorder) -> list[dict[str, Any]]:
+    recorder.close()
+    assert recorder.recording is not None
+    return list(reading.entries(recorder.store.path, recorder.recording))
+
+
+async def test_a_run_its_turns_and_calls_are_told(recorder: Recorder) -> None:
+    await run(recorder=recorder)
+    entries = recorded(recorder)
+    assert all(each["kind"] == "span" for each in entries)
+    begun = [each["name"] for each in entries if each["end"] is None]
+    ended = {each["name"]: each for each in entries if each["end"] is not None}
+    assert begun == ["invoke_agent", "execute_tool tell"]
+    top = ended["invoke_agent"]
+    assert {each["trace"] for each in entries} == {top["trace"]}
+    assert {each["parent"] for each in entries if each["name"] != "invoke_agent"} == {top["span"]}
+    assert top["start"] <= ended["chat m"]["start"] <= ended["chat m"]["end"] <= top["end"]
+    assert ended["chat m"]["attributes"]["caesura.request.id"] == "scripted-1"
+    assert [each["status"] for each in entries if each["end"]] == ["unset"] * 4
+    assert SECRET not in json.dumps(entries)
+
+
+async def test_faults_are_told(recorder: Recorder) -> None:
+    engine = ScriptedEngine([call("nobody"), say("Sorry.")], model="m")
+    await Agent(engine, [], recorder=recorder).run("Go.")
+    (failed,) = [e for e in recorded(recorder) if e["name"] == "execute_tool nobody" and e["end"]]
+    assert failed["status"] == "error"
+    assert failed["attributes"]["error.type"] == "unknown_tool"
+
+
+async def test_what_is_said_is_recorded_if_that_is_wanted_and_goes_nowhere_else(
+    telling: Recorder, spans: Spans
+) -> None:
+    await run(recorder=telling, tracing=spans.processor)
+    assert len(spans.all) == 4
+    assert SECRET not in spans.text()
+    entries = recorded(telling)
+    told = [each["attributes"] for each in entries if each["end"] is not None]
+    chats = [each for each in told if each["gen_ai.operation.name"] == "chat"]
+    assert SECRET in chats[0]["gen_ai.input.messages"]
+    assert SECRET in chats[1]["gen_ai.output.messages"]
+    (called,) = [each for each in told if each["gen_ai.operation.name"] == "execute_tool"]
+    assert called["gen_ai.tool.call.result"] == f"{SECRET} it is"
+    assert json.loads(called["gen_ai.tool.call.arguments"]) == {"word": SECRET}
+    found = reading.recording(telling.store.path, int(telling.recording or 0))
+    assert found is not None and found.content
+
+
+async def test_what_is_sent_is_not_recorded_unless_that_is_wanted(
+    recorder: Recorder, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CAPTURE, "true")
+    await run(recorder=recorder, tracing=spans.processor)
+    assert SECRET in spans.text()
+    assert SECRET not in json.dumps(recorded(recorder))
+
+
+async def test_both_can_have_it(
+    telling: Recorder, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CAPTURE, "true")
+    await run(recorder=telling, tracing=spans.processor)
+    assert SECRET in spans.text() and SECRET in json.dumps(recorded(telling))
+
+
+async def test_all_runs_are_recorded_also_those_that_are_not_sent(
+    recorder: Recorder, spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    await run(recorder=recorder, tracing=spans.processor)
+    assert spans.all == ()
+    assert len(recorded(recorder)) == 6
+
+
+async def test_a_callers_provider_keeps_its_own_spans(recorder: Recorder, spans: Spans) -> None:
+    provider = TracerProvider()
+    provider.add_span_processor(spans.processor)
+    for _ in range(2):
+        await run(recorder=recorder, tracing=provider)
+    with provider.get_tracer("the caller").start_as_current_span("the caller's"):
+        pass
+    assert len(spans.all) == 9
+    entries = recorded(recorder)
+    assert len(entries) == 12
+    assert not [each for each in entries if each["name"] == "the caller's"]
+
+
+def test_without_opentelemetry_the_engines_records_are_all_there_is(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name.startswith("opentelemetry") else found(name),
+    )
+    assert tracing_of(None, recorder) is None
+    (told,) = caplog.records
+    assert told.levelno == logging.WARNING
+    assert "no spans" in told.getMessage() and "caesura[tracing]" in told.getMessage()
+
+
+async def test_a_recorder_and_a_receiver_at_once(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with http_receiver() as received:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
+        both = tracing_of(None, recorder)
+        assert both is not None and both.exports is not None
+        assert tracing_of(None, recorder) is both
+        await run(recorder=recorder)
+        await asyncio.to_thread(both.exports.force_flush)
+        assert len(received.spans) == 4
+        await asyncio.to_thread(both.exports.shutdown)
+    assert len(recorded(recorder)) == 6

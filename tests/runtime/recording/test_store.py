@@ -1,0 +1,152 @@
+"""What is kept, in which order it is found, and within which bounds."""
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording import reading
+from caesura.runtime.recording.bounds import Bounds
+from caesura.runtime.recording.database import size_of
+from caesura.runtime.recording.entries import Recording, Row, encoded, row_of
+from caesura.runtime.recording.store import Store
+
+MB = 2**20
+
+
+def rows(count: int, size: int = 0) -> list[Row]:
+    return [row_of({"kind": "steps", "n": n, "fill": "x" * size}) for n in range(count)]
+
+
+def numbers(path: Path, recording: int) -> list[int]:
+    return [entry["n"] for entry in reading.entries(path, recording) if "n" in entry]
+
+
+def test_entries_come_back_in_order_and_by_id(store: Store, path: Path) -> None:
+    one = store.begin("one", "serve", {"model": "m"})
+    two = store.begin("two", "sdk", content=True)
+    first = store.append(one, rows(3))
+    store.append(two, rows(2))
+    again = store.append(one, rows(2))
+    assert (first, again) == (1, 6)
+    assert [number for number, _ in reading.page(path, one)] == [1, 2, 3, 6, 7]
+    assert [number for number, _ in reading.page(path, one, after=2, limit=2)] == [3, 6]
+    assert numbers(path, two) == [0, 1]
+    newest, oldest = reading.recordings(path)
+    assert (newest.id, newest.title, newest.source, newest.content) == (two, "two", "sdk", True)
+    assert (oldest.entries, oldest.live, oldest.about) == (5, True, {"model": "m"})
+
+
+def test_kinds_can_be_asked_for(store: Store, path: Path) -> None:
+    made = store.begin("one", "serve")
+    store.append(made, [*rows(2), row_of({"kind": "pause", "request": "r"}), row_of({"x": 1})])
+    assert list(reading.entries(path, made, ("pause",))) == [{"kind": "pause", "request": "r"}]
+    assert reading.counts(path) == {made: {"steps": 2, "pause": 1, "": 1}}
+
+
+def test_the_end_of_a_recording(path: Path) -> None:
+    store = Store(path, clock=lambda: 50.0)
+    made = store.begin("one", "serve", started=10.0)
+    store.end(made)
+    found = reading.recording(path, made)
+    assert found == Recording(made, "one", "serve", started=10.0, ended=50.0)
+    assert reading.recording(path, made + 1) is None
+    assert reading.find(path, "live").id == made
+    with pytest.raises(UsageError, match="no recording '7': `caesura trace ls`"):
+        reading.find(path, "7")
+
+
+def test_a_recording_of_a_process_that_is_gone_is_not_live(store: Store, path: Path) -> None:
+    made = store.begin("one", "serve")
+    store.append(made, rows(1))
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE recordings SET owner = '1-0-1', updated = 33.0")
+    db.close()
+    found = reading.recording(path, made)
+    assert found is not None and (found.live, found.ended) == (False, 33.0)
+    Store(path).begin("two", "serve")
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT ended FROM recordings WHERE id = 1").fetchone() == (33.0,)
+    db.close()
+
+
+@pytest.mark.parametrize("megabytes", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_the_file_stays_within_its_size_and_the_newest_entries_stay(
+    path: Path, megabytes: int
+) -> None:
+    store, most, written = Store(path, Bounds(megabytes * MB)), 0, 0
+    made = store.begin("one", "serve")
+    while written < 2.5 * megabytes * MB:
+        batch = rows(41, 300)
+        store.append(made, batch)
+        written += sum(len(row.body) for row in batch)
+        most = max(most, size_of(path))
+    assert most <= megabytes * MB
+    kept = sum(len(body) for _, body in reading.bodies(path, made))
+    assert kept > megabytes * MB / 2  # no more is deleted than has to be
+    found = reading.recording(path, made)
+    assert found is not None and found.trimmed > 0 < found.entries
+    (gap, *left) = list(reading.entries(path, made))
+    assert (gap["kind"], gap["lost"]) == ("gap", found.trimmed)
+    assert "deleted" in gap["why"]
+    assert len(left) == found.entries and left[-1]["n"] == 40
+    ids = [number for number, _ in reading.bodies(path, made)]
+    assert ids == sorted(set(ids))
+
+
+def test_old_entries_go_and_so_do_recordings_without_any(path: Path) -> None:
+    now = 1000.0
+    store = Store(path, Bounds(max_age_seconds=3600.0), lambda: now)
+    old, long = store.begin("old", "serve"), store.begin("long", "serve")
+    store.append(old, rows(3))
+    store.append(long, rows(2))
+    store.end(old)
+    now += 2 * 3600.0
+    store.append(long, rows(4))
+    now += 601.0
+    store.append(long, rows(1))
+    assert [each.title for each in reading.recordings(path)] == ["long"]
+    assert numbers(path, long) == [0, 1, 2, 3, 0]
+
+
+def test_several_users_of_one_file(path: Path) -> None:
+    one, two = Store(path), Store(path)
+    first, second = one.begin("one", "serve"), two.begin("two", "serve")
+    for _ in range(5):
+        one.append(first, rows(2))
+        two.append(second, rows(3))
+    assert (len(numbers(path, first)), len(numbers(path, second))) == (10, 15)
+    assert [number for number, _ in reading.page(path, first)][:4] == [1, 2, 6, 7]
+
+
+def test_only_the_user_can_read_it(store: Store, path: Path) -> None:
+    store.append(store.begin("one", "serve"), rows(1))
+    for each in path.parent.iterdir():
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+
+
+def test_files_that_are_none(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there are no traces in .*--store"):
+        reading.recordings(path)
+    path.parent.mkdir()
+    path.write_text("no data base " * 1000)
+    with pytest.raises(UsageError, match="cannot be read: file is not a database"):
+        reading.recordings(path)
+    path.unlink()
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(UsageError, match="another version of Caesura"):
+        reading.recordings(path)
+    with pytest.raises(UsageError, match="another version of Caesura"):
+        Store(path).begin("one", "serve")
+
+
+def test_what_is_no_json_is_still_an_entry() -> None:
+    odd = {"kind": "x", "far": float("inf"), "rows": [float("nan"), 1.0], "path": Path("a")}
+    assert encoded(odd) == '{"kind":"x","far":null,"rows":[null,1.0],"path":"a"}'
+    assert encoded({"text": "\ud800"}) == '{"text":"\\ud800"}'
+    assert Recording.from_public({"title": "t", "of_later": 1}).title == "t"
