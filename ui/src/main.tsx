@@ -1,0 +1,12 @@
+// The page's beginning.
+import { render } from "preact";
+import { start } from "./app/load";
+import { Shell } from "./app/shell";
+import { startTheme } from "./app/theme";
+import "./styles/theme.css";
+import "./styles/base.css";
+import "./styles/shell.css";
+
+startTheme();
+render(<Shell />, document.getElementById("app")!);
+void start();

@@ -1,0 +1,47 @@
+// The union of the intervals in which any request was queued, computed or copied.
+import { grown } from "./columns";
+
+export interface Interval {
+  from: number;
+  to: number;
+}
+
+export class Busy {
+  /** Disjoint intervals in time order. */
+  length = 0;
+  private from = new Float64Array(64);
+  private to = new Float64Array(64);
+
+  /** Unite with [from, to], which nearly always ends later than all before it. */
+  add(from: number, to: number): void {
+    let place = this.length;
+    while (place > 0 && this.from[place - 1] > to) place -= 1;
+    let first = place;
+    while (first > 0 && this.to[first - 1] >= from) {
+      first -= 1;
+      from = Math.min(from, this.from[first]);
+      to = Math.max(to, this.to[first]);
+    }
+    this.replace(first, place, from, to);
+  }
+
+  /** The idle times longer than `seconds` between the busy ones. */
+  idle(seconds: number): Interval[] {
+    const idle: Interval[] = [];
+    for (let i = 1; i < this.length; i++) {
+      if (this.from[i] - this.to[i - 1] > seconds) idle.push({ from: this.to[i - 1], to: this.from[i] });
+    }
+    return idle;
+  }
+
+  private replace(first: number, behind: number, from: number, to: number): void {
+    const length = this.length - (behind - first) + 1;
+    this.from = grown(this.from, length);
+    this.to = grown(this.to, length);
+    this.from.copyWithin(first + 1, behind, this.length);
+    this.to.copyWithin(first + 1, behind, this.length);
+    this.from[first] = from;
+    this.to[first] = to;
+    this.length = length;
+  }
+}

@@ -1,0 +1,88 @@
+// A pause as the page shows it: its opening and its end, which are two entries, as one.
+import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices } from "./records";
+
+export class Pause {
+  readonly request: string;
+  /** When it began, in seconds. */
+  readonly at: number;
+  opening: OpeningEntry | null = null;
+  /** Null while the pause goes on. */
+  end: PauseEntry | null = null;
+
+  constructor(request: string, at: number) {
+    this.request = request;
+    this.at = at;
+  }
+
+  private get either(): OpeningEntry | PauseEntry | null {
+    return this.opening ?? this.end;
+  }
+
+  get session(): string {
+    return this.either?.session ?? this.request;
+  }
+
+  get tool(): string | null {
+    return this.either?.tool ?? null;
+  }
+
+  /** Whether it waits for a human. */
+  get person(): boolean {
+    return this.opening?.person ?? false;
+  }
+
+  get contextTokens(): number | null {
+    return this.either?.context_tokens ?? null;
+  }
+
+  /** Blocks that only it held when it began. */
+  get blocks(): number | null {
+    return this.either?.blocks ?? null;
+  }
+
+  get predictedSeconds(): number | null {
+    return this.either?.predicted_seconds ?? null;
+  }
+
+  get deadlineSeconds(): number | null {
+    return this.opening?.deadline_seconds ?? null;
+  }
+
+  /** The name of the policy that decided; null in records that lack openings. */
+  get policy(): string | null {
+    return this.opening?.handling ?? null;
+  }
+
+  get prices(): Prices {
+    return this.either?.prices ?? {};
+  }
+
+  /** What the handling saw; null in records that lack openings. */
+  get inputs(): Inputs | null {
+    return this.opening?.inputs ?? null;
+  }
+
+  get decisions(): Decision[] {
+    return this.end?.decisions ?? [];
+  }
+
+  /** How long it lasted until the result came; null while it goes on. */
+  get seconds(): number | null {
+    return this.end?.pause_seconds ?? null;
+  }
+
+  /** `preserve`, `discard`, `swap` or `none`; null while it goes on. */
+  get handling(): string | null {
+    return this.end?.handling ?? null;
+  }
+
+  /** `resumed`, `followed`, `ended`; `open` while it goes on. */
+  get outcome(): string {
+    return this.end ? (this.end.outcome ?? "ended") : "open";
+  }
+
+  /** Block-seconds beyond the best alternative in hindsight; null where it is not known. */
+  get regret(): number | null {
+    return this.end?.regret ?? null;
+  }
+}

@@ -1,0 +1,77 @@
+// The tree of spans: runs of agents, each with its turns of the model and its tool calls.
+import type { SpanEntry } from "./records";
+
+/** A run (`invoke_agent`) with its turns (`chat`) and calls (`execute_tool`), each in time order. */
+export interface Run {
+  /** "TRACE/SPAN" of its span. */
+  id: string;
+  span: SpanEntry;
+  turns: SpanEntry[];
+  calls: SpanEntry[];
+}
+
+/** A span's own key, which later versions of it share. */
+export const keyOf = (span: SpanEntry): string => `${span.trace}/${span.span}`;
+
+/** `invoke_agent`, `chat`, `execute_tool`, or what another span is called. */
+export function operationOf(span: SpanEntry): string {
+  const named = span.attributes?.["gen_ai.operation.name"];
+  return typeof named === "string" ? named : span.name.split(" ", 1)[0];
+}
+
+export class Spans {
+  /** In order of first appearance. */
+  readonly runs: Run[] = [];
+  private readonly byKey = new Map<string, Run>();
+  private readonly children = new Map<string, SpanEntry[]>();
+
+  run(id: string): Run | undefined {
+    return this.byKey.get(id);
+  }
+
+  add(span: SpanEntry): void {
+    if (!span.trace || !span.span || !Number.isFinite(span.start)) return;
+    const operation = operationOf(span);
+    if (operation === "invoke_agent") this.addRun(span);
+    else if (operation === "chat" || operation === "execute_tool") this.addChild(span);
+  }
+
+  private addRun(span: SpanEntry): void {
+    const id = keyOf(span);
+    const known = this.byKey.get(id);
+    if (known) {
+      if (known.span.end === null || span.end !== null) known.span = span;
+      return;
+    }
+    const run: Run = { id, span, turns: [], calls: [] };
+    this.byKey.set(id, run);
+    this.runs.push(run);
+    for (const child of this.children.get(id) ?? []) place(run, child);
+    this.children.delete(id);
+  }
+
+  private addChild(span: SpanEntry): void {
+    const parent = `${span.trace}/${span.parent ?? ""}`;
+    const run = this.byKey.get(parent);
+    if (run) {
+      place(run, span);
+      return;
+    }
+    const waiting = this.children.get(parent);
+    if (waiting) waiting.push(span);
+    else this.children.set(parent, [span]);
+  }
+}
+
+function place(run: Run, span: SpanEntry): void {
+  const list = operationOf(span) === "chat" ? run.turns : run.calls;
+  const same = list.findIndex((one) => one.span === span.span);
+  if (same >= 0) {
+    if (list[same].end === null || span.end !== null) list[same] = span;
+    return;
+  }
+  list.push(span);
+  for (let i = list.length - 1; i > 0 && list[i - 1].start > list[i].start; i--) {
+    [list[i - 1], list[i]] = [list[i], list[i - 1]];
+  }
+}

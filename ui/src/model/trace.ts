@@ -1,0 +1,261 @@
+// A recording as a fold over its entries: history and live entries take the same way.
+import { Busy } from "./busy";
+import { Lane, isPause } from "./lane";
+import { Pause } from "./pause";
+import type {
+  Entry, GapEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
+} from "./records";
+import { type Run, Spans } from "./spans";
+import { Steps } from "./steps";
+
+/** One session: the lanes of its requests, and the record of its end. */
+export interface Session {
+  id: string;
+  lanes: Lane[];
+  end: SessionEntry | null;
+}
+
+export class Trace {
+  /** Counts the batches that were added. */
+  version = 0;
+  /** In order of first appearance. */
+  readonly lanes: Lane[] = [];
+  readonly byRequest = new Map<string, Lane>();
+  readonly sessions = new Map<string, Session>();
+  /** In time order. */
+  readonly pauses: Pause[] = [];
+  readonly steps = new Steps();
+  readonly waits: WaitEntry[] = [];
+  readonly spans = new Spans();
+  readonly gaps: GapEntry[] = [];
+  /** Names of the tools that were called. */
+  readonly tools = new Set<string>();
+  /** When anything was under way, for folding what is idle. */
+  readonly busy = new Busy();
+  /** The first and the last time of any entry; Infinity and -Infinity while there is none. */
+  from = Infinity;
+  to = -Infinity;
+  /** Rows of all lanes. */
+  intervals = 0;
+  /** Entries of known kinds that could not be read. */
+  broken = 0;
+  private readonly pausesBy = new Map<string, Pause[]>();
+  private readonly waitsBy = new Map<string, WaitEntry[]>();
+  private readonly byClient = new Map<string, Lane>();
+  private readonly sessionBy = new Map<string, string>();
+
+  /** Take in more entries, in the order in which they were written. */
+  add(entries: readonly Entry[]): void {
+    for (const entry of entries) {
+      try {
+        this.take(entry);
+      } catch {
+        this.broken += 1;
+      }
+    }
+    this.steps.settle();
+    this.version += 1;
+  }
+
+  /** Whether any request is still here. */
+  get open(): boolean {
+    return this.lanes.some((lane) => lane.length > 0 && lane.end === null);
+  }
+
+  /** Whether any request is in the queue, computed or copied at the end. */
+  get active(): boolean {
+    return this.lanes.some((lane) => lane.length > 0 && lane.end === null && !isPause(lane.state[lane.length - 1]));
+  }
+
+  get runs(): Run[] {
+    return this.spans.runs;
+  }
+
+  get empty(): boolean {
+    return this.from > this.to;
+  }
+
+  pausesOf(request: string): readonly Pause[] {
+    return this.pausesBy.get(request) ?? [];
+  }
+
+  /** The pause of `request` that began at `at`. */
+  pauseAt(request: string, at: number): Pause | undefined {
+    return this.pausesOf(request).find((pause) => same(pause.at, at));
+  }
+
+  waitsOf(request: string): readonly WaitEntry[] {
+    return this.waitsBy.get(request) ?? [];
+  }
+
+  /** The wait of `request` that goes on at `time`; none is recorded while it does, or if it was short. */
+  waitAt(request: string, time: number): WaitEntry | undefined {
+    return this.waitsOf(request).find((wait) => wait.since - 1e-4 <= time && time <= wait.until + 1e-4);
+  }
+
+  /** The lane of a request as its client names it: its id, or that and a suffix. */
+  laneOf(id: string): Lane | undefined {
+    return this.byRequest.get(id) ?? this.byClient.get(id);
+  }
+
+  /** The lane that the engine ran a `chat` span in. */
+  laneOfSpan(span: SpanEntry): Lane | undefined {
+    const id = span.attributes?.["caesura.request.id"];
+    return typeof id === "string" ? this.laneOf(id) : undefined;
+  }
+
+  private take(entry: Entry): void {
+    switch (entry.kind) {
+      case "lanes": return this.takeLanes(entry);
+      case "opening": return this.takeOpening(entry);
+      case "pause": return this.takePause(entry);
+      case "session": return this.takeSession(entry);
+      case "wait": return this.takeWait(entry);
+      case "steps": return this.takeSteps(entry);
+      case "span": return this.takeSpan(entry);
+      case "gap":
+        this.gaps.push(entry);
+        return this.reach(entry.at);
+      default:
+    }
+  }
+
+  private reach(at: number): void {
+    if (at < this.from) this.from = at;
+    if (at > this.to) this.to = at;
+  }
+
+  private takeLanes(entry: LanesEntry): void {
+    for (let i = 0; i < entry.request.length; i++) {
+      const lane = this.lane(entry.request[i]);
+      const at = entry.at[i];
+      const added = lane.add({
+        state: entry.state[i],
+        at,
+        blocks: entry.blocks?.[i] ?? 0,
+        host: entry.host?.[i] ?? 0,
+        tokens: entry.tokens?.[i] ?? 0,
+      });
+      if (!added) continue;
+      this.intervals += 1;
+      this.reach(at);
+      const before = lane.rowAt(at) - 1;
+      const idle = before < 0 || isPause(lane.state[before]);
+      this.busy.add(idle ? at : lane.at[before], at);
+    }
+  }
+
+  private lane(id: string): Lane {
+    let lane = this.byRequest.get(id);
+    if (lane) return lane;
+    lane = new Lane(id, this.lanes.length);
+    this.lanes.push(lane);
+    this.byRequest.set(id, lane);
+    const dash = id.lastIndexOf("-");
+    if (dash > 0) this.byClient.set(id.slice(0, dash), lane);
+    lane.session = this.sessionBy.get(id) ?? id;
+    this.sessionOf(lane.session).lanes.push(lane);
+    for (const pause of this.pausesOf(id)) this.markPerson(pause);
+    return lane;
+  }
+
+  private sessionOf(id: string): Session {
+    let session = this.sessions.get(id);
+    if (!session) {
+      session = { id, lanes: [], end: null };
+      this.sessions.set(id, session);
+    }
+    return session;
+  }
+
+  /** A record says which session a request belongs to; until then it was its own. */
+  private belongs(request: string, id: string | undefined): void {
+    if (!id) return;
+    this.sessionBy.set(request, id);
+    const lane = this.byRequest.get(request);
+    if (!lane || lane.session === id) return;
+    const old = this.sessions.get(lane.session);
+    if (old) {
+      old.lanes.splice(old.lanes.indexOf(lane), 1);
+      if (!old.lanes.length && !old.end) this.sessions.delete(old.id);
+    }
+    lane.session = id;
+    const lanes = this.sessionOf(id).lanes;
+    lanes.push(lane);
+    lanes.sort((a, b) => a.index - b.index);
+  }
+
+  private takeOpening(entry: OpeningEntry): void {
+    const pause = this.pause(entry.request, entry.at);
+    pause.opening = entry;
+    if (entry.tool) this.tools.add(entry.tool);
+    this.belongs(entry.request, entry.session);
+    this.markPerson(pause);
+    this.reach(entry.at);
+  }
+
+  private takePause(entry: PauseEntry): void {
+    const pause = this.pause(entry.request, entry.at);
+    pause.end = entry;
+    if (entry.tool) this.tools.add(entry.tool);
+    this.belongs(entry.request, entry.session);
+    this.markPerson(pause);
+    this.reach(entry.at + (entry.pause_seconds ?? 0));
+  }
+
+  private markPerson(pause: Pause): void {
+    if (!pause.person) return;
+    const until = pause.seconds === null ? Infinity : pause.at + pause.seconds;
+    this.byRequest.get(pause.request)?.waitsForPerson(pause.at, until);
+  }
+
+  private pause(request: string, at: number): Pause {
+    const known = this.pauseAt(request, at);
+    if (known) return known;
+    const pause = new Pause(request, at);
+    insert(this.pauses, pause, (one) => one.at);
+    const own = this.pausesBy.get(request);
+    if (own) insert(own, pause, (one) => one.at);
+    else this.pausesBy.set(request, [pause]);
+    return pause;
+  }
+
+  private takeSession(entry: SessionEntry): void {
+    this.belongs(entry.request, entry.session);
+    this.sessionOf(entry.session ?? entry.request).end = entry;
+    this.reach(entry.at);
+  }
+
+  private takeWait(entry: WaitEntry): void {
+    this.waits.push(entry);
+    const own = this.waitsBy.get(entry.request);
+    if (own) own.push(entry);
+    else this.waitsBy.set(entry.request, [entry]);
+    this.reach(entry.until);
+  }
+
+  private takeSteps(entry: StepsEntry): void {
+    this.steps.add(entry);
+    if (!entry.at?.length) return;
+    this.reach(entry.at[0]);
+    this.reach(entry.at[entry.at.length - 1]);
+  }
+
+  private takeSpan(entry: SpanEntry): void {
+    this.spans.add(entry);
+    const tool = entry.attributes?.["gen_ai.tool.name"];
+    if (typeof tool === "string") this.tools.add(tool);
+    this.reach(entry.start);
+    if (entry.end !== null && entry.end !== undefined) this.reach(entry.end);
+  }
+}
+
+const same = (a: number, b: number): boolean => Math.abs(a - b) < 1e-4;
+
+/** Put `item` where its time belongs, which nearly always is the end. */
+function insert<T>(list: T[], item: T, time: (one: T) => number): void {
+  const at = time(item);
+  let place = list.length;
+  while (place > 0 && time(list[place - 1]) > at) place -= 1;
+  list.splice(place, 0, item);
+}

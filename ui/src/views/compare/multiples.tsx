@@ -1,0 +1,93 @@
+// Memory and queues of A and B over the same time since their beginnings, on the same scales.
+import { useMemo } from "preact/hooks";
+import { useSize } from "../../charts/size";
+import { AXIS, type Layer, TimeChart } from "../../charts/timechart";
+import { short } from "../../format";
+import { Scale, TimeMap } from "../../model/timemap";
+import type { Trace } from "../../model/trace";
+import { CHARTS, chartsOf, layersOf, most } from "../memory/charts";
+import { holdersOf } from "../memory/holders";
+import { Swatch } from "../memory/legend";
+import { type Columns, type LEVELS, levelsOf } from "../memory/columns";
+import { ticks } from "../timeline/ticks";
+
+interface Side {
+  name: "A" | "B";
+  trace: Trace;
+}
+
+const NAMES = 150;
+
+export function Multiples({ a, b, version }: { a: Trace; b: Trace; version: number }) {
+  const [frame, { width: whole }] = useSize<HTMLDivElement>();
+  const width = Math.max(0, whole - NAMES - AXIS);
+  const length = Math.max(lengthOf(a), lengthOf(b));
+  const sides: Side[] = [{ name: "A", trace: a }, { name: "B", trace: b }];
+  const scale = new Scale(new TimeMap(), 0, length, width);
+  const marks = ticks(scale, 0, 80);
+  const at = marks.map((mark) => scale.time(mark.x));
+  const blocks = Math.max(...sides.map(({ trace }) => most(trace.steps, ["running_blocks", "paused_blocks", "free_blocks"])));
+  const waiting = Math.max(...sides.map(({ trace }) => most(trace.steps, ["waiting"])));
+  const shared = { length, width, ticks: at, version };
+  return (
+    <div class="multiples" ref={frame} data-testid="multiples">
+      <div class="memory-axis" style={{ marginLeft: `${NAMES + AXIS}px` }} aria-hidden="true">
+        {marks.filter((mark) => mark.x < width - 30).map((mark) => <span key={mark.since} style={{ left: `${mark.x}px` }}>{mark.since}</span>)}
+      </div>
+      {width > 0 && sides.map((side) => <Memory key={`m${side.name}`} {...shared} side={side} top={blocks} />)}
+      {width > 0 && sides.map((side) => <Queue key={`q${side.name}`} {...shared} side={side} top={waiting} />)}
+    </div>
+  );
+}
+
+interface Shared {
+  side: Side;
+  length: number;
+  width: number;
+  top: number;
+  ticks: number[];
+  version: number;
+}
+
+function Memory({ side, ...rest }: Shared) {
+  const levels = useLevels(side.trace, rest);
+  const device = chartsOf(side.trace.steps).find((chart) => chart.id === "device");
+  const layers = device ? layersOf(device, levels) : [];
+  return <Strip {...rest} side={side} x={levels.x} layers={layers} what="device blocks" height={110} />;
+}
+
+function Queue({ side, ...rest }: Shared) {
+  const levels = useLevels(side.trace, rest);
+  const layer = CHARTS.find((chart) => chart.id === "requests")?.layers.find((one) => one.column === "waiting");
+  const known = side.trace.steps.known.has("waiting") && layer !== undefined;
+  const layers: Layer[] = known ? [{ ...layer, values: levels.of.waiting, kind: "area", pattern: "plain", colour: `--series-${side.name.toLowerCase()}` }] : [];
+  return <Strip {...rest} side={side} x={levels.x} layers={layers} what="waiting requests" height={80} />;
+}
+
+function useLevels(trace: Trace, { length, width, version }: Omit<Shared, "side">): Columns<(typeof LEVELS)[number]> {
+  return useMemo(() => {
+    const levels = levelsOf(trace.steps, holdersOf(trace), new TimeMap(), trace.from, trace.to, Math.max(1, Math.round(width / 2)));
+    return { ...levels, x: levels.x.map((time) => time - trace.from) };
+  }, [trace, length, width, version]);
+}
+
+function Strip({ side, x, layers, what, height, length, width, top, ticks: at }: Shared & {
+  x: number[]; layers: Layer[]; what: string; height: number;
+}) {
+  return (
+    <section class="memory-chart" aria-label={`${what} of ${side.name}`}>
+      <div class="multiples-name">
+        <span class={`badge ${side.name.toLowerCase()}`}>{side.name}</span> <span class="soft small">{what}</span>
+        {layers.length > 1 && layers.map((layer) => (
+          <span key={layer.name} class="multiples-layer"><Swatch colour={layer.colour} pattern={layer.pattern} line={false} />{layer.name}</span>
+        ))}
+      </div>
+      {layers.length
+        ? <TimeChart x={x} layers={layers} from={0} to={length} ticks={at} folds={[]} top={top} format={short}
+            label={`${what} of ${side.name} over time`} width={width + AXIS} height={height} />
+        : <p class="muted small">The recording of {side.name} has no such column of steps.</p>}
+    </section>
+  );
+}
+
+const lengthOf = (trace: Trace): number => Math.max(trace.to - trace.from, 1e-3);

@@ -1,0 +1,147 @@
+// Compare: two recordings side by side, in figures, over time, and session by session.
+import { useEffect, useMemo } from "preact/hooks";
+import { route, setQuery } from "../../app/router";
+import { type Loaded, current, other, recordings, version } from "../../app/state";
+import "../../charts/charts.css";
+import { counted } from "../../format";
+import type { Recording } from "../../model/records";
+import { figuresOf } from "../session/figures";
+import "../memory/memory.css";
+import { differences, unequal } from "./about";
+import "./compare.css";
+import { Differing } from "./differing";
+import { Headline } from "./headline";
+import { match } from "./match";
+import { measure } from "./metrics";
+import { Multiples } from "./multiples";
+
+export function CompareView() {
+  const a = current.value;
+  const b = other.value;
+  const list = recordings.value;
+  const against = route.value.query.with ?? "";
+  const next = list.find((one) => one !== a?.recording);
+  useEffect(() => {
+    if (a && against === "" && next) setQuery({ with: String(next.id) });
+  }, [a, against, next]);
+  if (!a) return null;
+  if (!next) return <OnlyOne />;
+  return (
+    <div class="view compare" data-testid="compare">
+      <Sides a={a.recording} b={b?.recording ?? null} list={list} />
+      {b ? <Both a={a} b={b} /> : <p class="muted" role="status">Choose the recording that is to be B.</p>}
+    </div>
+  );
+}
+
+function Both({ a, b }: { a: Loaded; b: Loaded }) {
+  // The count of batches makes what follows change with the traces.
+  const made = version.value;
+  const failed = [a, b].find((side) => side.state === "error");
+  if (failed) return <p class="note bad" role="alert">{failed.error}</p>;
+  // Figures of half a recording would only mislead.
+  if (a.state === "loading" || b.state === "loading") return <p class="muted" role="status">Reading the recordings…</p>;
+  if (b.trace.empty) return <p class="muted" role="status">The recording of B has no entries. Choose another one.</p>;
+  return (
+    <>
+      {[a, b].some((side) => side.recording.live) && (
+        <p class="note" role="status">A recording is still growing: its figures are those of what has come so far.</p>
+      )}
+      <Unequal a={a.recording} b={b.recording} />
+      <Compared a={a} b={b} version={made} />
+    </>
+  );
+}
+
+function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: number }) {
+  const figures = useMemo(
+    () => ({ a: measure(a.recording, a.trace), b: measure(b.recording, b.trace) }), [a, b, made],
+  );
+  const matched = useMemo(
+    () => match(figuresOf(a.trace, a.trace.to), figuresOf(b.trace, b.trace.to)), [a, b, made],
+  );
+  const coarse = [a, b].some((side) => side.recording.about.lanes === "coarse");
+  return (
+    <div class="compare-grid">
+      <section class="panel">
+        <h3>Figures</h3>
+        <Headline a={figures.a} b={figures.b} />
+        <p class="muted small">
+          Point at a name for what it means. Differences under 0.5 % count as the same.
+          {coarse && (
+            <> <b>Coarse lanes</b>: vLLM's own scheduler writes no records. Its lanes are made from when each
+              segment was sent, began to answer and ended; in what state it waited, and why, is not known.</>
+          )}
+        </p>
+      </section>
+      <div class="compare-side">
+        <section class="panel">
+          <h3>Over time since the beginning, on the same scales</h3>
+          <Multiples a={a.trace} b={b.trace} version={made} />
+        </section>
+        <section class="panel">
+          <h3>Sessions that differ most</h3>
+          <Differing matched={matched} a={a.recording} b={b.recording} />
+        </section>
+      </div>
+    </div>
+  );
+}
+
+function Sides({ a, b, list }: { a: Recording; b: Recording | null; list: Recording[] }) {
+  const choose = (name: "rec" | "with", label: string, value: Recording | null) => (
+    <label>
+      <span class={`badge ${label.toLowerCase()}`}>{label}</span>
+      <select value={value ? String(value.id) : ""} data-testid={`side-${label.toLowerCase()}`}
+        onChange={(event) => setQuery({ [name]: event.currentTarget.value, t0: "", t1: "", sel: "" })}>
+        {!value && <option value="">choose…</option>}
+        {list.map((one) => <option key={one.id} value={String(one.id)}>{one.title}</option>)}
+      </select>
+    </label>
+  );
+  return (
+    <div class="compare-sides">
+      {choose("rec", "A", a)}
+      {choose("with", "B", b)}
+      {b && <button onClick={() => setQuery({ rec: String(b.id), with: String(a.id), t0: "", t1: "", sel: "" })}>Swap A and B</button>}
+      {b === a && <span class="note">A and B are the same recording.</span>}
+    </div>
+  );
+}
+
+/** What the recordings say of themselves, and a warning where more than the policy differs. */
+function Unequal({ a, b }: { a: Recording; b: Recording }) {
+  const found = differences(a, b);
+  const wrong = unequal(found);
+  return (
+    <>
+      {wrong.length > 0 && (
+        <p class="note" data-testid="unequal">
+          More than the policy differs ({wrong.join(", ")}): the figures do not say which policy is better.
+        </p>
+      )}
+      {found.length > 0 && (
+        <details class="compare-about" open={found.length <= 8}>
+          <summary class="small soft">{found.length === 1 ? "1 setting differs" : counted(found.length, "settings differ", "settings differ")}</summary>
+          <dl>
+            {found.map((one) => (
+              <div key={one.name}><dt>{one.name}</dt><dd><b class="mark a">A</b> {one.a}</dd><dd><b class="mark b">B</b> {one.b}</dd></div>
+            ))}
+          </dl>
+        </details>
+      )}
+    </>
+  );
+}
+
+function OnlyOne() {
+  return (
+    <div class="center">
+      <div class="card panel">
+        <h2>There is only one recording</h2>
+        <p>To compare two runs, record another, or simulate one workload under several policies and put them into one page:</p>
+        <pre>caesura simulate --trace</pre>
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,118 @@
+// All pauses of a recording, the dearest mistakes first.
+import { signal } from "@preact/signals";
+import { link } from "../../app/router";
+import { filters, setFilters, trace, version } from "../../app/state";
+import { blockSeconds, brief, count, counted, duration, moment, number } from "../../format";
+import type { Pause } from "../../model/pause";
+import { passing } from "../timeline/rows";
+import { errorOf } from "./chosen";
+import { handlingOf, outcomeOf } from "./words";
+
+type Column = "at" | "tool" | "predicted" | "seconds" | "handling" | "cost" | "regret";
+const order = signal<{ by: Column; down: boolean }>({ by: "regret", down: true });
+const shownCount = signal(200);
+
+const VALUES: Record<Column, (pause: Pause) => number | string> = {
+  at: (pause) => pause.at,
+  tool: (pause) => pause.tool ?? "",
+  predicted: (pause) => pause.predictedSeconds ?? -1,
+  seconds: (pause) => pause.seconds ?? Infinity,
+  handling: (pause) => pause.handling ?? "",
+  cost: (pause) => pause.end?.cost ?? -1,
+  regret: (pause) => pause.regret ?? -1,
+};
+
+/** `pauses` by a column; equal ones keep their time order. */
+export function sorted(pauses: readonly Pause[], by: Column, down: boolean): Pause[] {
+  const value = VALUES[by];
+  return [...pauses].sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1) || a.at - b.at;
+  });
+}
+
+export function PauseList() {
+  version.value;
+  const shown = trace.value;
+  if (!shown) return null;
+  const { q, tool, outcome } = filters.value;
+  const passes = passing(shown, { q, tool: "", state: "", outcome: "" });
+  const list = shown.pauses.filter((pause) => {
+    const lane = shown.byRequest.get(pause.request);
+    const kinds = [pause.outcome, pause.handling, (pause.regret ?? 0) > 0 ? "regret" : ""];
+    return (!tool || pause.tool === tool) && (!outcome || kinds.includes(outcome)) && (!q || (lane !== undefined && passes(lane)));
+  });
+  const rows = sorted(list, order.value.by, order.value.down);
+  const regret = list.reduce((sum, pause) => sum + (pause.regret ?? 0), 0);
+  const open = list.filter((pause) => !pause.end).length;
+  return (
+    <div class="view dc-list">
+      <div class="row">
+        <h2>Decisions</h2>
+        <span class="soft">{counted(list.length, "pause")}, {count(open)} open, regret {blockSeconds(regret)} in all</span>
+        <span class="grow" />
+        <input type="search" placeholder="Search id, session, tool" aria-label="Search" value={q} onInput={(event) => setFilters({ q: event.currentTarget.value })} />
+        <select aria-label="Tool" value={tool} onChange={(event) => setFilters({ tool: event.currentTarget.value })}>
+          <option value="">all tools</option>
+          {[...shown.tools].sort().map((name) => <option key={name} value={name}>{name}</option>)}
+        </select>
+      </div>
+      {list.length === 0 ? <p class="soft">{shown.pauses.length ? "No pause is like that. Change the filters." : "No request of this recording has paused."}</p> : <Table rows={rows} />}
+    </div>
+  );
+}
+
+const HEADS: [by: Column, name: string, numeric: boolean, meaning: string][] = [
+  ["at", "began", false, ""],
+  ["tool", "tool", false, ""],
+  ["predicted", "expected", true, "How long the pause was expected to last."],
+  ["seconds", "took", true, "How long it lasted until the result came."],
+  ["handling", "KV was", false, "What came of its KV cache."],
+  ["cost", "cost, blk·s", true, "Block-seconds that it did cost."],
+  ["regret", "regret, blk·s", true, "Block-seconds beyond the cheapest alternative in hindsight."],
+];
+
+function Table({ rows }: { rows: Pause[] }) {
+  const { by, down } = order.value;
+  return (
+    <>
+      <table class="panel dc-all">
+        <thead>
+          <tr>
+            <th>request</th>
+            {HEADS.map(([column, name, numeric, meaning]) => (
+              <th key={column} class={numeric ? "num" : ""} title={meaning} aria-sort={by === column ? (down ? "descending" : "ascending") : "none"}>
+                <button class="dc-sort" onClick={() => (order.value = { by: column, down: by === column ? !down : numeric })}>
+                  {name}{by === column ? (down ? " ↓" : " ↑") : ""}
+                </button>
+              </th>
+            ))}
+            <th>estimate</th>
+            <th>outcome</th>
+          </tr>
+        </thead>
+        <tbody>{rows.slice(0, shownCount.value).map((pause) => <Line key={`${pause.request} ${pause.at}`} pause={pause} />)}</tbody>
+      </table>
+      {rows.length > shownCount.value && (
+        <button onClick={() => (shownCount.value += 500)}>Show more of {count(rows.length)}</button>
+      )}
+    </>
+  );
+}
+
+function Line({ pause }: { pause: Pause }) {
+  return (
+    <tr>
+      <td><a class="mono" href={link("decision", [pause.request, String(pause.at)])}>{brief(pause.request, 24)}</a></td>
+      <td>{moment(pause.at)}</td>
+      <td>{pause.tool ?? <span class="muted">unknown</span>}</td>
+      <td class="num">{duration(pause.predictedSeconds)}</td>
+      <td class="num">{pause.seconds === null ? "open" : duration(pause.seconds)}</td>
+      <td>{handlingOf(pause.handling)}</td>
+      <td class="num">{number(pause.end?.cost)}</td>
+      <td class="num">{number(pause.regret)}</td>
+      <td class="muted">{errorOf(pause.predictedSeconds, pause.seconds)}</td>
+      <td>{outcomeOf(pause.outcome)}</td>
+    </tr>
+  );
+}

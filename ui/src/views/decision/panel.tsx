@@ -1,0 +1,95 @@
+// The selected request beside the timeline: its time by state, its pauses, its waits.
+import { useState } from "preact/hooks";
+import { link, route } from "../../app/router";
+import { current, nowOf, select, trace, version } from "../../app/state";
+import { count, duration, number } from "../../format";
+import type { Pause } from "../../model/pause";
+import { choose, goTo } from "../timeline/store";
+import "./decision.css";
+import { LaneTable, StateBar } from "./lanetable";
+import { PauseCard } from "./pausecard";
+import { Waits, endOf } from "./waits";
+import { handlingOf } from "./words";
+
+export function RequestPanel({ request }: { request: string }) {
+  version.value;
+  const loaded = current.value;
+  const lane = trace.value?.byRequest.get(request);
+  if (!loaded || !lane) {
+    return (
+      <aside class="dc-panel" aria-label="Selected request">
+        <Head request={request} />
+        <p class="small soft dc-body">This recording has no such request.</p>
+      </aside>
+    );
+  }
+  const now = nowOf(loaded);
+  const pauses = loaded.trace.pausesOf(request);
+  const at = Number.parseFloat(route.value.query.pause ?? "");
+  const pause = pauses.find((one) => one.at === at);
+  return (
+    <aside class="dc-panel" aria-label={`Request ${request}`}>
+      <Head request={request} />
+      <div class="dc-body">
+        <p class="small soft">
+          {duration((lane.end ?? now) - lane.start)}{lane.end === null ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens, session{" "}
+          <a href={link("session", [lane.session])} class="mono">{lane.session}</a>
+        </p>
+        <StateBar lane={lane} now={now} />
+        <LaneTable lane={lane} now={now} />
+        <h3>Pauses</h3>
+        {pauses.length ? <Pauses pauses={pauses} chosen={pause ?? null} /> : <p class="small soft">It has not paused.</p>}
+        {pause && (
+          <>
+            <div class="row dc-pausehead">
+              <h2 class="grow">{pause.tool ?? "Pause"}</h2>
+              <a href={link("decision", [pause.request, String(pause.at)])}>Full view</a>
+            </div>
+            <PauseCard pause={pause} />
+          </>
+        )}
+        <h3>Why it waited</h3>
+        <Waits lane={lane} now={now} after={pause ? endOf(pause) : null} />
+      </div>
+    </aside>
+  );
+}
+
+function Head({ request }: { request: string }) {
+  return (
+    <header class="dc-head">
+      <span class="mono grow" title={request}>{request}</span>
+      <button class="plain" onClick={() => select("")} aria-label="Close (Esc)" title="Close (Esc)">✕</button>
+    </header>
+  );
+}
+
+const FIRST = 8;
+
+function Pauses({ pauses, chosen }: { pauses: readonly Pause[]; chosen: Pause | null }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? pauses : pauses.filter((pause, i) => i < FIRST || pause === chosen);
+  return (
+    <>
+      <table class="dc-pauses">
+        <thead><tr><th>tool</th><th class="num">expected</th><th class="num">took</th><th>KV</th><th class="num" title="Block-seconds beyond the cheapest alternative in hindsight">regret, blk·s</th></tr></thead>
+        <tbody>
+          {shown.map((pause) => (
+            <tr key={pause.at} aria-selected={pause === chosen}>
+              <td>
+                <button class="dc-link" onClick={() => (pause === chosen ? choose(pause.request) : goTo(pause))}>
+                  ◆ {pause.tool ?? "unknown"}
+                </button>
+              </td>
+              <td class="num">{duration(pause.predictedSeconds)}</td>
+              <td class="num">{pause.seconds === null ? "open" : duration(pause.seconds)}</td>
+              <td>{handlingOf(pause.handling)}</td>
+              <td class="num">{number(pause.regret)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {shown.length < pauses.length && <button class="plain" onClick={() => setAll(true)}>Show all {count(pauses.length)}</button>}
+    </>
+  );
+}

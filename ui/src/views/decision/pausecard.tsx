@@ -1,0 +1,144 @@
+// One pause in full: what was expected, priced and done, what came of it, and how it came back.
+import { blockSeconds, count, counted, duration, moment, percent } from "../../format";
+import { current, nowOf, version } from "../../app/state";
+import type { Pause } from "../../model/pause";
+import type { Inputs } from "../../model/records";
+import type { Trace } from "../../model/trace";
+import { cheapest, errorOf, lackedBlocks, leastFree } from "./chosen";
+import { type Figure, Figures } from "./figures";
+import { PriceChart } from "./prices";
+import { INPUTS, type Unit, handlingOf, outcomeOf, whyOf } from "./words";
+
+export function PauseCard({ pause, wide = false }: { pause: Pause; wide?: boolean }) {
+  version.value;
+  const lane = current.value?.trace.byRequest.get(pause.request);
+  return (
+    <article class={wide ? "dc-card dc-wide" : "dc-card"}>
+      <div class="dc-part">
+        <Verdict pause={pause} />
+        <h3>Expected and actual length</h3>
+        <Lengths pause={pause} />
+        <h3>Price of each alternative</h3>
+        <PriceChart pause={pause} lane={lane} />
+        <h3>What was done</h3>
+        <Done pause={pause} />
+        <h3>How it came back</h3>
+        <Back pause={pause} />
+      </div>
+      <div class="dc-part">
+        <h3>What the handling saw</h3>
+        <InputTable inputs={pause.inputs} />
+      </div>
+    </article>
+  );
+}
+
+function Verdict({ pause }: { pause: Pause }) {
+  const { end } = pause;
+  if (!end) return <p class="dc-verdict">This pause is open. Its cost is known when it ends.</p>;
+  const best = cheapest(end.hindsight);
+  if (end.regret === null || end.regret === undefined) {
+    return <p class="dc-verdict">KV was {handlingOf(pause.handling)}; {outcomeOf(pause.outcome)}. Its cost was not recorded.</p>;
+  }
+  const right = end.regret <= 1e-9;
+  return (
+    <p class="dc-verdict">
+      <b class={right ? "good" : "bad"}>Regret {blockSeconds(end.regret)}.</b>{" "}
+      It cost {blockSeconds(end.cost)}
+      {right || !best ? ", and nothing would have been cheaper." : `; to ${best} would have cost ${blockSeconds(end.hindsight?.[best])}.`}
+    </p>
+  );
+}
+
+function Lengths({ pause }: { pause: Pause }) {
+  const loaded = current.value;
+  const open = pause.seconds === null;
+  const actual = pause.seconds ?? Math.max(0, (loaded ? nowOf(loaded) : pause.at) - pause.at);
+  const predicted = pause.predictedSeconds;
+  const most = Math.max(actual, predicted ?? 0, 1e-9);
+  const line = (name: string, seconds: number | null, kind: string, note: string) => (
+    <div class="dc-length">
+      <span>{name}</span>
+      <div class="dc-track"><i class={kind} style={{ width: `${(100 * (seconds ?? 0)) / most}%`, color: "var(--ink-2)" }} /></div>
+      <span class="num">{duration(seconds)}</span>
+      <span class="dc-note">{note}</span>
+    </div>
+  );
+  return (
+    <div class="dc-lengths">
+      {line("expected", predicted, "dc-hollow", pause.deadlineSeconds ? `deadline ${duration(pause.deadlineSeconds)}` : "")}
+      {line(open ? "so far" : "actual", actual, "dc-solid", open ? "open" : errorOf(predicted, pause.seconds))}
+    </div>
+  );
+}
+
+function Done({ pause }: { pause: Pause }) {
+  const { decisions } = pause;
+  if (!decisions.length) {
+    return (
+      <p class="small soft">
+        {pause.end ? "Nothing: its blocks stayed on the device." : "What is done is recorded when the pause ends; its lane shows it already."}
+        {" "}{current.value && pause.end && meanwhile(current.value.trace, pause)}
+      </p>
+    );
+  }
+  return (
+    <table>
+      <thead><tr><th class="num">after</th><th>what</th><th class="num">blocks</th><th>because</th></tr></thead>
+      <tbody>
+        {decisions.slice(0, 200).map(([seconds, act, blocks, why], i) => (
+          <tr key={i}>
+            <td class="num">{duration(seconds)}</td>
+            <td>{act === "swap" ? "▴ swapped" : act === "discard" ? "▾ released" : act}</td>
+            <td class="num">{count(blocks)}</td>
+            <td>{whyOf(why) || <span class="muted">not recorded</span>}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** Whether keeping the blocks took them from anybody: the prices do not know that. */
+function meanwhile(trace: Trace, pause: Pause): string {
+  const free = leastFree(trace, pause);
+  if (free === null) return "";
+  const lacking = lackedBlocks(trace, pause);
+  const most = free ? `at least ${counted(free, "block")} ${free === 1 ? "was" : "were"} free` : "there were moments without a free block";
+  if (lacking) return `Meanwhile ${most}, and ${counted(lacking, "waiting request")} lacked blocks.`;
+  return `Meanwhile ${most}, and no waiting request lacked blocks: keeping them cost nobody anything, though prices count them all the same.`;
+}
+
+function Back({ pause }: { pause: Pause }) {
+  const { end } = pause;
+  const figures: Figure[] = [["Outcome", outcomeOf(pause.outcome)]];
+  if (end) {
+    const context = end.context_tokens ?? 0;
+    const cached = Math.max(0, context - (end.loaded_tokens ?? 0) - (end.recomputed_tokens ?? 0));
+    const share = (tokens: number | undefined): string =>
+      context ? `${count(tokens)} (${percent((tokens ?? 0) / context)})` : count(tokens);
+    figures.push(["KV was", handlingOf(pause.handling)]);
+    if (pause.outcome !== "ended") {
+      figures.push(
+        ["Tokens still there", share(cached), "Context that was on the device or that the prefix cache still had."],
+        ["Tokens loaded", share(end.loaded_tokens), "Context that was loaded from the host."],
+        ["Tokens recomputed", share(end.recomputed_tokens), "Context that was computed again."],
+        ["Queued", duration(end.queue_seconds), "From the result until it ran."],
+      );
+    }
+  }
+  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Only it held", `${count(pause.blocks)} blocks`], ["Began", moment(pause.at)]);
+  return <Figures figures={figures} />;
+}
+
+function InputTable({ inputs }: { inputs: Inputs | null }) {
+  if (!inputs) return <p class="small soft">Not recorded: records of this age lack what the handling saw.</p>;
+  const known = INPUTS.filter(([key]) => inputs[key] !== undefined && inputs[key] !== null);
+  return <Figures figures={known.map(([key, name, unit, meaning]) => [name, shown(inputs[key], unit), meaning])} />;
+}
+
+function shown(value: number | boolean | null | undefined, unit: Unit): string {
+  if (unit === "yes") return value ? "yes" : "no";
+  if (unit === "seconds") return duration(value as number);
+  return `${count(value as number)} ${unit}`;
+}

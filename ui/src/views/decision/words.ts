@@ -1,0 +1,76 @@
+// What records say in one word, in plain language.
+import type { Alternative, Inputs, Lacked } from "../../model/records";
+
+export const ALTERNATIVE_NAMES: Record<Alternative, string> = {
+  preserve: "Preserve", discard: "Discard", swap: "Swap",
+};
+
+export const ALTERNATIVE_MEANINGS: Record<Alternative, string> = {
+  preserve: "Keep the blocks on the device until the result is there.",
+  discard: "Free the blocks and compute the context again.",
+  swap: "Copy the blocks to the host, free them, and load them again.",
+};
+
+const WHYS: Record<string, string> = {
+  decided: "the handling decided so in this step",
+  running: "running requests needed blocks",
+  admit: "a waiting request was to be admitted",
+  stuck: "nothing could be scheduled otherwise",
+  deadline: "the deadline of the pause had passed",
+  reset: "the prefix cache was reset",
+};
+
+/** Why blocks were taken; "" where the record does not say. */
+export const whyOf = (why: string | undefined): string => (why ? (WHYS[why] ?? why) : "");
+
+const LACKED: Record<keyof Lacked, string> = {
+  blocks: "free KV blocks",
+  slots: "a free slot among the running requests (max_num_seqs)",
+  tokens: "room in the step's token budget",
+  admission: "the admission policy's consent",
+};
+
+/** What a waiting request lacked, most often first: what, and in how many steps. */
+export function lackedOf(lacked: Lacked | undefined): { what: string; steps: number }[] {
+  return (Object.entries(lacked ?? {}) as [keyof Lacked, number][])
+    .filter(([, steps]) => steps > 0)
+    .sort((a, b) => b[1] - a[1])
+    .map(([key, steps]) => ({ what: LACKED[key] ?? key, steps }));
+}
+
+const AFTER: Record<string, string> = {
+  fresh: "newly arrived", tool: "back from its tool", preempted: "preempted",
+};
+export const afterOf = (after: string | undefined): string => (after ? (AFTER[after] ?? after) : "");
+
+const OUTCOMES: Record<string, string> = {
+  resumed: "resumed", followed: "followed by a new request", ended: "nobody came back", open: "open",
+};
+export const outcomeOf = (outcome: string): string => OUTCOMES[outcome] ?? outcome;
+
+const HANDLINGS: Record<string, string> = {
+  preserve: "preserved", discard: "discarded", swap: "swapped", none: "nothing to bring back",
+};
+export const handlingOf = (handling: string | null): string => (handling ? (HANDLINGS[handling] ?? handling) : "open");
+
+export type Unit = "blocks" | "tokens" | "seconds" | "yes";
+
+/** The handling's inputs: plain name, unit, and what it means. */
+export const INPUTS: [key: keyof Inputs, name: string, unit: Unit, meaning: string][] = [
+  ["remaining", "Expected to remain", "seconds", "How much longer the pause was expected to last."],
+  ["elapsed", "Elapsed", "seconds", "How long the pause had lasted when this was asked."],
+  ["resident", "On the device", "blocks", "Blocks of its context that are on the device."],
+  ["free_to_release", "Free to release", "blocks", "Blocks that can be released without losing anything: copies of them are on the host."],
+  ["uncopied", "Not yet copied", "blocks", "Blocks on the device that have no copy on the host."],
+  ["hosted", "On the host only", "blocks", "Blocks that would have to be loaded."],
+  ["missing", "Missing", "blocks", "Blocks that are neither on the device nor on the host and would be recomputed."],
+  ["free_blocks", "Device, free", "blocks", "Free blocks of the device."],
+  ["total_blocks", "Device, all", "blocks", "KV blocks of the device."],
+  ["host_free", "Host, free", "blocks", "Free blocks on the host."],
+  ["block_size", "Block size", "tokens", "Tokens in a block."],
+  ["running_tokens", "Tokens in a step", "tokens", "Query tokens of the running requests."],
+  ["running_context", "Running context", "tokens", "Context of all running requests together."],
+  ["step_seconds", "A step takes", "seconds", "How long a step of the running requests takes."],
+  ["link_blocks", "Link in a step", "blocks", "Blocks that the link to the host carries beside a step."],
+  ["swap_pays", "Swapping pays", "yes", "Whether copying is cheaper than computing again."],
+];

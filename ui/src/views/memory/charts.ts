@@ -1,0 +1,101 @@
+// What the memory view draws: five charts along the same time axis.
+import type { Layer } from "../../charts/timechart";
+import type { StepColumn } from "../../model/records";
+import type { Steps } from "../../model/steps";
+import type { Columns, LEVELS, WORK } from "./columns";
+
+export interface ChartLayer extends Omit<Layer, "values"> {
+  column: StepColumn;
+  meaning: string;
+}
+
+export interface Chart {
+  id: string;
+  title: string;
+  unit: string;
+  /** Whether values hold between steps or belong to a step. */
+  from: "levels" | "work";
+  /** Areas lie on top of each other, the first at the bottom. */
+  layers: ChartLayer[];
+  height: number;
+}
+
+const area = (column: StepColumn, name: string, colour: string, pattern: Layer["pattern"], meaning: string): ChartLayer =>
+  ({ column, name, colour, pattern, kind: "area", meaning });
+const line = (column: StepColumn, name: string, colour: string, dash: number[] | undefined, meaning: string): ChartLayer =>
+  ({ column, name, colour, dash, kind: "line", meaning });
+
+export const CHARTS: readonly Chart[] = [
+  { id: "device", title: "Device", unit: "blocks", from: "levels", height: 190, layers: [
+    area("running_blocks", "running", "--owner-running", "plain", "Held by requests that run or wait."),
+    area("paused_blocks", "paused", "--owner-paused", "hatched", "Held by requests that wait for a tool."),
+    area("cached_blocks", "cached", "--owner-cached", "dotted", "Free, and the prefix cache can still find what is in them (an estimate)."),
+    area("free_blocks", "free", "--owner-free", "plain", "Held by nobody, without those that are cached."),
+  ] },
+  { id: "host", title: "Host", unit: "blocks", from: "levels", height: 78, layers: [
+    area("host_blocks", "on host", "--owner-host", "hatched", "Blocks in host memory, copies of what the device still holds included."),
+  ] },
+  { id: "tokens", title: "Step", unit: "tokens", from: "work", height: 120, layers: [
+    area("decode_tokens", "decode", "--state-decode", "plain", "All that a step computes of its request."),
+    area("prefill_tokens", "prefill", "--state-prefill", "plain", "Prompts and tools' results, computed for the first time."),
+    area("recompute_tokens", "recompute", "--state-recompute", "crossed", "Computed although they had been before."),
+  ] },
+  { id: "link", title: "Link", unit: "blocks/step", from: "work", height: 96, layers: [
+    area("loaded_blocks", "in", "--accent", "plain", "Blocks whose loading from the host a step ordered."),
+    area("saved_blocks", "out", "--owner-host", "hatched", "Blocks whose copying to the host a step ordered."),
+    line("budget_blocks", "budget", "--ink-2", [6, 4], "Blocks that the link carries beside a step without holding it up."),
+  ] },
+  { id: "requests", title: "Requests", unit: "", from: "levels", height: 96, layers: [
+    line("running", "running", "--owner-running", undefined, "In the batch."),
+    line("paused", "paused", "--owner-paused", [6, 3], "Waiting for a tool or a person."),
+    line("waiting", "waiting", "--bad", [2, 2], "In the queue."),
+  ] },
+];
+
+/** Return the charts with the layers that the recording has, without those that would stay empty. */
+export function chartsOf(steps: Steps): Chart[] {
+  const swapped = SWAPPED.some((column) => most(steps, [column]) > 0);
+  return CHARTS
+    .filter((chart) => swapped || (chart.id !== "host" && chart.id !== "link"))
+    .map((chart) => ({ ...chart, layers: chart.layers.filter((layer) => steps.known.has(layer.column)) }))
+    .filter((chart) => chart.layers.some((layer) => layer.column !== "budget_blocks"));
+}
+
+const SWAPPED: readonly StepColumn[] = ["host_blocks", "saved_blocks", "loaded_blocks"];
+
+/** Return the largest sum of some columns in any step. */
+export function most(steps: Steps, columns: readonly StepColumn[]): number {
+  let found = 0;
+  for (let row = 0; row < steps.length; row++) {
+    let sum = 0;
+    for (const column of columns) sum += steps.columns[column][row];
+    found = Math.max(found, sum);
+  }
+  return found;
+}
+
+/** Whether free blocks are so many at all times that beside them nothing else could be seen. */
+export function mostlyFree(steps: Steps): boolean {
+  const all = most(steps, ["running_blocks", "paused_blocks", "free_blocks"]);
+  return most(steps, ["running_blocks", "paused_blocks", "cached_blocks"]) < all / 5;
+}
+
+/** Return a chart's layers with their values in drawing order: summed areas from the top, then lines. */
+export function layersOf(
+  chart: Chart, columns: Columns<(typeof LEVELS)[number]> | Columns<(typeof WORK)[number]>,
+): Layer[] {
+  const values = columns.of as Partial<Record<StepColumn, number[]>>;
+  const layers: Layer[] = [];
+  let below = new Array<number>(columns.x.length).fill(0);
+  for (const { column, ...layer } of chart.layers) {
+    const own = values[column] ?? [];
+    if (layer.kind === "line") {
+      layers.push({ ...layer, values: own });
+      continue;
+    }
+    const cached = column === "free_blocks" ? values.cached_blocks : undefined;
+    below = below.map((sum, row) => sum + own[row] - (cached?.[row] ?? 0));
+    layers.unshift({ ...layer, values: below });
+  }
+  return layers;
+}

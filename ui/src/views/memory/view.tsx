@@ -1,0 +1,107 @@
+// Memory: who holds the blocks of the KV cache over time, and what every step is made of.
+import { useComputed, useSignal } from "@preact/signals";
+import { useMemo, useState } from "preact/hooks";
+import { scaleFor, timeMap, timeWindow, trace, version, wholeOf } from "../../app/state";
+import { AXIS, TimeChart } from "../../charts/timechart";
+import { useSize } from "../../charts/size";
+import { isWallClock, short } from "../../format";
+import type { Trace } from "../../model/trace";
+import { GUTTER } from "../timeline/frame";
+import { ticks } from "../timeline/ticks";
+import { type Chart, chartsOf, layersOf, mostlyFree } from "./charts";
+import { levelsOf, workOf } from "./columns";
+import { holdersOf } from "./holders";
+import { Legend, Moment } from "./legend";
+import "../../charts/charts.css";
+import "./memory.css";
+import { Pointer } from "./pointer";
+
+/** What stands over and under the charts. */
+const REST = 160;
+
+export function MemoryView() {
+  const shown = trace.value;
+  if (!shown) return null;
+  if (!shown.steps.length) return <NoSteps />;
+  return <Charts shown={shown} />;
+}
+
+function Charts({ shown }: { shown: Trace }) {
+  const [frame, size] = useSize<HTMLDivElement>();
+  const width = Math.max(0, size.width - GUTTER);
+  const charts = useMemo(() => chartsOf(shown.steps), [shown, version.value]);
+  const roomy = useMemo(() => mostlyFree(shown.steps), [shown, version.value]);
+  const [wanted, setWanted] = useState<boolean | null>(null);
+  const free = wanted ?? !roomy;
+  const grow = growth(charts, size.height);
+  const window = timeWindow.value ?? wholeOf(shown);
+  const map = timeMap.value;
+  const scale = scaleFor(width);
+  const holders = holdersOf(shown);
+  const buckets = Math.max(1, Math.round(width / 2));
+  const made = [shown, version.value, map, window.t0, window.t1, buckets];
+  const levels = useMemo(() => levelsOf(shown.steps, holders, map, window.t0, window.t1, buckets), made);
+  const work = useMemo(() => workOf(shown.steps, map, window.t0, window.t1, buckets), made);
+  const marks = useMemo(() => ticks(scale, isWallClock(shown.from) ? shown.from : 0), [...made, width]);
+  const pointed = useSignal<number | null>(null);
+  const end = useSignal(window.t1);
+  end.value = window.t1;
+  const row = useComputed(() => (version.value, shown.steps.indexAt(pointed.value ?? end.value)));
+  const start = map.draw(window.t0);
+  const folds = map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub }));
+  return (
+    <div class="view memory" data-testid="memory" ref={frame}>
+      <div class="memory-head">
+        <Moment trace={shown} row={row} pointed={pointed} />
+        <button aria-pressed={free} onClick={() => setWanted(!free)} data-testid="memory-free">Draw free blocks</button>
+      </div>
+      <div class="memory-charts">
+        <div class="memory-axis" style={{ marginLeft: `${GUTTER}px` }} aria-hidden="true">
+          {marks.filter((mark) => mark.x < width - 30).map((mark) => (
+            <span key={mark.since} style={{ left: `${mark.x}px` }}>{mark.clock}<i>{mark.since}</i></span>
+          ))}
+        </div>
+        {width > 0 && charts.map((chart) => (
+          <section key={chart.id} class="memory-chart" aria-label={chart.title}>
+            <Legend chart={chart} steps={shown.steps} holders={holders} row={row} pointed={pointed} />
+            <TimeChart x={(chart.from === "levels" ? levels : work).x}
+              layers={layersOf(drawn(chart, free), chart.from === "levels" ? levels : work)}
+              from={start} to={map.draw(window.t1)} top={1} folds={folds}
+              ticks={marks.map((mark) => map.draw(scale.time(mark.x)))} format={short}
+              label={`${chart.title}: ${named(chart)} over time`} width={width + AXIS} height={Math.round(chart.height * grow)} />
+          </section>
+        ))}
+        {width > 0 && <Pointer trace={shown} scale={scale} pointed={pointed} left={GUTTER} />}
+      </div>
+      <p class="memory-help muted small">
+        Wheel zooms, drag moves, <kbd>Shift</kbd>-drag selects, <kbd>0</kbd> shows all, <kbd>,</kbd> <kbd>.</kbd> go
+        from step to step; a click opens the timeline there.
+        {!charts.some((chart) => chart.id === "host") && " Nothing was swapped: the charts of the host and the link are left out."}
+      </p>
+    </div>
+  );
+}
+
+/** Charts grow with the page, up to twice their least height. */
+function growth(charts: Chart[], height: number): number {
+  const least = charts.reduce((sum, chart) => sum + chart.height, 0);
+  return Math.min(2, Math.max(1, (height - REST) / least));
+}
+
+/** Without free blocks the others take all of the chart's height. */
+const drawn = (chart: Chart, free: boolean): Chart =>
+  free ? chart : { ...chart, layers: chart.layers.filter((layer) => layer.column !== "free_blocks") };
+
+const named = (chart: Chart): string => chart.layers.map((layer) => layer.name).join(", ");
+
+function NoSteps() {
+  return (
+    <div class="center">
+      <div class="card panel">
+        <h2>No steps in this recording</h2>
+        <p>Memory is drawn from the steps of the engine, and this recording holds none: nothing was computed
+          while it was made, or it was made from spans alone. Choose another recording above.</p>
+      </div>
+    </div>
+  );
+}

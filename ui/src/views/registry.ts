@@ -1,0 +1,22 @@
+// The views by their names in the address, in the order of the tabs.
+import type { ComponentType } from "preact";
+import { CompareView } from "./compare/view";
+import { DecisionView } from "./decision/view";
+import { MemoryView } from "./memory/view";
+import { SessionView } from "./session/view";
+import { TimelineView } from "./timeline/view";
+import { ToolsView } from "./tools/view";
+
+export interface View {
+  title: string;
+  component: ComponentType;
+}
+
+export const VIEWS: Record<string, View> = {
+  timeline: { title: "Timeline", component: TimelineView },
+  decision: { title: "Decisions", component: DecisionView },
+  memory: { title: "Memory", component: MemoryView },
+  session: { title: "Sessions", component: SessionView },
+  tools: { title: "Tools", component: ToolsView },
+  compare: { title: "Compare", component: CompareView },
+};

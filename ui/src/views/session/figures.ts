@@ -1,0 +1,152 @@
+// What became of each session, in numbers: times by state, tokens, pauses, regret.
+import { grouped } from "../../charts/group";
+import { DECODE, DROPPED, type Lane, PREFILL, RECOMPUTE, STATES, WAITING, isPause } from "../../model/lane";
+import type { Pause } from "../../model/pause";
+import type { SessionEntry } from "../../model/records";
+import type { Session, Trace } from "../../model/trace";
+
+/** The figures of a session; times in seconds. */
+export interface SessionFigures {
+  id: string;
+  lanes: readonly Lane[];
+  pauses: readonly Pause[];
+  /** When it arrived. */
+  start: number;
+  /** When it ended; null while it goes on or where the recording stops before. */
+  end: number | null;
+  /** By the states' codes, over all of its requests. */
+  seconds: Float64Array;
+  /** From arrival to the end, less what tools took; null while it goes on. */
+  latency: number | null;
+  /** From arrival to the beginning of its first decode; null where there are no lanes. */
+  ttft: number | null;
+  /** Calls by its record, or its pauses where there are more. */
+  calls: number;
+  /** The longest context it had, in tokens. */
+  tokens: number;
+  /** Tokens that it decoded; null where its records are not whole. */
+  decoded: number | null;
+  /** Computed although they had been before, at resumes from pauses. */
+  recomputed: number;
+  /** How often it went from running back to waiting without a pause. */
+  preemptions: number;
+  /** Block-seconds; null where no pause says it. */
+  regret: number | null;
+}
+
+/** Return the figures of all sessions in the order of their arrival; `now` ends what goes on. */
+export function figuresOf(trace: Trace, now: number): SessionFigures[] {
+  const pauses = bySession(trace);
+  const ids = new Set([...trace.sessions.keys(), ...pauses.keys()]);
+  const found: SessionFigures[] = [];
+  for (const id of ids) {
+    const session = trace.sessions.get(id) ?? { id, lanes: [], end: null };
+    found.push(figures(session, pauses.get(id) ?? [], now));
+  }
+  return found.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+}
+
+/** Return the seconds that lanes spent in each state, by the states' codes. */
+export function secondsByState(lanes: readonly Lane[], now: number): Float64Array {
+  const seconds = new Float64Array(STATES.length);
+  for (const lane of lanes) {
+    for (let row = 0; row < lane.length; row++) {
+      seconds[lane.state[row]] += lane.until(row, now) - lane.at[row];
+    }
+  }
+  return seconds;
+}
+
+/** A lane knows its session from any record; a pause only from its own. */
+function bySession(trace: Trace): Map<string, Pause[]> {
+  return grouped(trace.pauses, (pause) => trace.byRequest.get(pause.request)?.session ?? pause.session);
+}
+
+function figures(session: Session, pauses: Pause[], now: number): SessionFigures {
+  const { id, lanes, end: record } = session;
+  const start = arrivalOf(session, pauses);
+  const end = endOf(session);
+  const seconds = secondsByState(lanes, now);
+  return {
+    id, lanes, pauses, start, end, seconds,
+    latency: end === null ? null : latencyOf(lanes, seconds, pauses, end - start),
+    ttft: ttftOf(lanes),
+    calls: Math.max(record?.calls ?? 0, pauses.length),
+    tokens: Math.max(mostTokens(lanes), ...pauses.map((pause) => pause.contextTokens ?? 0)),
+    decoded: record && decodedOf(record, pauses, lanes),
+    recomputed: pauses.reduce((sum, pause) => sum + (pause.end?.recomputed_tokens ?? 0), 0),
+    preemptions: lanes.reduce((sum, lane) => sum + preemptionsOf(lane), 0),
+    regret: regretOf(pauses),
+  };
+}
+
+function arrivalOf({ lanes, end }: Session, pauses: Pause[]): number {
+  const said = end?.arrival ?? pauses.find((pause) => pause.end?.arrival !== undefined)?.end?.arrival;
+  const seen = lanes.reduce((least, lane) => Math.min(least, lane.length ? lane.start : Infinity), Infinity);
+  return Math.min(said ?? Infinity, seen, pauses[0]?.at ?? Infinity, end?.at ?? Infinity);
+}
+
+function endOf({ lanes, end }: Session): number | null {
+  if (end) return end.at;
+  const ended = lanes.length > 0 && lanes.every((lane) => lane.end !== null);
+  return ended ? Math.max(...lanes.map((lane) => lane.end ?? 0)) : null;
+}
+
+/** Lanes say best how long it was not a tool's turn; without them the pauses' records do. */
+function latencyOf(
+  lanes: readonly Lane[], seconds: Float64Array, pauses: Pause[], whole: number,
+): number {
+  const traced = lanes.some((lane) => lane.length > 0);
+  if (!traced) return whole - pauses.reduce((sum, pause) => sum + (pause.seconds ?? 0), 0);
+  return seconds.reduce((sum, each, code) => (isPause(code) ? sum : sum + each), 0);
+}
+
+function ttftOf(lanes: readonly Lane[]): number | null {
+  for (const lane of lanes) {
+    for (let row = 0; row < lane.length; row++) {
+      if (lane.state[row] === DECODE) return lane.at[row] - lane.start;
+    }
+  }
+  return null;
+}
+
+function mostTokens(lanes: readonly Lane[]): number {
+  let most = 0;
+  for (const lane of lanes) {
+    for (let row = 0; row < lane.length; row++) most = Math.max(most, lane.tokens[row]);
+  }
+  return most;
+}
+
+/** Each record tells of the segment that it ends. Coarse lanes have no records of their pauses, but
+ * the tokens at the begin and the end of each segment's decode. */
+function decodedOf(record: SessionEntry, pauses: Pause[], lanes: readonly Lane[]): number | null {
+  const gaps = lanes.some((lane) => lane.seen(DROPPED));
+  if (!pauses.length && gaps) return lanes.reduce((sum, lane) => sum + generated(lane), 0);
+  let sum = record.decoded_tokens ?? NaN;
+  for (const pause of pauses) sum += pause.end?.decoded_tokens ?? NaN;
+  return Number.isNaN(sum) ? null : sum;
+}
+
+function generated(lane: Lane): number {
+  let tokens = 0;
+  for (let row = 0; row + 1 < lane.length; row++) {
+    if (lane.state[row] === DECODE) tokens += lane.tokens[row + 1] - lane.tokens[row];
+  }
+  return tokens;
+}
+
+function preemptionsOf(lane: Lane): number {
+  let count = 0;
+  for (let row = 1; row < lane.length; row++) {
+    const before = lane.state[row - 1];
+    const ran = before === PREFILL || before === RECOMPUTE || before === DECODE;
+    if (ran && lane.state[row] === WAITING) count += 1;
+  }
+  return count;
+}
+
+function regretOf(pauses: Pause[]): number | null {
+  const known = pauses.flatMap((pause) => (pause.regret === null ? [] : [pause.regret]));
+  return known.length ? known.reduce((sum, regret) => sum + regret, 0) : null;
+}

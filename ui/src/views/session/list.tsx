@@ -1,0 +1,70 @@
+// The list of sessions: search, sort, and what each took at a glance.
+import { useMemo, useState } from "preact/hooks";
+import { link } from "../../app/router";
+import { StateBar } from "../../charts/statebar";
+import { blockSeconds, brief, count, duration, moment, short } from "../../format";
+import { visible } from "./content";
+import { type Item, type SortKey, listed } from "./items";
+
+const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (item: Item) => string }[] = [
+  { key: "start", name: "arrival", meaning: "When it arrived", text: (item) => moment(item.start, 1) },
+  { key: "duration", name: "duration", meaning: "From its arrival to its end, tools included", text: (item) => duration(item.duration) },
+  { key: "tokens", name: "tokens", meaning: "The longest context that it had", text: (item) => (item.tokens ? short(item.tokens) : "–") },
+  { key: "calls", name: "calls", meaning: "Tool calls; by the engine's records where there are no spans of calls", text: (item) => count(item.calls) },
+  { key: "regret", name: "regret", meaning: "What its pauses cost beyond the cheapest alternative in hindsight", text: (item) => blockSeconds(item.regret) },
+  { key: "errors", name: "errors", meaning: "Runs, turns and calls that failed", text: (item) => (item.errors ? `${item.errors} failed` : "0") },
+];
+
+/** Rows that are shown before more are asked for. */
+const PAGE = 200;
+
+export function SessionList({ items, picked }: { items: Item[]; picked: Item | undefined }) {
+  const [words, setWords] = useState("");
+  const [sort, setSort] = useState<{ key: SortKey; ascending: boolean }>({ key: "start", ascending: true });
+  const [most, setMost] = useState(PAGE);
+  const rows = useMemo(() => listed(items, words, sort.key, sort.ascending), [items, words, sort]);
+  const longest = Math.max(...items.map((item) => item.duration));
+  const by = (key: SortKey): void =>
+    setSort({ key, ascending: key === sort.key ? !sort.ascending : key === "start" });
+  return (
+    <nav class="sessions" aria-label="Sessions">
+      <div class="sessions-bar">
+        <input type="search" placeholder="Search questions, ids and tools" aria-label="Search sessions" value={words}
+          data-testid="session-search" onInput={(event) => setWords(event.currentTarget.value)} />
+        <span class="muted small" role="status">{rows.length === items.length ? count(items.length) : `${count(rows.length)} of ${count(items.length)}`}</span>
+      </div>
+      <div class="sessions-rows">
+        <table>
+          <caption class="hidden-visually">Sessions</caption>
+          <thead><tr>
+            <th>session</th>
+            {COLUMNS.map(({ key, name, meaning }) => (
+              <th key={key} class="num" title={meaning} aria-sort={sort.key === key ? (sort.ascending ? "ascending" : "descending") : "none"}>
+                <button class="plain sort" onClick={() => by(key)}>
+                  {name}{sort.key === key && <span aria-hidden="true">{sort.ascending ? " ↑" : " ↓"}</span>}
+                </button>
+              </th>
+            ))}
+          </tr></thead>
+          <tbody>
+            {rows.slice(0, most).map((item) => (
+              <tr key={item.id} aria-selected={item === picked} data-testid="session-row">
+                <th scope="row">
+                  <a href={link("session", [item.id])} aria-current={item === picked ? "true" : undefined} title={visible(`${item.title} ${item.id}`.trim())} class={item.title ? "" : "mono"}>
+                    {item.title ? visible(item.title) : visible(brief(item.id, 22))}
+                  </a>
+                  <StateBar seconds={item.seconds} share={item.duration / longest} />
+                </th>
+                {COLUMNS.map(({ key, text }) => (
+                  <td key={key} class={key === "errors" && item.errors ? "num bad" : "num"}>{text(item)}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {rows.length > most && <button onClick={() => setMost(most + PAGE)}>Show {count(Math.min(PAGE, rows.length - most))} more</button>}
+        {!rows.length && <p class="muted small">No session has these words in an id or a tool's name.</p>}
+      </div>
+    </nav>
+  );
+}

@@ -1,0 +1,46 @@
+// How many requests are in which state on average, for each pixel of the overview.
+import { ENDED, type Lane, STATES, isPause } from "../../model/lane";
+import type { Scale } from "../../model/timemap";
+
+/** The overview's layers, from the bottom: what computes, what is paused, what waits; drawn in these states' colours. */
+export const LAYERS = ["decode", "paused", "waiting"] as const;
+const LAYER_OF = STATES.map((_, code) => (code === 0 ? 2 : isPause(code) ? 1 : 0));
+
+/** Mean number of requests by layer and pixel. */
+export function density(lanes: readonly Lane[], scale: Scale, now: number): Float64Array[] {
+  const width = Math.max(1, Math.floor(scale.width));
+  // Whole pixels are counted as differences, so that a long state costs as much as a short one.
+  const parts = LAYERS.map(() => new Float64Array(width + 2));
+  const steps = LAYERS.map(() => new Float64Array(width + 2));
+  for (const lane of lanes) {
+    let from = lane.length ? scale.x(lane.at[0]) : 0;
+    for (let i = 0; i < lane.length && lane.kv[i] !== ENDED; i++) {
+      const to = scale.x(lane.until(i, now));
+      cover(parts[LAYER_OF[lane.state[i]]], steps[LAYER_OF[lane.state[i]]], Math.max(from, 0), Math.min(to, width));
+      from = to;
+    }
+  }
+  return parts.map((part, layer) => {
+    let whole = 0;
+    const sums = new Float64Array(width);
+    for (let x = 0; x < width; x++) {
+      whole += steps[layer][x];
+      sums[x] = whole + part[x];
+    }
+    return sums;
+  });
+}
+
+function cover(part: Float64Array, step: Float64Array, from: number, to: number): void {
+  if (!(to > from)) return;
+  const first = Math.floor(from);
+  const last = Math.floor(to);
+  if (first === last) {
+    part[first] += to - from;
+    return;
+  }
+  part[first] += first + 1 - from;
+  part[last] += to - last;
+  step[first + 1] += 1;
+  step[last] -= 1;
+}

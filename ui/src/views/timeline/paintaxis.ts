@@ -1,0 +1,129 @@
+// The axis with its ticks, the folds of idle time, and the lines of now and of the pointer.
+import { duration, isWallClock, moment } from "../../format";
+import { fontOf } from "./font";
+import { AXIS, type Frame, GUTTER, rowTop, visible } from "./frame";
+import { ticks } from "./ticks";
+
+/** Stripes of the selected and the hovered row, borders between sessions, ticks through the rows. */
+export function paintLines(frame: Frame): void {
+  const { context, colours, rows, rowHeight, scale } = frame;
+  const [first, behind] = visible(frame);
+  for (let i = first; i < behind; i++) {
+    const top = Math.round(rowTop(frame, i));
+    const { id } = rows[i].lane;
+    if (id === frame.selected || id === frame.hovered) {
+      context.fillStyle = id === frame.selected ? colours.soft : colours.bg;
+      context.fillRect(0, top, scale.width, rowHeight);
+    }
+  }
+  context.fillStyle = colours.line;
+  context.globalAlpha = 0.7;
+  for (const tick of ticks(scale, originOf(frame))) context.fillRect(Math.round(tick.x), AXIS, 1, frame.height - AXIS);
+  context.globalAlpha = 1;
+}
+
+/** What times are told from: the recording's beginning, or a simulation's 0. */
+const originOf = (frame: Frame): number => (isWallClock(frame.trace.from) ? frame.trace.from : 0);
+
+/** Idle times that are folded: a sunken band with broken edges. */
+export function paintFolds(frame: Frame): void {
+  const { context, colours, scale, height } = frame;
+  for (const fold of foldsShown(frame)) {
+    const from = scale.x(fold.from);
+    const wide = Math.max(scale.x(fold.to) - from, 2);
+    context.fillStyle = colours.sunken;
+    context.fillRect(from, AXIS, wide, height - AXIS);
+    context.strokeStyle = colours.strong;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (const x of [from, from + wide]) {
+      for (let y = AXIS; y < height; y += 8) {
+        context.moveTo(x - 2, y);
+        context.lineTo(x + 2, y + 4);
+        context.lineTo(x - 2, y + 8);
+      }
+    }
+    context.stroke();
+  }
+}
+
+/** The folds within the window. */
+function foldsShown(frame: Frame) {
+  const { scale } = frame;
+  return scale.map.folds.filter((fold) => fold.to > scale.from && fold.from < scale.to);
+}
+
+/** The axis above the rows. */
+export function paintAxis(frame: Frame): void {
+  const { context, colours, width, scale } = frame;
+  context.fillStyle = colours.panel;
+  context.fillRect(0, 0, width, AXIS);
+  context.fillStyle = colours.strong;
+  context.fillRect(0, AXIS - 1, width, 1);
+  context.save();
+  context.beginPath();
+  context.rect(GUTTER, 0, width - GUTTER, frame.height);
+  context.clip();
+  context.translate(GUTTER, 0);
+  context.textBaseline = "alphabetic";
+  for (const tick of ticks(scale, originOf(frame))) {
+    context.fillStyle = colours.strong;
+    context.fillRect(Math.round(tick.x), AXIS - 6, 1, 5);
+    context.fillStyle = colours.ink;
+    context.font = fontOf(11);
+    context.fillText(tick.clock || tick.since, tick.x + 4, tick.clock ? 14 : 22);
+    if (!tick.clock) continue;
+    context.fillStyle = colours.ink3;
+    context.font = fontOf(10.5);
+    context.fillText(tick.since, tick.x + 4, 28);
+  }
+  paintFoldNames(frame);
+  paintNow(frame);
+  paintCursor(frame);
+  context.restore();
+}
+
+function paintFoldNames(frame: Frame): void {
+  const { context, colours, scale } = frame;
+  context.font = fontOf(10);
+  let free = 0;
+  for (const fold of foldsShown(frame)) {
+    const from = scale.x(fold.from);
+    const to = scale.x(fold.to);
+    const text = to - from > 60 ? `idle ${duration(fold.to - fold.from)}` : duration(fold.to - fold.from);
+    const wide = context.measureText(text).width + 8;
+    const left = Math.max((from + to - wide) / 2, 0);
+    if (left < free) continue;
+    free = left + wide + 2;
+    context.fillStyle = colours.sunken;
+    context.fillRect(left, AXIS - 15, wide, 14);
+    context.fillStyle = colours.ink2;
+    context.fillText(text, left + 4, AXIS - 5);
+  }
+}
+
+function paintNow(frame: Frame): void {
+  if (!frame.live) return;
+  const x = Math.round(frame.scale.x(frame.now));
+  frame.context.fillStyle = frame.colours.accent;
+  frame.context.fillRect(x, AXIS - 8, 1, frame.height);
+}
+
+function paintCursor(frame: Frame): void {
+  const { context, colours, cursor, scale } = frame;
+  if (cursor === null) return;
+  const x = Math.round(scale.x(cursor));
+  context.fillStyle = colours.ink3;
+  context.globalAlpha = 0.55;
+  context.fillRect(x, AXIS, 1, frame.height - AXIS);
+  context.globalAlpha = 1;
+  const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(scale.secondsPerPixel))));
+  const text = moment(cursor, digits);
+  context.font = fontOf(10.5);
+  const wide = context.measureText(text).width + 10;
+  const left = Math.min(Math.max(x - wide / 2, 0), scale.width - wide);
+  context.fillStyle = colours.ink2;
+  context.fillRect(left, AXIS - 17, wide, 16);
+  context.fillStyle = colours.panel;
+  context.fillText(text, left + 5, AXIS - 5.5);
+}

@@ -1,0 +1,119 @@
+// Decisions: what was chosen, how wrong the estimate was, who held blocks while another waited.
+import { describe, expect, it } from "vitest";
+import { Pause } from "../src/model/pause";
+import type { Entry, PauseEntry } from "../src/model/records";
+import { Trace } from "../src/model/trace";
+import { blockers, mainState } from "../src/views/decision/blockers";
+import { cheapest, chosenOf, errorOf, impossible, lackedBlocks, leastFree } from "../src/views/decision/chosen";
+import { secondsByState } from "../src/views/decision/lanetable";
+import { sorted } from "../src/views/decision/list";
+import { lackedOf, whyOf } from "../src/views/decision/words";
+
+function pauseOf(end: Partial<PauseEntry>): Pause {
+  const pause = new Pause("a", end.at ?? 1);
+  pause.end = { kind: "pause", request: "a", at: 1, ...end };
+  return pause;
+}
+
+describe("a choice", () => {
+  it("is what came of the pause, and what its lane shows while it is open", () => {
+    expect(chosenOf(pauseOf({ handling: "swap" }), undefined)).toBe("swap");
+    expect(chosenOf(pauseOf({ handling: "none" }), undefined)).toBeNull();
+    const trace = new Trace();
+    trace.add([
+      { kind: "opening", request: "a", at: 1 },
+      { kind: "lanes", request: ["a", "a"], state: ["paused", "dropped"], at: [1, 2] },
+    ]);
+    expect(chosenOf(trace.pauses[0], trace.byRequest.get("a"))).toBe("discard");
+  });
+
+  it("had a least price among those that were possible", () => {
+    expect(cheapest({ preserve: 4, discard: 2, swap: null })).toBe("discard");
+    expect(cheapest({ preserve: null })).toBeNull();
+    expect(cheapest(null)).toBeNull();
+  });
+
+  it("says why an alternative had none", () => {
+    const pause = new Pause("a", 1);
+    pause.opening = { kind: "opening", request: "a", at: 1, inputs: { swap_pays: true, host_free: 0 } };
+    expect(impossible("swap", pause)).toContain("no free blocks");
+  });
+
+  it("was made on an estimate that was off by a factor", () => {
+    expect(errorOf(1, 2.1)).toBe("2.1× too short");
+    expect(errorOf(30, 1)).toBe("30× too long");
+    expect(errorOf(1, 1.05)).toContain("within");
+    expect(errorOf(null, 1)).toBe("");
+  });
+});
+
+describe("the device during a pause", () => {
+  it("had so many free blocks at least, and so many requests that lacked some", () => {
+    const trace = new Trace();
+    trace.add([
+      { kind: "steps", at: [0, 2, 4, 6, 8], free_blocks: [9, 8, 3, 5, 1] },
+      { kind: "wait", request: "b", since: 3, until: 5, lacked: { blocks: 2 } },
+      { kind: "wait", request: "c", since: 3, until: 5, lacked: { slots: 2 } },
+      { kind: "wait", request: "d", since: 7.5, until: 9, lacked: { blocks: 2 } },
+    ]);
+    const pause = pauseOf({ at: 2.5, pause_seconds: 4.5 });
+    expect(leastFree(trace, pause)).toBe(3);
+    expect(lackedBlocks(trace, pause)).toBe(1);
+    expect(leastFree(new Trace(), pause)).toBeNull();
+    expect(leastFree(trace, new Pause("a", 1))).toBeNull();
+  });
+});
+
+describe("blockers", () => {
+  const lanes = (request: string, ...rows: [state: string, at: number, blocks: number][]): Entry => ({
+    kind: "lanes", request: rows.map(() => request), state: rows.map((row) => row[0]), at: rows.map((row) => row[1]), blocks: rows.map((row) => row[2]),
+  });
+
+  it("held blocks within the wait, and are told apart by how many for how long", () => {
+    const trace = new Trace();
+    trace.add([
+      lanes("me", ["waiting", 10, 0], ["prefill", 20, 9]),
+      lanes("runs", ["decode", 0, 4], ["ended", 15, 0]),
+      lanes("paused", ["decode", 0, 10], ["paused", 12, 10], ["dropped", 16, 0], ["ended", 30, 0]),
+      lanes("queued", ["waiting", 5, 7], ["ended", 40, 0]),
+      lanes("before", ["decode", 0, 50], ["ended", 10, 0]),
+      lanes("behind", ["decode", 20, 50]),
+    ]);
+    const found = blockers(trace, "me", 10, 20);
+    expect(found.map((one) => [one.lane.id, one.blockSeconds, one.meanBlocks, one.seconds])).toEqual([
+      ["paused", 60, 10, 6], ["runs", 20, 4, 5],
+    ]);
+    expect(found.map(mainState)).toEqual([5, 4]);
+  });
+
+  it("go on holding while their lanes are open", () => {
+    const trace = new Trace();
+    trace.add([lanes("me", ["waiting", 1, 0]), lanes("other", ["decode", 0, 3])]);
+    expect(blockers(trace, "me", 1, 4)[0].blockSeconds).toBe(9);
+  });
+});
+
+describe("words", () => {
+  it("say what was lacked, most often first, and why blocks were taken", () => {
+    expect(lackedOf({ blocks: 2, slots: 5 }).map((one) => one.steps)).toEqual([5, 2]);
+    expect(lackedOf(undefined)).toEqual([]);
+    expect(whyOf("deadline")).toContain("deadline");
+    expect(whyOf("something new")).toBe("something new");
+    expect(whyOf(undefined)).toBe("");
+  });
+});
+
+describe("tables", () => {
+  it("sort pauses by a column, and leave equal ones in time order", () => {
+    const list = [pauseOf({ at: 3, regret: 1 }), pauseOf({ at: 1, regret: 5 }), pauseOf({ at: 2, regret: 1 })];
+    expect(sorted(list, "regret", true).map((pause) => pause.at)).toEqual([1, 2, 3]);
+    expect(sorted(list, "at", true).map((pause) => pause.at)).toEqual([3, 2, 1]);
+  });
+
+  it("count a lane's seconds by state", () => {
+    const trace = new Trace();
+    trace.add([{ kind: "lanes", request: ["a", "a", "a"], state: ["waiting", "decode", "ended"], at: [1, 2, 5] }]);
+    const seconds = secondsByState(trace.lanes[0], 100);
+    expect([seconds[0], seconds[4], seconds.reduce((a, b) => a + b, 0)]).toEqual([1, 3, 4]);
+  });
+});

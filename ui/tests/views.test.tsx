@@ -1,0 +1,120 @@
+// @vitest-environment happy-dom
+// What the views let a reader do: sort, search, choose, and see what is not known.
+import { type ComponentType, render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { current, other, recordings, version } from "../src/app/state";
+import { parse, route } from "../src/app/router";
+import type { Entry, Recording } from "../src/model/records";
+import { CompareView } from "../src/views/compare/view";
+import { SessionView } from "../src/views/session/view";
+import { ToolsView } from "../src/views/tools/view";
+import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
+
+let page: HTMLElement;
+beforeEach(() => {
+  page = document.createElement("div");
+  document.body.append(page);
+});
+afterEach(() => {
+  render(null, page);
+  page.remove();
+  other.value = null;
+});
+
+const loaded = (recording: Recording, entries: Entry[]) =>
+  ({ recording, trace: traceOf(entries), state: "ready" as const, done: 0, total: 0, error: "", skew: 0 });
+
+async function shown(View: ComponentType, hash: string, entries: Entry[] = ENTRIES): Promise<HTMLElement> {
+  current.value = loaded(RECORDING, entries);
+  route.value = parse(hash);
+  version.value += 1;
+  await act(() => render(<View />, page));
+  return page;
+}
+
+const find = (id: string): HTMLElement => page.querySelector(`[data-testid="${id}"]`)!;
+const all = (selector: string): string[] => [...page.querySelectorAll(selector)].map((one) => one.textContent ?? "");
+const click = (element: Element | null | undefined): Promise<void> => act(() => (element as HTMLElement).click());
+
+const MORE: Entry[] = [
+  ...ENTRIES,
+  { kind: "pause", request: "two", session: "two", tool: "add", at: 7, outcome: "resumed", handling: "preserve",
+    pause_seconds: 1, predicted_seconds: 1, cost: 3, regret: 0 },
+];
+
+test("tools are sorted by what is clicked, and chosen in the address", async () => {
+  await shown(ToolsView, "#/tools", MORE);
+  expect(all("tbody th button")).toEqual(["search", "add"]);
+  const head = [...page.querySelectorAll("thead th")].find((one) => one.textContent?.startsWith("tool"))!;
+  await click(head.querySelector("button"));
+  expect(all("tbody th button")).toEqual(["add", "search"]);
+  expect(head.getAttribute("aria-sort")).toBe("ascending");
+  await click(head.querySelector("button"));
+  expect(head.getAttribute("aria-sort")).toBe("descending");
+  await click(page.querySelector("tbody th button"));
+  expect(route.value.query.tool).toBe("search");
+  expect(find("tools-title").textContent).toContain("search");
+  expect(find("tool-search").querySelector("a")?.getAttribute("href")).toMatch(/^#\/timeline\?.*tool=search/);
+});
+
+test("a recording without tools says so", async () => {
+  await shown(ToolsView, "#/tools", [lanes(["r", "decode", 0])]);
+  expect(page.textContent).toContain("No tool was called");
+});
+
+test("sessions are searched and sorted", async () => {
+  await shown(SessionView, "#/session", MORE);
+  const rows = () => all("[data-testid=session-row] th a");
+  expect(rows()).toEqual(["one", "two"]);
+  const regret = [...page.querySelectorAll("thead button")].find((one) => one.textContent?.startsWith("duration"));
+  await click(regret);
+  await click(regret);
+  expect(rows()).toEqual(["two", "one"]);
+  const search = find("session-search") as HTMLInputElement;
+  await act(() => {
+    search.value = "SEARCH";
+    search.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  expect(rows()).toEqual(["one"]);
+});
+
+test("a session without spans is told by its requests, with the way to the decision", async () => {
+  await shown(SessionView, "#/session/one");
+  expect(find("request").textContent).toContain("context 0 → 120 tokens");
+  expect(find("pause-chip").getAttribute("href")).toBe("#/decision/one/3");
+  expect(find("pause-chip").textContent).toMatch(/search.*5\.00 s.*KV discarded.*regret 20 blk·s/);
+});
+
+test("where content was not captured the page says how to have it", async () => {
+  await shown(SessionView, "#/session/t%2Frun", [span("invoke_agent a", "run", 0, 3), span("chat m", "c", 0, 1)]);
+  expect(find("no-content").textContent).toContain("--trace-content");
+});
+
+test("a session that is not there is told", async () => {
+  await shown(SessionView, "#/session/nobody");
+  expect(page.textContent).toContain("no session, run or request called nobody");
+});
+
+test("two recordings are compared, and what is not known says why", async () => {
+  const coarse = { ...RECORDING, id: "b", title: "B", about: { handling: "none", lanes: "coarse" } };
+  recordings.value = [RECORDING, coarse];
+  other.value = loaded(coarse, [
+    lanes(["one", "waiting", 0], ["one", "decode", 1], ["one", "ended", 4], ["two", "waiting", 4], ["two", "decode", 5], ["two", "ended", 20]),
+  ]);
+  await shown(CompareView, "#/compare?rec=a&with=b");
+  const cells = (id: string) => [...find(`metric-${id}`).querySelectorAll("td")].map((one) => one.textContent);
+  expect(cells("latency_mean")).toEqual(["8.50 s", "10.0 s", "+1.50 s", "1.18×", "A is better"]);
+  expect(cells("regret")).toEqual(["20 blk·s", "not known: coarse lanes", "", "", ""]);
+  expect(cells("sessions")).toEqual(["2", "2", "0", "1×", ""]);
+  expect(find("matched").textContent).toContain("In B 1 were faster and 1 slower");
+  // `two` took 8 s longer, `one` 5 s less.
+  expect(all("[data-testid=pair] th")).toEqual(["two", "one"]);
+  expect(page.querySelectorAll("[data-testid=pair] td:last-child a").length).toBe(4);
+});
+
+test("one recording alone cannot be compared", async () => {
+  recordings.value = [RECORDING];
+  await shown(CompareView, "#/compare");
+  expect(page.textContent).toContain("only one recording");
+});
