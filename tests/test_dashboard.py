@@ -1,0 +1,157 @@
+"""The Grafana dashboard asks for what there is: metrics, labels, and panels in order."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from caesura.runtime.scripted import call
+from caesura.runtime.server.metrics import Metrics
+
+from .runtime.server.conftest import double, serve_script
+
+__all__ = ["double", "serve_script"]
+
+ROOT = Path(__file__).parent.parent
+BOARD = json.loads((ROOT / "docs/grafana/caesura.json").read_text())
+PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+ROWS = ["Overview", "Pauses", "Memory", "Swap and recompute", "Tools", "Tracing"]
+UNITS = {"short", "s", "ops", "reqps", "percentunit"}
+OF_PROMETHEUS = {"job", "instance"}
+"""Labels that Prometheus adds when it scrapes."""
+
+SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
+MATCHER = re.compile(r'\s*(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
+GROUPING = re.compile(r"\bby\s*\(([^)]*)\)")
+WORDS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "or", "vector"}
+
+
+def expressions() -> Iterator[tuple[str, str, str]]:
+    for panel in PANELS:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"], target["legendFormat"]
+
+
+def labels_of(text: str) -> dict[str, set[str]]:
+    """Names of samples in an exposition, and the labels that each may have."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] |= set(sample.labels)
+    return found
+
+
+def selectors(expression: str) -> list[tuple[str, set[str]]]:
+    """Metrics of an expression, and the labels that it selects by."""
+    found = []
+    for name, inside in SELECTOR.findall(expression):
+        matchers = inside.split(",")
+        assert all(MATCHER.fullmatch(matcher) for matcher in matchers), expression
+        found.append((name, {MATCHER.fullmatch(matcher)[1] for matcher in matchers}))
+    return found
+
+
+def check(exposed: dict[str, set[str]], prefixes: tuple[str, ...]) -> int:
+    """Hold every expression against an exposition; the number of selectors that were looked at."""
+    looked_at = 0
+    for title, expression, legend in expressions():
+        asked = selectors(expression)
+        for name, labels in asked:
+            if name.startswith(prefixes):
+                assert name in exposed, f"{title}: there is no {name}"
+                assert labels <= exposed[name] | OF_PROMETHEUS, f"{title}: labels of {name}"
+                looked_at += 1
+        if all(name.startswith(prefixes) for name, _ in asked):
+            grouped = {
+                label.strip()
+                for group in GROUPING.findall(expression)
+                for label in group.split(",")
+            } | set(re.findall(r"\{\{(\w+)\}\}", legend))
+            for name, _ in asked:
+                assert grouped <= exposed[name] | OF_PROMETHEUS, f"{title}: grouped by {grouped}"
+    return looked_at
+
+
+def test_panels_are_in_rows_and_have_what_a_reader_needs() -> None:
+    assert [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"] == ROWS
+    ids = [panel["id"] for panel in BOARD["panels"]]
+    assert len(set(ids)) == len(ids)
+    titles = [panel["title"] for panel in PANELS]
+    assert len(set(titles)) == len(titles)
+    for panel in PANELS:
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def test_panels_do_not_lie_upon_one_another() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in BOARD["panels"]:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {
+            (column, row)
+            for column in range(at["x"], at["x"] + at["w"])
+            for row in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_every_selector_can_be_narrowed_to_a_job_and_an_instance() -> None:
+    variables = [variable["name"] for variable in BOARD["templating"]["list"]]
+    assert variables == ["datasource", "job", "instance"]
+    for title, expression, _ in expressions():
+        asked = selectors(expression)
+        assert asked, title
+        assert all({"job", "instance"} <= labels for _, labels in asked), title
+        # What is left without selectors and groupings has no further metric in it.
+        rest = re.sub(r"\$__\w+", "", GROUPING.sub("", SELECTOR.sub("", expression)))
+        assert set(re.findall(r"[a-zA-Z_:]{2,}", rest)) <= WORDS, title
+
+
+async def test_the_endpoints_metrics_exist(serve_script: Any, double: Any) -> None:
+    served = await serve_script([call("double", number=1), "It is 2."], [double])
+    await served.chat(server_tools=["double"])
+    asked = {name for _, expr, _ in expressions() for name, _ in selectors(expr)}
+    exposed = labels_of(await served.metrics())
+    # Counters of spans and of entries are there when there is something to count.
+    exposed |= labels_of(Metrics(Counted(), Counted()).exposition().decode())
+    ours = {name for name in asked if name.startswith("caesura_") and "_kv_" not in name}
+    assert len(ours) > 5
+    names = tuple(ours)
+    assert check(exposed, names) >= len(ours)
+
+
+class Counted:
+    """Somebody who delivers spans, or records entries, and loses some."""
+
+    written = 12
+    dropped = 3
+
+
+@pytest.mark.slow
+def test_the_engines_metrics_exist() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine_metrics"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    exposed = labels_of(done.stdout)
+    assert check(exposed, ("vllm:", "caesura_kv_")) > 10
+
+
+def test_the_check_finds_what_does_not_exist() -> None:
+    with pytest.raises(AssertionError, match="there is no"):
+        check({}, ("caesura_kv_",))

@@ -1,0 +1,93 @@
+"""Light and dark, by the system or by choice; text is read in both."""
+
+from typing import Any
+
+import pytest
+
+from . import recordings as made
+from .conftest import Open
+
+VIEWS = ("timeline", f"decision/{made.A}/{made.SEARCH['at']}", "decision", "memory", "session")
+MORE = ("session/conversation-a", "tools", "compare?with=2")
+CONTRAST = """
+() => {
+  const luminance = ([r, g, b]) => [r, g, b]
+    .map(one => one / 255)
+    .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, one, at) => sum + one * [0.2126, 0.7152, 0.0722][at], 0);
+  const colour = text => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const behind = element => {
+    for (let one = element; one; one = one.parentElement) {
+      const found = colour(getComputedStyle(one).backgroundColor);
+      if (found[3] > 200) return found;
+    }
+    return colour(getComputedStyle(document.body).backgroundColor);
+  };
+  const poor = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const own = [...element.childNodes].some(one => one.nodeType === 3 && one.data.trim());
+    const box = element.getBoundingClientRect();
+    if (!own || box.width < 2 || box.height < 2 || element.closest("[disabled], svg")) continue;
+    const style = getComputedStyle(element);
+    if (style.visibility === "hidden" || style.opacity === "0") continue;
+    const [a, b] = [luminance(colour(style.color)), luminance(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) poor.push([element.className, element.innerText.slice(0, 40), contrast]);
+  }
+  return poor;
+}
+"""
+
+
+@pytest.fixture
+def url(exported: Any) -> str:
+    return exported(
+        (made.recording(), made.entries()), (made.recording(2, "again"), made.entries())
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_stands_out_in_both_themes(open_page: Open, url: str, scheme: str) -> None:
+    """The contrast of WCAG AA: 4.5 to 1."""
+    shown = await open_page(url, color_scheme=scheme)
+    assert await shown.page.get_attribute("html", "data-theme") == scheme
+    for view in (*VIEWS, *MORE):
+        await shown.view(f"#/{view}")
+        await shown.page.wait_for_timeout(300)
+        assert await shown.page.evaluate(CONTRAST) == [], view
+
+
+async def test_the_choice_stays(open_page: Open, url: str) -> None:
+    shown = await open_page(url, color_scheme="light")
+    await shown.page.click("button[aria-label^=Theme]")
+    await shown.page.click("button[aria-label^=Theme]")
+    chosen = await shown.page.get_attribute("html", "data-theme")
+    assert chosen == "dark"
+    await shown.page.reload()
+    assert await shown.page.get_attribute("html", "data-theme") == "dark"
+
+
+async def test_the_canvas_follows_the_theme(open_page: Open, url: str) -> None:
+    shown = await open_page(url, color_scheme="light")
+    canvas = shown.page.locator(".tl-scroller canvas")
+    await canvas.wait_for()
+    await shown.page.wait_for_timeout(300)
+    light = await canvas.screenshot()
+    await shown.page.emulate_media(color_scheme="dark")
+    await shown.page.wait_for_timeout(300)
+    assert await canvas.screenshot() != light
+
+
+async def test_nothing_sticks_out_of_a_small_window(open_page: Open, url: str) -> None:
+    shown = await open_page(url, viewport={"width": 900, "height": 600})
+    for view in (*VIEWS, *MORE):
+        await shown.view(f"#/{view}")
+        await shown.page.wait_for_timeout(200)
+        wide = await shown.page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 900, view
