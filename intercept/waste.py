@@ -80,7 +80,11 @@ def discard_price(paused: PausedKV, step: StepView) -> float:
     lost, copied = paused.uncopied, paused.resident - paused.uncopied
     waste = 0.0
     if copied > 0:
-        waste = step.cost.swap_seconds(copied * step.block_size, "in") * copied
+        load = step.cost.swap_seconds(copied * step.block_size, "in")
+        if load == inf:  # no link: what needs no copy, a last block that is not full, has none
+            lost = paused.resident
+        else:
+            waste = load * copied
     if lost > 0:
         recompute = step.cost.recompute(
             lost * step.block_size, step.running_tokens, step.running_context

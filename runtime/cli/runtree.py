@@ -1,6 +1,6 @@
 """A run or a session as a tree: what happened when, and what became of paused requests and why."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.markup import escape
 from rich.tree import Tree
@@ -82,43 +82,51 @@ def _pause(pause: Entry) -> Item:
     line = f"[magenta]pause[/magenta] {tool}".rstrip()
     if "outcome" in pause:
         became = "nobody came back" if handling == "none" else f"KV {handling}"
-        line += f" {pause['pause_seconds']:.3f} s, {escape(str(became))}"
-        line += f", regret {pause['regret']:.2f} block-seconds"
+        line += f" {_number(pause.get('pause_seconds'), 3)} s, {escape(str(became))}"
+        line += f", regret {_number(pause.get('regret'))} block-seconds"
     else:
         line += " not over"
     return pause["at"], line, list(_reasons(pause))
 
 
 def _reasons(pause: Entry) -> Iterator[str]:
-    expected = f"expected {pause['predicted_seconds']:.3f} s"
+    expected = f"expected {_number(pause.get('predicted_seconds'), 3)} s"
     if "outcome" in pause:
-        expected += f", was {pause['pause_seconds']:.3f} s"
+        expected += f", was {_number(pause.get('pause_seconds'), 3)} s"
     yield expected
     yield f"priced at {_prices(pause.get('prices') or {})} block-seconds"
     if pause.get("hindsight"):
-        yield f"with the true length {_prices(pause['hindsight'])}, it cost {pause['cost']:.2f}"
+        true = _prices(pause["hindsight"])
+        yield f"with the true length {true}, it cost {_number(pause.get('cost'))}"
     for after, what, blocks, *why in pause.get("decisions") or ():
         reason = f" ({WHY.get(why[0], escape(str(why[0])))})" if why else ""
-        yield f"after {after:.3f} s: {escape(str(what))} {blocks} blocks{reason}"
+        yield f"after {_number(after, 3)} s: {escape(str(what))} {blocks} blocks{reason}"
     if "outcome" in pause:
         yield (
-            f"{pause.get('context_tokens', 0)} tokens of context: {pause['loaded_tokens']} loaded,"
-            f" {pause['recomputed_tokens']} recomputed; queued {pause['queue_seconds']:.3f} s"
+            f"{pause.get('context_tokens', 0)} tokens of context:"
+            f" {pause.get('loaded_tokens', 0)} loaded, {pause.get('recomputed_tokens', 0)}"
+            f" recomputed; queued {_number(pause.get('queue_seconds'), 3)} s"
         )
 
 
 def _wait(wait: Entry) -> Item:
     lacked = wait.get("lacked") or {}
     why = ", ".join(f"{name} in {steps} steps" for name, steps in lacked.items())
-    line = f"[yellow]wait[/yellow] {wait['until'] - wait['since']:.3f} s, {wait['steps']} steps"
+    seconds = _number(wait["until"] - wait["since"], 3)
+    line = f"[yellow]wait[/yellow] {seconds} s, {wait.get('steps', 0)} steps"
     return wait["since"], f"{line}{f', lacked {escape(why)}' if why else ''}", []
 
 
-def _prices(prices: Entry | Iterable[float]) -> str:
-    if not isinstance(prices, dict):
-        return ", ".join(f"{each:.2f}" for each in prices)
-    told = ("impossible" if each is None else f"{each:.2f}" for each in prices.values())
-    return ", ".join(f"{escape(name)} {price}" for name, price in zip(prices, told, strict=True))
+def _prices(prices: Entry) -> str:
+    told = ((escape(name), price) for name, price in prices.items())
+    return ", ".join(
+        f"{name} {'impossible' if price is None else _number(price)}" for name, price in told
+    )
+
+
+def _number(value: object, digits: int = 2) -> str:
+    """A number; what is none (without bounds, or of an older record) is not known."""
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "?"
 
 
 def _seconds(span: Entry) -> str:

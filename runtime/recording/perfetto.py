@@ -9,10 +9,12 @@ processes, since names are looked up by them alone.
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from caesura.runtime.recording.entries import encoded
 from caesura.runtime.recording.perfetto_tracks import Lanes, Tracks
+from caesura.runtime.tracing import conventions as names
 
 Entry = Mapping[str, Any]
 Event = dict[str, Any]
@@ -68,7 +70,7 @@ class Trace:
         self._last = 0
 
     def events(self, entries: Iterable[Entry]) -> Iterator[Event]:
-        """Yield the format's events; entries of unknown kinds are left out."""
+        """Yield the format's events; entries that are unknown or not whole are left out."""
         readers = {
             "lanes": self._lanes,
             "opening": self._opening,
@@ -81,7 +83,8 @@ class Trace:
         for entry in entries:
             reader = readers.get(entry.get("kind", ""))
             if reader is not None:
-                yield from reader(entry)
+                with suppress(KeyError, TypeError, ValueError):
+                    yield from reader(entry)
         yield from self._close()
 
     def _at(self, seconds: float) -> int:
@@ -186,9 +189,9 @@ class Trace:
 
     def _ended_span(self, entry: Entry, end: int) -> Iterator[Event]:
         at, about = self._at(entry["start"]), entry.get("attributes") or {}
-        operation, name = about.get("gen_ai.operation.name"), str(entry.get("name"))
-        if operation == "execute_tool":
-            tool = str(about.get("gen_ai.tool.name", name))
+        operation, name = about.get(names.OPERATION), str(entry.get("name"))
+        if operation == names.EXECUTE_TOOL:
+            tool = str(about.get(names.TOOL_NAME, name))
             self._run_ends.pop(entry["span"], None)
             lane = self._tools.free(tool, at, end)
             key, shown = f"{tool}/{lane}", tool if not lane else f"{tool} ({lane + 1})"
@@ -197,11 +200,13 @@ class Trace:
             yield _slice(track, name, "tool", at, end, _told(entry))
             return
         run = (
-            entry["span"] if operation == "invoke_agent" else entry.get("parent") or entry["trace"]
+            entry["span"]
+            if operation == names.INVOKE_AGENT
+            else entry.get("parent") or entry["trace"]
         )
         track, named = self._tracks.named(RUNS, run, f"run {run[:8]}")
         yield from named
-        if operation == "invoke_agent":
+        if operation == names.INVOKE_AGENT:
             end = max(end, self._run_ends.pop(run, 0))
         else:  # turns of a run follow one another; clocks of two processes may say otherwise
             at = max(at, self._run_ends.get(run, 0))
@@ -220,9 +225,9 @@ class Trace:
 
 def _rows(entry: Entry, needed: Iterable[str], extra: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Turn columns into rows; older files lack some of the extra ones."""
-    names = [*needed, *(name for name in extra if isinstance(entry.get(name), list))]
-    for values in zip(*(entry[name] for name in names), strict=False):
-        yield dict(zip(names, values, strict=True))
+    known = [*needed, *(name for name in extra if isinstance(entry.get(name), list))]
+    for values in zip(*(entry[name] for name in known), strict=False):
+        yield dict(zip(known, values, strict=True))
 
 
 def _slice(track: Event, name: str, kind: str, at: int, until: int, args: Entry) -> Event:

@@ -21,20 +21,12 @@ class TakesHeaders(Protocol):
     trace_headers: Mapping[str, str] | None
 
 
-@runtime_checkable
-class NamesRequest(Protocol):
-    """An engine session whose requests have names in the engine's records."""
-
-    request_id: str | None
-
-
 class TracedSession:
     """Passes on what an engine session says; it fits `caesura.runtime.engine.EngineSession`."""
 
     def __init__(self, session: EngineSession, begin: Begin, end: End) -> None:
         self._session = session
         self._told = session if isinstance(session, TakesHeaders) else None
-        self._named = session if isinstance(session, NamesRequest) else None
         self._begin = begin
         self._end = end
 
@@ -55,8 +47,8 @@ class TracedSession:
             error = broken_off
             raise
         finally:
-            if self._named is not None:
-                chat.request_id = self._named.request_id
+            # Where the engine keeps records: how they call the request.
+            chat.request_id = getattr(self._session, "request_id", None)
             self._end(chat, error)
 
     async def close(self) -> None:

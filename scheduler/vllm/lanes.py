@@ -43,9 +43,6 @@ class Lanes:
         self._over: list[dict[str, Any]] = []
         self._last = 0.0
 
-    def __getitem__(self, request_id: str) -> _Lane:
-        return self._lanes[request_id]
-
     def __len__(self) -> int:
         return len(self._lanes)
 

@@ -1,6 +1,6 @@
 """What a pause is expected to cost when it begins, and what it did cost when it is over."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
@@ -125,5 +125,4 @@ def _outcome(holding: Holding, report: ResumeReport | None) -> str:
 
 def _plain(price: Prices) -> dict[str, float | None]:
     """Return prices as JSON can hold them: no alternative is null."""
-    swap = price.swap if price.swap != inf else None
-    return {"preserve": price.preserve, "discard": price.discard, "swap": swap}
+    return {name: value if value != inf else None for name, value in asdict(price).items()}

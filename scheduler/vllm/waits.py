@@ -90,11 +90,6 @@ class Waits:
         self._steps += 1
         self._looked, self._lacks, self._stop = False, [], ""
 
-    def after(self, request_id: str) -> str | None:
-        """Return what it has waited after, if it waits."""
-        wait = self._waiting.get(request_id)
-        return wait.after if wait is not None else None
-
     def end(self, request_id: str, at: float) -> dict[str, Any] | None:
         """It waits no more; return the record, if it waited long enough for one."""
         wait = self._waiting.pop(request_id, None)

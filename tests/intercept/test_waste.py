@@ -48,6 +48,13 @@ def test_a_copy_is_loaded_rather_than_recomputed() -> None:
     assert 0 < copied < bare
 
 
+def test_without_a_link_everything_is_recomputed() -> None:
+    """A last block that is not full needs no copy, and must not cost a load that never ends."""
+    no_link = step(cost=replace(step().cost, in_rate=0.0, out_rate=0.0), swap_pays=False)
+    partial = paused(blocks=50, uncopied=49)
+    assert waste.discard_price(partial, no_link) == waste.discard_price(paused(blocks=50), no_link)
+
+
 def test_nothing_resident_costs_nothing() -> None:
     assert waste.prices(paused(blocks=0), step()) == waste.Prices(0, 0, 0)
 

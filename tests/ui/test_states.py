@@ -98,8 +98,10 @@ async def test_while_it_loads_it_says_how_far_it_is(open_page: Open, serving) ->
     await shown.page.route("**/v1/trace/1?*", hold)
     await shown.page.goto(f"{endpoint.ui}#/timeline?rec=1")
     bar = shown.page.locator("[role=progressbar]")
-    await bar.wait_for()
-    assert 50 < int(await bar.get_attribute("aria-valuenow")) < 100
+    await shown.page.wait_for_function(
+        "() => { const now = Number(document.querySelector('[role=progressbar]')?.ariaValueNow);"
+        " return now > 50 && now < 100 }"
+    )
     await shown.says("4 requests", within=".tl-toolbar [role=status]")
     go_on.set()
     await bar.wait_for(state="detached")

@@ -82,10 +82,10 @@ describe("which is better", () => {
     expect(verdict(metric("pauses"), of(1), of(2))).toBe("");
   });
   test("is neither where they are nearly the same or not known", () => {
-    expect(verdict(metric("regret"), of(1000), of(1004))).toBe("same");
-    expect(verdict(metric("regret"), of(0), of(0))).toBe("same");
-    expect(verdict(metric("regret"), of(1000), of(1006))).toBe("A");
-    expect(verdict(metric("regret"), { why: "" }, of(1))).toBe("");
+    expect(verdict(metric("ttft_mean"), of(1000), of(1004))).toBe("same");
+    expect(verdict(metric("ttft_mean"), of(0), of(0))).toBe("same");
+    expect(verdict(metric("ttft_mean"), of(1000), of(1006))).toBe("A");
+    expect(verdict(metric("ttft_mean"), { why: "" }, of(1))).toBe("");
   });
 });
 

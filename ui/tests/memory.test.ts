@@ -1,13 +1,20 @@
 // What the memory view draws and says, against the steps that it is made of.
 import { describe, expect, test } from "vitest";
-import type { StepsEntry } from "../src/model/records";
+import type { StepColumn, StepsEntry } from "../src/model/records";
 import { Steps } from "../src/model/steps";
 import { TimeMap } from "../src/model/timemap";
 import { chartsOf, layersOf, mostlyFree } from "../src/views/memory/charts";
-import { levelsOf, seen, workOf } from "../src/views/memory/columns";
+import { type Part, levelsOf, seen, workOf } from "../src/views/memory/columns";
 import { holdersOf } from "../src/views/memory/holders";
 import { valueAt } from "../src/views/memory/rests";
 import { lanes, traceOf } from "./world";
+
+const LEVELS: StepColumn[] = [
+  "running_blocks", "paused_blocks", "cached_blocks", "free_blocks", "host_blocks", "running", "paused", "waiting",
+];
+const WORK: StepColumn[] = ["decode_tokens", "prefill_tokens", "recompute_tokens", "saved_blocks", "budget_blocks"];
+
+const part = (from: number, to: number, buckets: number, map = new TimeMap()): Part => ({ map, from, to, buckets });
 
 function stepsOf(entry: Omit<StepsEntry, "kind">): Steps {
   const steps = new Steps();
@@ -23,12 +30,12 @@ const FEW = stepsOf({
 
 describe("levels", () => {
   test("are those of the steps in sight, and hold to the end of the window", () => {
-    const levels = levelsOf(FEW, null, new TimeMap(), 1.5, 12, 100);
+    const levels = levelsOf(FEW, null, LEVELS, part(1.5, 12, 100));
     expect(levels.x).toEqual([1, 2, 10, 12]);
     expect(levels.of.running_blocks).toEqual([20, 30, 5, 5]);
   });
   test("lie where idle time is folded", () => {
-    const levels = levelsOf(FEW, null, new TimeMap([{ from: 3, to: 9 }], 1), 0, 10, 100);
+    const levels = levelsOf(FEW, null, LEVELS, part(0, 10, 100, new TimeMap([{ from: 3, to: 9 }], 1)));
     expect(levels.x).toEqual([0, 1, 2, 5]);
   });
   test("keep every peak of a hundred thousand steps", () => {
@@ -37,26 +44,26 @@ describe("levels", () => {
     const blocks = [...flat];
     blocks[54_321] = 900;
     const many = stepsOf({ at: flat.map((_, row) => row * 0.02), seconds: flat.map(() => 0.02), running_blocks: blocks, free_blocks: flat, waiting: flat });
-    const levels = levelsOf(many, null, new TimeMap(), 0, 2000, 600);
-    expect(Math.max(...levels.of.running_blocks)).toBe(900);
+    const levels = levelsOf(many, null, LEVELS, part(0, 2000, 600));
+    expect(Math.max(...(levels.of.running_blocks ?? []))).toBe(900);
     expect(levels.x.length).toBeLessThan(600 * 8);
   });
   test("of no steps are none", () => {
-    expect(levelsOf(new Steps(), null, new TimeMap(), 0, 1, 10).x).toEqual([]);
-    expect(workOf(new Steps(), new TimeMap(), 0, 1, 10).x).toEqual([]);
+    expect(levelsOf(new Steps(), null, LEVELS, part(0, 1, 10)).x).toEqual([]);
+    expect(workOf(new Steps(), WORK, part(0, 1, 10)).x).toEqual([]);
   });
 });
 
 describe("work", () => {
   test("ends with its step where the next does not follow at once; the budget stays", () => {
-    const work = workOf(FEW, new TimeMap(), 0, 12, 1000);
+    const work = workOf(FEW, WORK, part(0, 12, 1000));
     expect(work.x).toEqual([0, 1, 2, 2.5, 10, 11]);
     expect(work.of.decode_tokens).toEqual([1, 2, 3, 0, 4, 0]);
     expect(work.of.budget_blocks).toEqual([8, 8, 8, 8, 8, 8]);
   });
   test("is wide enough to be seen, and never reaches into the next step", () => {
     const short = stepsOf({ at: [0, 50, 51], seconds: [0.01, 0.01, 0.01], decode_tokens: [5, 6, 7] });
-    const work = workOf(short, new TimeMap(), 0, 100, 25);
+    const work = workOf(short, WORK, part(0, 100, 25));
     expect(work.x).toEqual([0, 2, 50, 51, 53]);
   });
 });
@@ -74,7 +81,7 @@ describe("a rest", () => {
       paused_blocks: [0, 0], free_blocks: [3, 1], cached_blocks: [1, 0], host_blocks: [4, 4], decode_tokens: [5, 5], budget_blocks: [6, 6] },
   ]);
   const holders = holdersOf(trace);
-  const levels = levelsOf(trace.steps, holders, new TimeMap(), 0, 8, 100);
+  const levels = levelsOf(trace.steps, holders, LEVELS, part(0, 8, 100));
   test("is drawn by the lanes, since no step tells of it", () => {
     expect(levels.x).toEqual([0, 1, 3, 4.9, 5, 6, 8]);
     expect(levels.of.running_blocks).toEqual([7, 0, 0, 2, 9, 0, 0]);
@@ -99,7 +106,7 @@ describe("a rest", () => {
       lanes(["r", "loading", 0.5, 6], ["r", "decode", 5, 6]),
       { kind: "steps", at: [0, 5], seconds: [1, 1], running_blocks: [6, 6], paused_blocks: [0, 0], free_blocks: [4, 4] },
     ]);
-    expect(levelsOf(loading.steps, holdersOf(loading), new TimeMap(), 0, 5, 100).x).toEqual([0, 5]);
+    expect(levelsOf(loading.steps, holdersOf(loading), LEVELS, part(0, 5, 100)).x).toEqual([0, 5]);
   });
   test("stays as the last step said where lanes know no blocks", () => {
     expect(holdersOf(traceOf([lanes(["r", "decode", 0], ["r", "dropped", 1])]))).toBeNull();
@@ -109,7 +116,7 @@ describe("a rest", () => {
 describe("the stack", () => {
   const [device] = chartsOf(FEW);
   test("adds up to all blocks at every step", () => {
-    const layers = layersOf(device, levelsOf(FEW, null, new TimeMap(), 0, 10, 100));
+    const layers = layersOf(device, levelsOf(FEW, null, LEVELS, part(0, 10, 100)));
     expect(layers.map((layer) => layer.name)).toEqual(["free", "cached", "paused", "running"]);
     expect(layers[0].values).toEqual([100, 100, 100, 100]);
     expect(layers[1].values).toEqual([30, 40, 40, 45]);
@@ -132,6 +139,6 @@ describe("the stack", () => {
     const old = stepsOf({ at: [0], running_blocks: [10], paused_blocks: [5], free_blocks: [85], budget_blocks: [9] });
     const charts = chartsOf(old);
     expect(charts.map((chart) => chart.id)).toEqual(["device"]);
-    expect(layersOf(charts[0], levelsOf(old, null, new TimeMap(), 0, 0, 10))[0]).toMatchObject({ name: "free", values: [100] });
+    expect(layersOf(charts[0], levelsOf(old, null, LEVELS, part(0, 0, 10)))[0]).toMatchObject({ name: "free", values: [100] });
   });
 });

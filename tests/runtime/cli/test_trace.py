@@ -157,6 +157,15 @@ def test_a_session_that_is_of_no_run_is_shown(file: Path) -> None:
     assert "pause search not over" in text and "expected 4.000 s\n" in text
 
 
+def test_a_pause_of_which_little_is_known_is_shown(file: Path) -> None:
+    store = Store(file)
+    odd = {"kind": "pause", "request": "odd", "at": 1.0, "outcome": "ended", "handling": "none"}
+    store.append(1, [row_of(odd)])
+    store.close()
+    text = trace("show", "odd", "--store", file).stdout
+    assert "pause ? s, nobody came back, regret ? block-seconds" in text
+
+
 def test_what_is_not_there_is_told_in_a_line(file: Path, tmp_path: Path) -> None:
     for arguments, told in (
         (("ls", "--store", tmp_path / "no"), "there are no traces in"),

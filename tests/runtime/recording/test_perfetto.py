@@ -253,7 +253,9 @@ def test_waits_and_gaps_are_told() -> None:
 
 def test_what_is_not_known_is_left_out_and_what_json_cannot_say_is_null() -> None:
     strange = {"kind": "from the future", "at": "?"}
-    events = trace_of(strange, {}, {**OPENING, "predicted_seconds": float("inf")})
+    broken = [{"kind": kind} for kind in ("lanes", "opening", "pause", "wait", "steps", "span")]
+    broken += [{**PAUSE, "at": None}, {**LANES, "at": 3}]
+    events = trace_of(strange, {}, *broken, {**OPENING, "predicted_seconds": float("inf")})
     (opened,) = (event for event in events if event["ph"] == "i")
     assert opened["args"]["predicted_seconds"] is None
 

@@ -18,7 +18,7 @@ export interface Layer {
 interface Props {
   /** Ascending positions on the drawn axis. */
   x: ArrayLike<number>;
-  /** Areas are drawn in this order, from the axis up: the largest comes first. */
+  /** Drawn in this order. Of stacked areas the topmost comes first: each covers those behind it. */
   layers: readonly Layer[];
   /** The part of the axis that is shown. */
   from: number;

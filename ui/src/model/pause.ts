@@ -1,6 +1,8 @@
 // A pause as the page shows it: its opening and its end, which are two entries, as one.
 import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices } from "./records";
 
+const PERSON = /^person:/;
+
 export class Pause {
   readonly request: string;
   /** When it began, in seconds. */
@@ -22,13 +24,14 @@ export class Pause {
     return this.either?.session ?? this.request;
   }
 
+  /** The tool's name; records put `person:` before it where somebody has to answer. */
   get tool(): string | null {
-    return this.either?.tool ?? null;
+    return this.either?.tool?.replace(PERSON, "") ?? null;
   }
 
   /** Whether it waits for a human. */
   get person(): boolean {
-    return this.opening?.person ?? false;
+    return this.opening?.person ?? PERSON.test(this.either?.tool ?? "");
   }
 
   get contextTokens(): number | null {

@@ -59,10 +59,10 @@ export const METRICS: readonly Metric[] = [
     definition: "Mean over the sessions that ended of the time in which their KV was on its way from the host." },
   { id: "recomputing", name: "time spent recomputing", unit: "seconds", better: "less",
     definition: "Mean over the sessions that ended of the time in which they computed what had been computed before." },
-  { id: "regret", name: "regret", unit: "block-seconds", better: "less",
-    definition: "What all pauses cost beyond the cheapest alternative in hindsight." },
-  { id: "cost", name: "cost of pauses", unit: "block-seconds", better: "less",
-    definition: "What all pauses did cost." },
+  { id: "regret", name: "regret", unit: "block-seconds", better: null,
+    definition: "What all pauses cost beyond the cheapest alternative in hindsight, as if others had use for the memory; where nobody waited, keeping KV cost nobody anything." },
+  { id: "cost", name: "cost of pauses", unit: "block-seconds", better: null,
+    definition: "What all pauses did cost, as if others had use for the memory." },
   { id: "preemptions", name: "preemptions", unit: "count", better: "less",
     definition: "How often a request went from running back to the queue without a pause." },
 ];
@@ -103,10 +103,7 @@ function latencies(ended: SessionFigures[]): Record<string, Figure> {
     latency_mean: said(mean(latency), NO_SESSION),
     latency_p50: said(quantile(latency, 0.5), NO_SESSION),
     latency_p99: said(quantile(latency, 0.99), NO_SESSION),
-    normalized: said(
-      quantile(sorted(per), 0.5),
-      ended.length ? "tokens not recorded" : NO_SESSION,
-    ),
+    normalized: said(quantile(sorted(per), 0.5), ended.length ? "tokens not recorded" : NO_SESSION),
     ttft_mean: said(mean(ttft), first),
     ttft_p99: said(quantile(ttft, 0.99), first),
   };
@@ -114,9 +111,8 @@ function latencies(ended: SessionFigures[]): Record<string, Figure> {
 
 /** Mean seconds of sessions in states. */
 function times(ended: SessionFigures[], trace: Trace, coarse: boolean): Record<string, Figure> {
-  const spent = (code: number): number => mean(ended.map((one) => one.seconds[code]));
   const state = (code: number): Figure => mapped(
-    laned(trace, coarse, () => spent(code)), (value) => value, NO_SESSION,
+    laned(trace, coarse, () => mean(ended.map((one) => one.seconds[code]))), (seconds) => seconds,
   );
   return {
     waiting: state(WAITING),
@@ -169,8 +165,8 @@ function said(value: number, otherwise: string): Figure {
   return Number.isFinite(value) ? { value } : { why: otherwise };
 }
 
-function mapped(figure: Figure, change: (value: number) => number, otherwise = NO_SESSION): Figure {
-  return "why" in figure ? figure : said(change(figure.value), otherwise);
+function mapped(figure: Figure, change: (value: number) => number): Figure {
+  return "why" in figure ? figure : said(change(figure.value), NO_SESSION);
 }
 
 /** How two values of a metric compare; `SAME` is the part below which they count as equal. */

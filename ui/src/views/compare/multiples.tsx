@@ -3,12 +3,13 @@ import { useMemo } from "preact/hooks";
 import { useSize } from "../../charts/size";
 import { AXIS, type Layer, TimeChart } from "../../charts/timechart";
 import { short } from "../../format";
+import type { StepColumn } from "../../model/records";
 import { Scale, TimeMap } from "../../model/timemap";
 import type { Trace } from "../../model/trace";
-import { CHARTS, chartsOf, layersOf, most } from "../memory/charts";
+import { chartsOf, layersOf, most } from "../memory/charts";
 import { holdersOf } from "../memory/holders";
 import { Swatch } from "../memory/legend";
-import { type Columns, type LEVELS, levelsOf } from "../memory/columns";
+import { type Columns, levelsOf } from "../memory/columns";
 import { ticks } from "../timeline/ticks";
 
 interface Side {
@@ -50,25 +51,26 @@ interface Shared {
 }
 
 function Memory({ side, ...rest }: Shared) {
-  const levels = useLevels(side.trace, rest);
   const device = chartsOf(side.trace.steps).find((chart) => chart.id === "device");
+  const levels = useLevels(side.trace, rest, device?.layers.map((layer) => layer.column) ?? []);
   const layers = device ? layersOf(device, levels) : [];
   return <Strip {...rest} side={side} x={levels.x} layers={layers} what="device blocks" height={110} />;
 }
 
 function Queue({ side, ...rest }: Shared) {
-  const levels = useLevels(side.trace, rest);
-  const layer = CHARTS.find((chart) => chart.id === "requests")?.layers.find((one) => one.column === "waiting");
-  const known = side.trace.steps.known.has("waiting") && layer !== undefined;
-  const layers: Layer[] = known ? [{ ...layer, values: levels.of.waiting, kind: "area", pattern: "plain", colour: `--series-${side.name.toLowerCase()}` }] : [];
+  const known = side.trace.steps.known.has("waiting");
+  const levels = useLevels(side.trace, rest, ["waiting"]);
+  const colour = `--series-${side.name.toLowerCase()}`;
+  const layers: Layer[] = known ? [{ name: "waiting", values: levels.of.waiting ?? [], kind: "area", colour }] : [];
   return <Strip {...rest} side={side} x={levels.x} layers={layers} what="waiting requests" height={80} />;
 }
 
-function useLevels(trace: Trace, { length, width, version }: Omit<Shared, "side">): Columns<(typeof LEVELS)[number]> {
+function useLevels(trace: Trace, { length, width, version }: Omit<Shared, "side">, names: StepColumn[]): Columns {
   return useMemo(() => {
-    const levels = levelsOf(trace.steps, holdersOf(trace), new TimeMap(), trace.from, trace.to, Math.max(1, Math.round(width / 2)));
+    const part = { map: new TimeMap(), from: trace.from, to: trace.to, buckets: Math.max(1, Math.round(width / 2)) };
+    const levels = levelsOf(trace.steps, holdersOf(trace), names, part);
     return { ...levels, x: levels.x.map((time) => time - trace.from) };
-  }, [trace, length, width, version]);
+  }, [trace, length, width, version, names.join()]);
 }
 
 function Strip({ side, x, layers, what, height, length, width, top, ticks: at }: Shared & {

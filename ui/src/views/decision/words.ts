@@ -62,7 +62,7 @@ export const INPUTS: [key: keyof Inputs, name: string, unit: Unit, meaning: stri
   ["resident", "On the device", "blocks", "Blocks of its context that are on the device."],
   ["free_to_release", "Free to release", "blocks", "Blocks that can be released without losing anything: copies of them are on the host."],
   ["uncopied", "Not yet copied", "blocks", "Blocks on the device that have no copy on the host."],
-  ["hosted", "On the host only", "blocks", "Blocks that would have to be loaded."],
+  ["hosted", "Copied to the host", "blocks", "Blocks of its context with a confirmed copy there, on the device too or not."],
   ["missing", "Missing", "blocks", "Blocks that are neither on the device nor on the host and would be recomputed."],
   ["free_blocks", "Device, free", "blocks", "Free blocks of the device."],
   ["total_blocks", "Device, all", "blocks", "KV blocks of the device."],

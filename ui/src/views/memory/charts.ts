@@ -2,7 +2,7 @@
 import type { Layer } from "../../charts/timechart";
 import type { StepColumn } from "../../model/records";
 import type { Steps } from "../../model/steps";
-import type { Columns, LEVELS, WORK } from "./columns";
+import type { Columns } from "./columns";
 
 export interface ChartLayer extends Omit<Layer, "values"> {
   column: StepColumn;
@@ -81,10 +81,8 @@ export function mostlyFree(steps: Steps): boolean {
 }
 
 /** Return a chart's layers with their values in drawing order: summed areas from the top, then lines. */
-export function layersOf(
-  chart: Chart, columns: Columns<(typeof LEVELS)[number]> | Columns<(typeof WORK)[number]>,
-): Layer[] {
-  const values = columns.of as Partial<Record<StepColumn, number[]>>;
+export function layersOf(chart: Chart, columns: Columns): Layer[] {
+  const values = columns.of;
   const layers: Layer[] = [];
   let below = new Array<number>(columns.x.length).fill(0);
   for (const { column, ...layer } of chart.layers) {

@@ -7,20 +7,18 @@ import type { Held, Holders } from "./holders";
 import { REST, restAfter, restAt, restOf } from "./rests";
 
 /** Some columns of the steps at ascending positions `x` of the drawn axis. */
-export interface Columns<Name extends StepColumn> {
+export interface Columns {
   x: number[];
-  of: Record<Name, number[]>;
+  of: Partial<Record<StepColumn, number[]>>;
 }
 
-/** What there is at a moment; each value holds until the next step. */
-export const LEVELS = [
-  "running_blocks", "paused_blocks", "cached_blocks", "free_blocks", "host_blocks",
-  "running", "paused", "waiting",
-] as const satisfies StepColumn[];
-/** What a step does; there is none of it between steps. */
-export const WORK = [
-  "decode_tokens", "prefill_tokens", "recompute_tokens", "saved_blocks", "loaded_blocks", "budget_blocks",
-] as const satisfies StepColumn[];
+/** Part of the drawn axis, and in how many buckets it is drawn. */
+export interface Part {
+  map: TimeMap;
+  from: number;
+  to: number;
+  buckets: number;
+}
 
 /** The steps that are seen in [from, to]: the one before holds into it, the one behind ends it. */
 export function seen(steps: Steps, from: number, to: number): [first: number, last: number] {
@@ -28,22 +26,21 @@ export function seen(steps: Steps, from: number, to: number): [first: number, la
   return [first, Math.min(steps.length, firstFrom(steps.at, steps.length, to) + 1)];
 }
 
-/** Return the levels in [from, to]: at most a few rows for each of `buckets`, with all peaks.
+/** Return levels, which are there at a moment, in a part: a few rows a bucket, with all peaks.
  *
  * A step tells of the moment in which it begins. After one that nobody goes on from there is none to
  * tell that its requests have paused or ended: there the lanes do, if `holders` has them.
  */
 export function levelsOf(
-  steps: Steps, holders: Holders | null, map: TimeMap, from: number, to: number, buckets: number,
-): Columns<(typeof LEVELS)[number]> {
-  const found: Columns<(typeof LEVELS)[number]> = { x: [], of: filled(LEVELS, () => []) };
+  steps: Steps, holders: Holders | null, names: readonly StepColumn[], part: Part,
+): Columns {
+  const x: number[] = [];
+  const columns = names.map((): number[] => []);
   const put = (row: number, time: number, held: Held | null): void => {
-    found.x.push(map.draw(time));
-    for (const name of LEVELS) {
-      found.of[name].push(held ? restOf(steps, name, row, held) : steps.columns[name][row]);
-    }
+    x.push(part.map.draw(time));
+    names.forEach((name, place) => columns[place].push(held ? restOf(steps, name, row, held) : steps.columns[name][row]));
   };
-  const rows = rowsOf(steps, map, LEVELS, from, to, buckets);
+  const rows = rowsOf(steps, names, part);
   for (const row of rows) {
     put(row, steps.at[row], null);
     const rest = holders && restAfter(steps, holders, row);
@@ -54,24 +51,23 @@ export function levelsOf(
     }
   }
   const end = rows.at(-1);
-  if (end === steps.length - 1 && steps.at[end] < to) {
-    put(end, to, holders && restAt(steps, holders, end, to));
+  if (end === steps.length - 1 && steps.at[end] < part.to) {
+    put(end, part.to, holders && restAt(steps, holders, end, part.to));
   }
-  return found;
+  return { x, of: Object.fromEntries(names.map((name, place) => [name, columns[place]])) };
 }
 
-/** Return the work in [from, to], as `levelsOf`, and zero from the end of a step to the next.
+/** Return work, which belongs to steps, in a part: as `levelsOf`, and zero between steps.
  *
  * A step is drawn half a bucket wide at least, or a short one would not be seen.
  */
-export function workOf(
-  steps: Steps, map: TimeMap, from: number, to: number, buckets: number,
-): Columns<(typeof WORK)[number]> {
-  const least = (map.draw(to) - map.draw(from)) / buckets / 2;
+export function workOf(steps: Steps, names: readonly StepColumn[], part: Part): Columns {
+  const { map } = part;
+  const least = (map.draw(part.to) - map.draw(part.from)) / part.buckets / 2;
   const x: number[] = [];
   /** Which row each position shows, and -1 - row where it has come to rest. */
   const shown: number[] = [];
-  for (const row of rowsOf(steps, map, WORK, from, to, buckets)) {
+  for (const row of rowsOf(steps, names, part)) {
     const start = map.draw(steps.at[row]);
     x.push(start);
     shown.push(row);
@@ -82,25 +78,19 @@ export function workOf(
     x.push(end);
     shown.push(-1 - row);
   }
-  return { x, of: filled(WORK, (name) => {
+  const values = (name: StepColumn): number[] => {
     const column = steps.columns[name];
     // What the link could carry is no work: it holds.
     if (name === "budget_blocks") return shown.map((row) => column[row < 0 ? -1 - row : row]);
     return shown.map((row) => (row < 0 ? 0 : column[row]));
-  }) };
+  };
+  return { x, of: Object.fromEntries(names.map((name) => [name, values(name)])) };
 }
 
-function filled<Name extends StepColumn>(
-  names: readonly Name[], values: (name: Name) => number[],
-): Record<Name, number[]> {
-  return Object.fromEntries(names.map((name) => [name, values(name)])) as Record<Name, number[]>;
-}
-
-function rowsOf(
-  steps: Steps, map: TimeMap, names: readonly StepColumn[], from: number, to: number, buckets: number,
-): number[] {
+/** Cached blocks are free ones: their peaks need no rows of their own. */
+function rowsOf(steps: Steps, names: readonly StepColumn[], { map, from, to, buckets }: Part): number[] {
   const [first, last] = seen(steps, from, to);
-  const columns = names.filter((name) => steps.known.has(name)).map((name) => steps.columns[name]);
+  const columns = names.filter((name) => name !== "cached_blocks").map((name) => steps.columns[name]);
   const start = map.draw(from);
   const width = (map.draw(to) - start) / buckets;
   const begins = Float64Array.from({ length: buckets }, (_, bucket) => map.time(start + bucket * width));

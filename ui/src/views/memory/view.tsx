@@ -1,5 +1,5 @@
 // Memory: who holds the blocks of the KV cache over time, and what every step is made of.
-import { useComputed, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useState } from "preact/hooks";
 import { scaleFor, timeMap, timeWindow, trace, version, wholeOf } from "../../app/state";
 import { AXIS, TimeChart } from "../../charts/timechart";
@@ -9,7 +9,7 @@ import type { Trace } from "../../model/trace";
 import { GUTTER } from "../timeline/frame";
 import { ticks } from "../timeline/ticks";
 import { type Chart, chartsOf, layersOf, mostlyFree } from "./charts";
-import { levelsOf, workOf } from "./columns";
+import { type Part, levelsOf, workOf } from "./columns";
 import { holdersOf } from "./holders";
 import { Legend, Moment } from "./legend";
 import "../../charts/charts.css";
@@ -29,26 +29,27 @@ export function MemoryView() {
 function Charts({ shown }: { shown: Trace }) {
   const [frame, size] = useSize<HTMLDivElement>();
   const width = Math.max(0, size.width - GUTTER);
-  const charts = useMemo(() => chartsOf(shown.steps), [shown, version.value]);
-  const roomy = useMemo(() => mostlyFree(shown.steps), [shown, version.value]);
+  const made = version.value;
+  const charts = useMemo(() => chartsOf(shown.steps), [shown, made]);
+  const roomy = useMemo(() => mostlyFree(shown.steps), [shown, made]);
   const [wanted, setWanted] = useState<boolean | null>(null);
   const free = wanted ?? !roomy;
   const grow = growth(charts, size.height);
   const window = timeWindow.value ?? wholeOf(shown);
   const map = timeMap.value;
   const scale = scaleFor(width);
-  const holders = holdersOf(shown);
-  const buckets = Math.max(1, Math.round(width / 2));
-  const made = [shown, version.value, map, window.t0, window.t1, buckets];
-  const levels = useMemo(() => levelsOf(shown.steps, holders, map, window.t0, window.t1, buckets), made);
-  const work = useMemo(() => workOf(shown.steps, map, window.t0, window.t1, buckets), made);
-  const marks = useMemo(() => ticks(scale, isWallClock(shown.from) ? shown.from : 0), [...made, width]);
   const pointed = useSignal<number | null>(null);
   const end = useSignal(window.t1);
   end.value = window.t1;
   const row = useComputed(() => (version.value, shown.steps.indexAt(pointed.value ?? end.value)));
-  const start = map.draw(window.t0);
-  const folds = map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub }));
+  const marks = useMemo(
+    () => ticks(scale, isWallClock(shown.from) ? shown.from : 0), [shown, made, map, window.t0, window.t1, width],
+  );
+  const axis = useMemo(() => ({
+    folds: map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub })),
+    ticks: marks.map((mark) => map.draw(scale.time(mark.x))),
+  }), [map, marks]);
+  const values = { shown, version: made, row, pointed, part: { map, from: window.t0, to: window.t1, buckets: Math.max(1, Math.round(width / 2)) } };
   return (
     <div class="view memory" data-testid="memory" ref={frame}>
       <div class="memory-head">
@@ -62,14 +63,7 @@ function Charts({ shown }: { shown: Trace }) {
           ))}
         </div>
         {width > 0 && charts.map((chart) => (
-          <section key={chart.id} class="memory-chart" aria-label={chart.title}>
-            <Legend chart={chart} steps={shown.steps} holders={holders} row={row} pointed={pointed} />
-            <TimeChart x={(chart.from === "levels" ? levels : work).x}
-              layers={layersOf(drawn(chart, free), chart.from === "levels" ? levels : work)}
-              from={start} to={map.draw(window.t1)} top={1} folds={folds}
-              ticks={marks.map((mark) => map.draw(scale.time(mark.x)))} format={short}
-              label={`${chart.title}: ${named(chart)} over time`} width={width + AXIS} height={Math.round(chart.height * grow)} />
-          </section>
+          <Row key={chart.id} {...values} {...axis} chart={chart} free={free} width={width + AXIS} height={Math.round(chart.height * grow)} />
         ))}
         {width > 0 && <Pointer trace={shown} scale={scale} pointed={pointed} left={GUTTER} />}
       </div>
@@ -79,6 +73,38 @@ function Charts({ shown }: { shown: Trace }) {
         {!charts.some((chart) => chart.id === "host") && " Nothing was swapped: the charts of the host and the link are left out."}
       </p>
     </div>
+  );
+}
+
+interface RowProps {
+  shown: Trace;
+  version: number;
+  row: ReadonlySignal<number>;
+  pointed: ReadonlySignal<number | null>;
+  part: Part;
+  folds: { from: number; to: number }[];
+  ticks: number[];
+  chart: Chart;
+  free: boolean;
+  width: number;
+  height: number;
+}
+
+function Row({ shown, version: made, row, pointed, part, folds, ticks: at, chart, free, width, height }: RowProps) {
+  const { steps } = shown;
+  const holders = holdersOf(shown);
+  const { map, from, to, buckets } = part;
+  const [x, layers] = useMemo(() => {
+    const names = chart.layers.map((layer) => layer.column);
+    const columns = chart.from === "work" ? workOf(steps, names, part) : levelsOf(steps, holders, names, part);
+    return [columns.x, layersOf(drawn(chart, free), columns)] as const;
+  }, [shown, made, chart, free, map, from, to, buckets]);
+  return (
+    <section class="memory-chart" aria-label={chart.title}>
+      <Legend chart={chart} steps={steps} holders={holders} row={row} pointed={pointed} />
+      <TimeChart x={x} layers={layers} from={map.draw(from)} to={map.draw(to)} top={1} folds={folds} ticks={at}
+        format={short} label={`${chart.title}: ${named(chart)} over time`} width={width} height={height} />
+    </section>
   );
 }
 

@@ -4,8 +4,8 @@ import { blockSeconds, duration } from "../../format";
 import type { Pause } from "../../model/pause";
 import { visible } from "./content";
 
-/** Less regret than this, in block-seconds, is told but not marked. */
-const NOTEWORTHY = 1;
+/** What regret is; it is no verdict, since it does not ask whether others wanted the memory. */
+export const REGRET = "What it cost beyond the cheapest alternative in hindsight, in block-seconds, as if others had use for the memory";
 
 const WORDS: Record<string, string> = {
   preserve: "KV preserved", discard: "KV discarded", swap: "KV swapped", none: "nobody came back",
@@ -18,14 +18,13 @@ export function handlingSaid(handling: string | null): string {
 
 export function PauseChip({ pause, now }: { pause: Pause; now: number }) {
   const seconds = pause.seconds ?? (pause.end ? null : now - pause.at);
-  const wrong = pause.regret !== null && pause.regret > 0;
   return (
     <a class="pausechip" href={link("decision", [pause.request, String(pause.at)])} data-testid="pause-chip">
       <i class={`handling ${pause.handling ?? "open"}`} aria-hidden="true" />
       <span>{pause.person ? "waited for a person" : `paused for ${pause.tool ? visible(pause.tool) : "a tool"}`} <b>{duration(seconds)}</b></span>
       <span>{handlingSaid(pause.handling)}</span>
       {(pause.end?.queue_seconds ?? 0) > 0 && <span>then queued {duration(pause.end?.queue_seconds)}</span>}
-      {pause.regret !== null && <span class={wrong ? (pause.regret >= NOTEWORTHY ? "bad" : "") : "good"}>{wrong ? `regret ${blockSeconds(pause.regret)}` : "no regret"}</span>}
+      {pause.regret !== null && <span title={REGRET}>{pause.regret > 0 ? `regret ${blockSeconds(pause.regret)}` : "no regret"}</span>}
     </a>
   );
 }

@@ -3,6 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
 import { blockSeconds, brief, count, duration, moment, short } from "../../format";
+import { REGRET } from "./chip";
 import { visible } from "./content";
 import { type Item, type SortKey, listed } from "./items";
 
@@ -11,7 +12,7 @@ const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (it
   { key: "duration", name: "duration", meaning: "From its arrival to its end, tools included", text: (item) => duration(item.duration) },
   { key: "tokens", name: "tokens", meaning: "The longest context that it had", text: (item) => (item.tokens ? short(item.tokens) : "–") },
   { key: "calls", name: "calls", meaning: "Tool calls; by the engine's records where there are no spans of calls", text: (item) => count(item.calls) },
-  { key: "regret", name: "regret", meaning: "What its pauses cost beyond the cheapest alternative in hindsight", text: (item) => blockSeconds(item.regret) },
+  { key: "regret", name: "regret", meaning: REGRET, text: (item) => blockSeconds(item.regret) },
   { key: "errors", name: "errors", meaning: "Runs, turns and calls that failed", text: (item) => (item.errors ? `${item.errors} failed` : "0") },
 ];
 

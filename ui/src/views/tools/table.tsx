@@ -5,6 +5,7 @@ import { logScale } from "../../charts/scale";
 import { SPREAD, Spread } from "../../charts/spread";
 import { quantile } from "../../charts/stats";
 import { blockSeconds, count, duration, number, percent } from "../../format";
+import { REGRET } from "../session/chip";
 import { visible } from "../session/content";
 import { type ToolKey, type ToolRow, ordered } from "./rows";
 
@@ -28,7 +29,7 @@ const COLUMNS: readonly Column[] = [
   { key: "within", name: "within 2×", meaning: "Part of the predictions that were off by less than a factor of two",
     text: (row) => percent(row.misjudged.within) },
   { key: "cost", name: "mean cost", meaning: "Block-seconds that a pause did cost, on average", text: (row) => blockSeconds(row.cost) },
-  { key: "regret", name: "total regret", meaning: "Block-seconds that its pauses cost beyond the cheapest alternative in hindsight",
+  { key: "regret", name: "total regret", meaning: REGRET,
     text: (row) => blockSeconds(row.regret) },
 ];
 
