@@ -13,6 +13,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import facts_of, record
 from caesura.runtime.recording.bounds import DAY_SECONDS, MB, Bounds
+from caesura.runtime.recording.database import may_be_one
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.tracing.content import is_captured
@@ -33,6 +34,8 @@ class Traces:
             raise UsageError("--no-trace records nothing: leave it, or --trace, out")
         if self.file is not None and not self.file.absolute().parent.is_dir():
             raise UsageError(f"there is no directory {self.file.absolute().parent}")
+        if self.file is not None and not may_be_one(self.file):
+            raise UsageError(f"{self.file} is no file of traces: name another, or move it away")
 
 
 @asynccontextmanager

@@ -37,7 +37,7 @@ Records = Annotated[
 def list_recordings(
     recording: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="A recording, whose runs are listed then."),
+        typer.Argument(metavar="ID", help="A recording, whose runs are listed then."),
     ] = None,
     store: StoreFile = None,
     config: ConfigFile = None,
@@ -80,7 +80,7 @@ def show(
 def export(
     recordings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Which recordings. Default: the newest."),
+        typer.Argument(metavar="ID", help="Which recordings. Default: the newest."),
     ] = None,
     records: Records = None,
     output: Annotated[

@@ -58,20 +58,17 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
 
 
 def show_one(store: Path, recording: str | None, wanted: str, as_json: bool) -> None:
-    """Print one run or session as a tree; raises `UsageError`."""
+    """Print a run, or all runs of a session, as trees; raises `UsageError`."""
     places = [reading.find(store, recording)] if recording else reading.recordings(store)
     for place in places:
         found = _matching(_runs(store, place), wanted)
-        if len(found) > 1:
-            several = ", ".join(each.id for each in found[:5])
-            raise UsageError(
-                f"several ids begin with {wanted!r}, such as {several}: say more of it"
-            )
+        if as_json and found:
+            public = [_public(each) for each in found]
+            print(json.dumps(public if len(public) > 1 else public[0], indent=2))
+        elif found:
+            for each in found:
+                _console().print(tree_of(each), highlight=False)
         if found:
-            if as_json:
-                print(json.dumps(_public(found[0]), indent=2))
-            else:
-                _console().print(tree_of(found[0]), highlight=False)
             return
     raise UsageError(f"no run or session is called {wanted!r}: `caesura trace ls ID` lists them")
 
@@ -85,7 +82,7 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
         print(json.dumps([_public(each) for each in every], indent=2))
         return
     table = _table(
-        "id", "what", "started", "seconds", "turns", "calls", "pauses", "regret", "status"
+        "id", "what", "started", "seconds", "turns", "calls", "pauses", "regret, blk·s", "status"
     )
     for run in runs:
         span = run.span
@@ -114,11 +111,19 @@ def _runs(store: Path, recording: Recording) -> Runs:
 
 
 def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
-    """What is called so, or else what begins so; what is of a run is the run."""
+    """What is called so, or else the one that begins so; what is of a run is the run.
+
+    Several may be called so: a session has as many runs as it was asked for. Raises `UsageError`
+    where it is not clear which is meant.
+    """
     runs = folded.runs()
     every: list[Run | Session] = [*runs, *folded.alone(runs)]
     exact = [each for each in every if wanted in each.ids]
-    return exact or [each for each in every if any(i.startswith(wanted) for i in each.ids)]
+    begin = [each for each in every if any(i.startswith(wanted) for i in each.ids)]
+    if not exact and len(begin) > 1:
+        several = ", ".join(each.id for each in begin[:5])
+        raise UsageError(f"several ids begin with {wanted!r}, such as {several}: say more of it")
+    return exact or begin
 
 
 def _public(found: Run | Session) -> Entry:
@@ -151,7 +156,7 @@ def _date(at: float) -> str:
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
-    right = ("seconds", "entries", "pauses", "turns", "calls", "regret")
+    right = ("seconds", "entries", "pauses", "turns", "calls", "regret, blk·s")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     return table

@@ -22,6 +22,7 @@ TRIES = 5
 """Whoever changes the journal of a new file is refused at once if another does so too."""
 PAGE_BYTES = 4096
 BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+MAGIC = b"SQLite format 3\0"
 SIDECARS = ("-wal", "-shm")
 
 # `owner` is the process that writes a recording; `updated`, `at`: when it was written to, Unix
@@ -60,11 +61,11 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
+    _check_version(db, path)  # before anything is changed in a file that is somebody else's
     # This only takes in a file without tables, and has to come before the journal is chosen.
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
-    _check_version(db, path)
     with transaction(db):
         for statement in _SCHEMA:
             db.execute(statement)
@@ -136,8 +137,21 @@ def size_of(path: Path) -> int:
     return total
 
 
+def may_be_one(path: Path) -> bool:
+    """Whether a file of recordings may be there, or be made: what is there is a data base."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) in (b"", MAGIC)
+    except OSError:
+        return True
+
+
 def _check_version(db: sqlite3.Connection, path: Path) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version, tables = db.execute(
+        "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+    ).fetchone()
+    if version == 0 and tables:
+        raise UsageError(f"{path} is the data base of another program: name another file")
     if version not in (0, VERSION):
         raise UsageError(
             f"{path} was written by another version of Caesura ({version}, and {VERSION} is"

@@ -6,11 +6,16 @@ Readers ignore kinds and fields that they do not know, and do without those that
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
+
+from caesura.runtime.tracing.conventions import CONTENT
 
 Entry = dict[str, Any]
 """One entry: `kind`, and what that kind tells. Times are Unix seconds; simulations begin at 0."""
+
+ENTRY_BYTES, VALUE_BYTES = 1000, 40
+"""What an entry takes itself, and what a value of a column does."""
 
 SOURCES = ("serve", "simulate", "records", "sdk")
 
@@ -40,10 +45,25 @@ class Recording:
 
     @classmethod
     def from_public(cls, data: Mapping[str, Any]) -> Self:
-        """Read `public` back; whatever is missing gets its default."""
-        known = {each.name: data[each.name] for each in fields(cls) if each.name in data}
+        """Read `public` back; whatever is missing, or is something else, gets its default."""
+        known = {name: data[name] for name in TYPES if isinstance(data.get(name, ...), TYPES[name])}
         defaults: Entry = {"id": "recording", "title": "", "source": "records", "started": 0.0}
         return cls(**{**defaults, **known})
+
+
+TYPES: dict[str, Any] = {
+    "id": int | str,
+    "title": str,
+    "source": str,
+    "started": int | float,
+    "ended": int | float | None,
+    "live": bool,
+    "entries": int,
+    "content": bool,
+    "about": Mapping,
+    "trimmed": int,
+}
+"""What the fields of a recording are."""
 
 
 class Row(NamedTuple):
@@ -62,16 +82,46 @@ def encoded(entry: Mapping[str, Any]) -> str:
         return json.dumps(_finite(entry), separators=(",", ":"), default=str)
 
 
+def without_content(entry: Entry) -> Entry:
+    """A span without what was said in it; any other entry as it is."""
+    attributes = entry.get("attributes")
+    if not isinstance(attributes, Mapping):
+        return entry
+    left = {name: attributes[name] for name in attributes if name not in CONTENT}
+    return {**entry, "attributes": left}
+
+
 def row_of(entry: Mapping[str, Any]) -> Row:
     """Encode an entry. Raises TypeError or ValueError for what is none."""
     request = entry.get("request")
     kind = str(entry["kind"]) if "kind" in entry else ""
-    return Row(kind, request if isinstance(request, str) else None, encoded(entry))
+    found_by = _utf8(request) if isinstance(request, str) else None
+    return Row(_utf8(kind), found_by, encoded(entry))
+
+
+def size_of(entry: Entry) -> int:
+    """About how many bytes of memory an entry takes, found out in a microsecond or two."""
+    if not isinstance(entry, dict):  # not `Mapping`, which takes longer to find out
+        return 0
+    size = ENTRY_BYTES
+    for value in entry.values():
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, list):
+            size += VALUE_BYTES * len(value)
+        elif isinstance(value, dict):
+            size += sum(len(each) for each in value.values() if isinstance(each, str))
+    return size
 
 
 def gap(at: float, lost: int, why: str) -> Entry:
     """The entry that stands for others which were lost."""
     return {"kind": "gap", "at": at, "lost": lost, "why": why}
+
+
+def _utf8(text: str) -> str:
+    """The text as SQLite takes it, where JSON has a way to write everything."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _finite(value: Any) -> Any:

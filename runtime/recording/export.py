@@ -2,7 +2,8 @@
 
 import base64
 import json
-import tempfile
+import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -46,8 +47,9 @@ class _Export:
             body = entry if isinstance(entry, str) else encoded(entry)
             self.done.entries += 1
             if recording.content and names.TOOL_ARTIFACTS in body:
-                made = json.loads(body).get("attributes", {}).get(names.TOOL_ARTIFACTS) or ()
-                self.named.update(dict.fromkeys(map(str, made)))
+                attributes = json.loads(body).get("attributes")
+                made = attributes.get(names.TOOL_ARTIFACTS) if isinstance(attributes, dict) else ()
+                self.named.update(dict.fromkeys(map(str, made or ())))
             yield body
 
     def files(self) -> Iterator[tuple[str, str, bytes]]:
@@ -134,25 +136,30 @@ def write(
 ) -> Exported:
     """Write an export to a file, whole or not at all. Raises `UsageError` where that fails."""
     texts, done = pieces(form, held, artifacts)
+    # What was said stays its owner's.
+    mode = 0o600 if any(recording.content for recording, _ in held) else 0o666
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".export-", delete=False
-        ) as file:
-            made = Path(file.name)
-            try:
-                for text in texts:
-                    file.write(text)
-                file.close()
-                if not any(recording.content for recording, _ in held):
-                    made.chmod(0o644)  # what was said stays its owner's, as the temporary file is
-                made.replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    made.unlink()
-                raise
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe, a device
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(texts)
+        else:
+            _replace(Path(os.path.realpath(path)), texts, mode)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
     return done
+
+
+def _replace(path: Path, texts: Iterable[str], mode: int) -> None:
+    made = path.with_name(f".export-{secrets.token_hex(8)}")
+    try:
+        made.touch(mode, exist_ok=False)
+        with made.open("w", encoding="utf-8") as file:
+            file.writelines(texts)
+        made.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            made.unlink()
+        raise
 
 
 def write_html(

@@ -188,7 +188,7 @@ class Trace:
         yield from self._ended_span(entry, self._at(entry["end"]))
 
     def _ended_span(self, entry: Entry, end: int) -> Iterator[Event]:
-        at, about = self._at(entry["start"]), entry.get("attributes") or {}
+        at, about = self._at(entry["start"]), _attributes(entry)
         operation, name = about.get(names.OPERATION), str(entry.get("name"))
         if operation == names.EXECUTE_TOOL:
             tool = str(about.get(names.TOOL_NAME, name))
@@ -243,4 +243,9 @@ def _instant(track: Event, name: str, kind: str, at: int, args: Entry, scope: st
 def _told(entry: Entry) -> dict[str, Any]:
     """Return what a span says beside its name and times."""
     told = {key: entry[key] for key in ("trace", "status", "message", "events") if entry.get(key)}
-    return {**(entry.get("attributes") or {}), **told}
+    return {**_attributes(entry), **told}
+
+
+def _attributes(entry: Entry) -> Entry:
+    found = entry.get("attributes")
+    return found if isinstance(found, Mapping) else {}

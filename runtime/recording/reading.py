@@ -5,7 +5,7 @@ A reader that stayed would keep the write-ahead log from being put into the file
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from caesura.tools.people.owner import is_alive
 
 CHUNK = 1000
 """So many entries are read at a time."""
+MOST_CHARACTERS = 4 * 2**20
+"""Of entries that are large fewer are read at a time: about so much of their JSON."""
 TRIMMED = "deleted to keep the file within its bounds"
 COLUMNS = (
     *("id", "title", "source", "started", "ended", "updated", "owner", "entries"),
@@ -43,18 +45,20 @@ def recording(path: Path, number: int) -> Recording | None:
 def page(
     path: Path, number: int, after: int = 0, limit: int = CHUNK, kinds: Collection[str] = ()
 ) -> Page:
-    """Entries of a recording with ids above `after`, the first `limit` of them.
+    """Entries of a recording with ids above `after`, the first `limit` of them or, of large ones,
+    at least one.
 
     Where the beginning was deleted, an entry says so. `kinds` are all unless some are named.
     Raises `UsageError`.
     """
     with reading(path) as db:
+        db.execute("BEGIN")  # so that nothing is deleted between the two looks
         found = _rows(db, f"{_ALL} WHERE id = ?", (number,))
         query = "SELECT id, body FROM entries WHERE recording = ? AND id > ?"
         if kinds:
             query += f" AND kind IN ({', '.join('?' * len(kinds))})"
         values = (number, after, *kinds, limit)
-        entries = _rows(db, f"{query} ORDER BY id LIMIT ?", values)
+        entries = _rows(db, f"{query} ORDER BY id LIMIT ?", values, _bearable)
     trimmed_to = found[0][COLUMNS.index("trimmed_to")] if found else None
     if trimmed_to and after < trimmed_to:
         told = _recording(found[0])
@@ -86,9 +90,25 @@ def counts(path: Path) -> dict[int, dict[str, int]]:
     return found
 
 
-def _rows(db: sqlite3.Connection, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+def _bearable(rows: Iterable[tuple[int, str]]) -> Page:
+    """The first of these entries, as many as are read at a time."""
+    taken, size = [], 0
+    for row in rows:
+        taken.append(row)
+        size += len(row[1])
+        if size >= MOST_CHARACTERS:
+            break
+    return taken
+
+
+def _rows(
+    db: sqlite3.Connection,
+    query: str,
+    values: tuple[Any, ...] = (),
+    take: Callable[[Iterable[Any]], list[Any]] = list,
+) -> list[Any]:
     try:
-        return db.execute(query, values).fetchall()
+        return take(db.execute(query, values))
     except sqlite3.OperationalError as error:
         if "no such table" in str(error):  # a file that is just being made
             return []

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.database import is_broken
-from caesura.runtime.recording.entries import Entry, Row, gap, row_of
+from caesura.runtime.recording.entries import Entry, Row, gap, row_of, size_of, without_content
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
 
@@ -25,6 +25,8 @@ LOG = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.1
 """How long entries are collected: a live page is that far behind."""
 MAX_QUEUE = 16_384
+MAX_QUEUE_BYTES = 64 * 2**20
+"""What has been handed in and not been taken by the thread, which may have to wait for the disk."""
 MAX_PENDING_BYTES = 8 * 2**20
 """What is kept in memory while the file cannot be written."""
 MAX_ENTRY_BYTES = 2**20
@@ -72,6 +74,7 @@ class Recorder:
         # Re-entrant: what is collected as garbage while it is held may end a span.
         self._lock = threading.RLock()
         self._queue: deque[Entry] = deque()
+        self._queue_bytes = 0
         self._lost, self._why = 0, ""
         self._pending: list[Row] = []
         self._pending_bytes = 0
@@ -85,12 +88,13 @@ class Recorder:
     def add(self, entries: Sequence[Entry]) -> None:
         """Take entries, from any thread; they are not to be changed any more. Never waits."""
         with self._lock:
-            room = self._max_queue - len(self._queue)
-            if self._stop.is_set():
-                room = 0
-            self._queue.extend(entries[:room] if len(entries) > room else entries)
-            if len(entries) > room:
-                self._lose(len(entries) - room, OVERLOADED)
+            for number, entry in enumerate(entries):
+                full = len(self._queue) >= self._max_queue or self._queue_bytes >= MAX_QUEUE_BYTES
+                if full or self._stop.is_set():
+                    self._lose(len(entries) - number, OVERLOADED)
+                    break
+                self._queue.append(entry)
+                self._queue_bytes += size_of(entry)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -162,32 +166,37 @@ class Recorder:
     def _encode(self) -> None:
         """Take what has been handed in; the gap that stands for losses comes behind it."""
         with self._lock:
-            taken, self._queue = self._queue, deque()
+            taken, self._queue, self._queue_bytes = self._queue, deque(), 0
             lost, why, self._lost = self._lost, self._why, 0
+        before = lost
         for entry in taken:
             if self._failing and self._pending_bytes > MAX_PENDING_BYTES:
                 lost, why = lost + 1, why or f"{self.store.path.name} could not be written"
-                self.dropped += 1
                 continue
             try:
                 row = row_of(entry)
                 if len(row.body) > MAX_ENTRY_BYTES:
+                    row = row_of(without_content(entry))
+                if len(row.body) > MAX_ENTRY_BYTES:
                     raise ValueError(TOO_LARGE)
             except Exception:  # an odd entry costs itself, and never the thread
                 lost, why = lost + 1, TOO_LARGE
-                self.dropped += 1
                 continue
             self._pending.append(row)
             self._pending_bytes += len(row.body)
         if lost:
             self._note_gap(lost, why)
+            with self._lock:
+                self.dropped += lost - before
 
     def _note_gap(self, lost: int, why: str) -> None:
         """Put a gap behind what is pending, or make the one that is there larger."""
         last = self._pending[-1] if self._pending else None
         if last is not None and last.kind == "gap":
+            self._pending_bytes -= len(last.body)
             lost += json.loads(self._pending.pop().body)["lost"]
         self._pending.append(row_of(gap(self._clock(), lost, why)))
+        self._pending_bytes += len(self._pending[-1].body)
 
     def _begin(self) -> bool:
         """See to it that there is a recording in the file, which may have been taken away."""

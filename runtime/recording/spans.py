@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from caesura.runtime.recording.entries import Entry
+from caesura.runtime.recording.entries import Entry, without_content
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing import conventions as names
 
@@ -46,13 +46,8 @@ class SpanEntries(SpanProcessor):
         if not _is_ours(span):
             return
         entry = entry_of(span)
-        attributes = entry["attributes"] | self._kept.pop(_id_of(span), {})
-        if not self._recorder.content:
-            attributes = {
-                name: attributes[name] for name in attributes if name not in names.CONTENT
-            }
-        entry["attributes"] = attributes
-        self._recorder.add([entry])
+        entry["attributes"] |= self._kept.pop(_id_of(span), {})
+        self._recorder.add([entry if self._recorder.content else without_content(entry)])
 
     def shutdown(self) -> None:
         """The recorder is its owner's to close."""

@@ -56,6 +56,7 @@ class Store:
     ) -> int:
         """Begin a recording; return its number. started: default now."""
         now = self._clock()
+        title = title.encode("utf-8", "replace").decode()  # a path may be in it
         row = (title, source, now if started is None else started, now, self._owner, content)
         with self._lock, transaction(self._open()) as _:
             made = self._open().execute(
@@ -77,7 +78,9 @@ class Store:
             self._make_room(db, now, sum(len(row.body) for row in rows))
             with transaction(db):
                 counted = db.execute(
-                    "UPDATE recordings SET entries = entries + ?, updated = ? WHERE id = ?",
+                    # A process of another container looks dead to others, who end its recordings.
+                    "UPDATE recordings SET entries = entries + ?, updated = ?, ended = NULL"
+                    " WHERE id = ?",
                     (len(rows), now, recording),
                 )
                 if not counted.rowcount:

@@ -10,6 +10,8 @@ from caesura.runtime.recording.reading import Page
 
 MAX_WAITING = 5000
 """A watcher with more entries before it than this reads them from the store instead."""
+MAX_CHARACTERS = 8 * 2**20
+"""So does one with more of their JSON: what it has not read is kept in memory."""
 
 
 class Publisher(Protocol):
@@ -33,7 +35,7 @@ class Subscription:
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._batches: deque[Page] = deque()
-        self._waiting = 0
+        self._waiting = self._characters = 0
         self._behind = self._closed = False
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -56,6 +58,7 @@ class Subscription:
             return None
         batch = self._batches.popleft()
         self._waiting -= len(batch)
+        self._characters -= _characters(batch)
         return batch
 
     @property
@@ -87,12 +90,17 @@ class Subscription:
     def _take(self, batch: Page) -> None:
         self._batches.append(batch)
         self._waiting += len(batch)
-        if self._waiting > MAX_WAITING:
+        self._characters += _characters(batch)
+        if self._waiting > MAX_WAITING or self._characters > MAX_CHARACTERS:
             self._batches.clear()
-            self._waiting = 0
+            self._waiting = self._characters = 0
             self._behind = True
         self._changed.set()
 
     def _finish(self) -> None:
         self._closed = True
         self._changed.set()
+
+
+def _characters(batch: Page) -> int:
+    return sum(len(body) for _, body in batch)

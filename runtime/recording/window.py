@@ -1,6 +1,7 @@
 """A span of time cut out of a recording; what was going on when it begins is kept."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from caesura.runtime.recording.entries import Entry
@@ -10,6 +11,14 @@ LANE = ("request", "state", "at", "blocks", "host", "tokens")
 
 def times_of(entry: Entry) -> tuple[float, float] | None:
     """When what an entry tells of began and ended, in seconds; None: it does not say."""
+    with suppress(TypeError, KeyError):  # a file may hold anything
+        times = _told(entry)
+        if times is not None and all(isinstance(each, int | float) for each in times):
+            return times
+    return None
+
+
+def _told(entry: Entry) -> tuple[float, float] | None:
     at = entry.get("at")
     if isinstance(at, list):
         return (at[0], at[-1]) if at else None
@@ -19,7 +28,7 @@ def times_of(entry: Entry) -> tuple[float, float] | None:
             last = entry.get("end")
             return None if start is None else (start, start if last is None else last)
         case "wait":
-            return entry.get("since", 0.0), entry.get("until", 0.0)
+            return entry["since"], entry["until"]
         case "pause" if at is not None:
             return at, at + (entry.get("pause_seconds") or 0) + (entry.get("queue_seconds") or 0)
     return None if at is None else (at, at)
@@ -75,9 +84,11 @@ class _Window:
     def _rows(self, entry: Entry) -> Iterator[Entry]:
         """The rows of the window, each request's state at its beginning before its first."""
         kept: list[tuple[Any, ...]] = []
-        for row in zip(*(entry.get(name) or () for name in LANE), strict=False):
-            request, state, at = row[:3]
-            if at > self._until:
+        columns = [entry.get(name) for name in LANE]
+        known = (column if isinstance(column, list) else () for column in columns)
+        for row in zip(*known, strict=False):
+            request, state, at = str(row[0]), *row[1:3]
+            if not isinstance(at, int | float) or at > self._until:
                 continue
             before = self._lanes.pop(request, None)
             if at >= self._since:
@@ -97,9 +108,9 @@ def _key(entry: Entry) -> tuple[Any, ...] | None:
     """What ties together an entry that begins something and the one that ends it."""
     match entry.get("kind"):
         case "span":
-            return "span", entry.get("trace"), entry.get("span")
+            return "span", str(entry.get("trace")), str(entry.get("span"))
         case "opening" | "pause":
-            return "pause", entry.get("request"), entry.get("at")
+            return "pause", str(entry.get("request")), str(entry.get("at"))
     return None
 
 

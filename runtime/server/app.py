@@ -1,5 +1,6 @@
 """The application: routes, and what every request passes through."""
 
+import asyncio
 import hmac
 import time
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
 WITHOUT_KEY = OPEN | {"/health"}
+UNDER_WAY = web.AppKey("caesura_under_way", set[asyncio.Task[object]])
+"""The tasks of all requests that are being answered."""
 CLIENT_LEFT = 499
 """Counted, never sent: the client was gone before it had its answer."""
 
@@ -86,6 +89,7 @@ def create_app(
         started_at=int(time.time()),
         tracing=spans,
     )
+    app[UNDER_WAY] = set()
     _serve_chat(app)
     if artifacts is not None:
         serve_artifacts(app, artifacts)
@@ -144,11 +148,15 @@ async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
     resource = request.match_info.route.resource
     route = "unknown" if resource is None else resource.canonical
     status = CLIENT_LEFT
+    task = asyncio.current_task()
+    assert task is not None
+    request.app[UNDER_WAY].add(task)
     try:
         response = await handler(request)
         status = request.get(OUTCOME, response.status)
         return response
     finally:
+        request.app[UNDER_WAY].discard(task)
         metrics.requests.labels(route, str(status)).inc()
         metrics.duration.labels(route).observe(time.monotonic() - started)
 

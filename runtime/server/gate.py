@@ -1,6 +1,5 @@
-"""How many chat completions may be under way at once, and which are."""
+"""How many chat completions may be under way at once."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,33 +16,26 @@ class Gate:
     def __init__(self, capacity: int, in_flight: Gauge) -> None:
         self._capacity = capacity
         self._in_flight = in_flight
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._count = 0
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Hold a place for the task that runs this; raises `ApiError` 429 if there is none."""
-        if len(self._tasks) >= self._capacity:
+        """Hold a place; raises `ApiError` 429 if there is none."""
+        if self._count >= self._capacity:
             raise ApiError(
                 429,
                 f"{self._capacity} requests are in flight, which is all that this server takes.",
                 code="too_many_requests",
                 headers={"Retry-After": str(RETRY_SECONDS)},
             )
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._in_flight.set(len(self._tasks))
+        self._count += 1
+        self._in_flight.set(self._count)
         try:
             yield
         finally:
-            self._tasks.discard(task)
-            self._in_flight.set(len(self._tasks))
+            self._count -= 1
+            self._in_flight.set(self._count)
 
     def __len__(self) -> int:
         """How many requests are under way."""
-        return len(self._tasks)
-
-    def cancel_all(self) -> None:
-        """Break off every request that is under way."""
-        for task in self._tasks:
-            task.cancel()
+        return self._count

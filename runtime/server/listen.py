@@ -14,7 +14,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.server.app import create_app
+from caesura.runtime.server.app import UNDER_WAY, create_app
 from caesura.runtime.server.state import STATE
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -116,7 +116,8 @@ async def _shut(
         )
     finally:
         impatience.cancel()
-        app[STATE].gate.cancel_all()
+        for task in app[UNDER_WAY]:  # also downloads and streams, which hold no place at the gate
+            task.cancel()
         await cleanup
 
 

@@ -5,8 +5,8 @@ The file is read in threads, a slice at a time; what is sent is the JSON that it
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from aiohttp import web
@@ -25,8 +25,11 @@ from caesura.tools.artifacts import ArtifactStore
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 RECORDER = web.AppKey("caesura_recorder", Recorder)
 _ARTIFACTS = web.AppKey("caesura_trace_artifacts", ArtifactStore)
+_WATCHING = web.AppKey("caesura_trace_watching", set[asyncio.Task[object]])
 
 LIMIT, MOST = 5000, 50_000
 """Entries of an answer: as many if nothing is said, and at most."""
@@ -36,6 +39,10 @@ PIECE_CHARACTERS = 2**18
 """About so much is sent at a time."""
 POLL_SECONDS = 0.5
 """How often a recording that another process makes is looked at."""
+LEAVE_SECONDS = 1.0
+"""How long watchers are given to read what they have been sent, when the server ends."""
+MOST_ID = 10**18 - 1
+"""Of numbers in paths and queries; SQLite's have one more digit."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _END = b"event: end\ndata: {}\n\n"
 _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
@@ -50,16 +57,22 @@ def serve_traces(
         app.on_shutdown.append(_dismiss)
     if artifacts is not None:
         app[_ARTIFACTS] = artifacts
+    app[_WATCHING] = set()
     app.router.add_get("/v1/trace", _recordings)
-    app.router.add_get("/v1/trace/{id}", _entries)
-    app.router.add_get("/v1/trace/{id}/events", _events)
-    app.router.add_get("/v1/trace/{id}/export", _export)
-    app.router.add_get("/v1/trace/{id}/perfetto", _perfetto)
+    # No HEAD: what is written in pieces would be written all the same.
+    app.router.add_get("/v1/trace/{id}", _entries, allow_head=False)
+    app.router.add_get("/v1/trace/{id}/events", _events, allow_head=False)
+    app.router.add_get("/v1/trace/{id}/export", _export, allow_head=False)
+    app.router.add_get("/v1/trace/{id}/perfetto", _perfetto, allow_head=False)
 
 
 async def _dismiss(app: web.Application) -> None:
     """Watchers would keep a server that is to end from ending."""
     app[RECORDER].dismiss()
+    if watching := app[_WATCHING].copy():
+        _, left = await asyncio.wait(watching, timeout=LEAVE_SECONDS)
+        for task in left:  # they do not read, or watch what another process records
+            task.cancel()
 
 
 async def _recordings(request: web.Request) -> web.Response:
@@ -74,20 +87,39 @@ async def _entries(request: web.Request) -> web.StreamResponse:
     path, number = _recorder(request).store.path, int(recording.id)
     after, left = _count(request, "after", 0), _count(request, "limit", LIMIT, 1, MOST)
     response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "application/json"})
-    text, last = await asyncio.to_thread(_slice, path, number, after, min(left, SLICE))
+    first = await _read(reading.page, request, number, after, min(left, SLICE))
     await response.prepare(request)
-    await response.write(b'{"entries":[')
-    while text:
-        await response.write(text)
-        after, left = last, left - SLICE
-        if left <= 0:
-            break
-        text, last = await asyncio.to_thread(_slice, path, number, after, min(left, SLICE))
-        if text:
-            await response.write(b",")
-    following = after if left <= 0 else None
-    await response.write(f'],"next":{json.dumps(following)}}}'.encode())
-    await response.write_eof()
+
+    async def send() -> None:
+        nonlocal after, left
+        page, between = first, b""
+        await response.write(b'{"entries":[')
+        while page:
+            await response.write(between + _with_ids(page))
+            after, left, between = page[-1][0], left - len(page), b","
+            if left <= 0:
+                break
+            page = await asyncio.to_thread(reading.page, path, number, after, min(left, SLICE))
+        following = after if left <= 0 else None
+        await response.write(f'],"next":{json.dumps(following)}}}'.encode())
+
+    return await _finished(request, response, send())
+
+
+async def _finished(
+    request: web.Request, response: web.StreamResponse, sending: Awaitable[None]
+) -> web.StreamResponse:
+    """Send an answer that has begun to its end; what fails then can only be told by a hang-up."""
+    try:
+        await sending
+        await response.write_eof()
+    except ConnectionError:
+        raise
+    except Exception as error:
+        foreseen = isinstance(error, UsageError | ApiError)
+        log.error("an answer was broken off: %s", error, exc_info=None if foreseen else error)
+        if request.transport is not None:
+            request.transport.abort()
     return response
 
 
@@ -95,37 +127,48 @@ async def _events(request: web.Request) -> web.StreamResponse:
     """Send what there is, then what comes, until the recording ends."""
     recorder, number = _recorder(request), int((await _recording(request)).id)
     after = _count(request, "after", _last_event(request))
-    async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
-        await stream.begin()
-        if number == recorder.recording:
-            with Subscription(recorder) as watcher:
-                await _follow(stream, recorder, watcher, number, after)
-        else:
-            await _poll(stream, request, number, after)
-        await stream.send_event(_END)
-    await stream.response.write_eof()
-    return stream.response
+    task, watching = asyncio.current_task(), request.app[_WATCHING]
+    assert task is not None
+    watching.add(task)
+    try:
+        async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
+            stream.response.headers.update(_HEADERS)
+            await stream.begin()
+            watch = _watch(stream, request, recorder, number, after)
+            return await _finished(request, stream.response, watch)
+    finally:
+        watching.discard(task)
+
+
+async def _watch(
+    stream: EventStream, request: web.Request, recorder: Recorder, number: int, after: int
+) -> None:
+    if number == recorder.recording:
+        with Subscription(recorder) as watcher:
+            await _follow(stream, recorder, watcher, number, after)
+    else:
+        await _poll(stream, request, number, after)
+    await stream.send_event(_END)
+    await stream.hush()
 
 
 async def _follow(
     stream: EventStream, recorder: Recorder, watcher: Subscription, number: int, after: int
 ) -> None:
-    while True:
+    while not watcher.is_closed:
         after = await _catch_up(stream, recorder, number, after)
         while (batch := await watcher.next()) is not None:
             after = await _send(stream, [each for each in batch if each[0] > after], after)
-        if watcher.is_closed:
-            return
+    await _catch_up(stream, recorder, number, after)  # it may have been behind at the end
 
 
 async def _poll(stream: EventStream, request: web.Request, number: int, after: int) -> None:
-    recorder, live = _recorder(request), True
-    while live:
+    while True:
         found = await _read(reading.recording, request, number)
-        live = found is not None and found.live
-        after = await _catch_up(stream, recorder, number, after)
-        if live:
-            await asyncio.sleep(POLL_SECONDS)
+        after = await _catch_up(stream, _recorder(request), number, after)
+        if found is None or not found.live:
+            return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _catch_up(stream: EventStream, recorder: Recorder, number: int, after: int) -> int:
@@ -175,11 +218,14 @@ async def _download(request: web.Request, form: str) -> web.StreamResponse:
         }
     )
     await response.prepare(request)
-    while piece:
-        await response.write(piece)
-        piece = await asyncio.to_thread(_some, texts)
-    await response.write_eof()
-    return response
+
+    async def send() -> None:
+        sent = piece
+        while sent:
+            await response.write(sent)
+            sent = await asyncio.to_thread(_some, texts)
+
+    return await _finished(request, response, send())
 
 
 def _some(texts: Iterator[str]) -> bytes:
@@ -193,13 +239,8 @@ def _some(texts: Iterator[str]) -> bytes:
     return "".join(taken).encode()
 
 
-def _slice(path: Path, number: int, after: int, limit: int) -> tuple[bytes, int]:
-    """Entries as they stand in a JSON list, and the last one's id; nothing if there are none."""
-    page = reading.page(path, number, after, limit)
-    return (_with_ids(page), page[-1][0]) if page else (b"", after)
-
-
 def _with_ids(page: Page) -> bytes:
+    """Entries as they stand in a JSON list."""
     # An id stands last, where it counts: an entry may have brought one along.
     return ",".join(
         f'{body[:-1]}{"," if len(body) > 2 else ""}"id":{number}}}' for number, body in page
@@ -217,10 +258,8 @@ def _recorder(request: web.Request) -> Recorder:
 async def _recording(request: web.Request) -> Recording:
     """The recording that the path names; `live` is this server's own."""
     recorder, said = _recorder(request), request.match_info["id"]
-    number = recorder.recording if said == "live" else int(said) if said.isdecimal() else None
-    found = None
-    if number is not None and number < 2**63:
-        found = await _read(reading.recording, request, number)
+    number = recorder.recording if said == "live" else _number(said)
+    found = None if number is None else await _read(reading.recording, request, number)
     if found is None:
         raise ApiError(404, f"There is no recording {said[:40]!r}.", code="recording_not_found")
     return found
@@ -235,17 +274,24 @@ async def _read(work: Callable[..., T], request: web.Request, *values: int) -> T
 
 
 def _last_event(request: web.Request) -> int:
-    said = request.headers.get("Last-Event-ID", "")
-    return int(said) if said.isdecimal() else 0
+    return _number(request.headers.get("Last-Event-ID", "")) or 0
 
 
-def _count(request: web.Request, name: str, default: int, least: int = 0, most: int = 2**62) -> int:
+def _number(said: str) -> int | None:
+    """The number that is said, if it is one that an id can be."""
+    return int(said) if said.isdecimal() and len(said) <= len(str(MOST_ID)) else None
+
+
+def _count(
+    request: web.Request, name: str, default: int, least: int = 0, most: int = MOST_ID
+) -> int:
     said = request.query.get(name)
     if said is None:
         return default
-    if not said.isdecimal() or not least <= int(said) <= most:
+    number = _number(said)
+    if number is None or not least <= number <= most:
         raise invalid(f"{name} must be a number from {least} to {most}.", name)
-    return int(said)
+    return number
 
 
 def _sentence(error: Exception) -> str:

@@ -4,7 +4,7 @@ import asyncio
 
 from opentelemetry.trace import Span, Status, StatusCode
 
-from caesura.runtime.errors import CaesuraError, LimitReached
+from caesura.runtime.errors import CaesuraError, LimitReached, UsageError
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import clean
 
@@ -20,7 +20,8 @@ def fail(span: Span, kind: str, description: str | None = None) -> None:
 def fail_by(span: Span, error: BaseException) -> None:
     """Give a span the status that an exception means.
 
-    Only our own errors are quoted: others may hold what was said.
+    Only our own errors are quoted, and none that quotes somebody else's refusal of what it was
+    given: that may hold what was said.
     """
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         fail(span, names.CANCELLED)
@@ -28,4 +29,6 @@ def fail_by(span: Span, error: BaseException) -> None:
     if isinstance(error, LimitReached):
         span.set_attribute(names.LIMIT, error.limit)
     described = clean(" ".join(str(error).split()), MAX_CHARACTERS)
-    fail(span, type(error).__name__, described if isinstance(error, CaesuraError) else None)
+    quotes = isinstance(error, UsageError) and error.__cause__ is not None
+    own = isinstance(error, CaesuraError) and not quotes
+    fail(span, type(error).__name__, described if own else None)

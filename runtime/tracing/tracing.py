@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from functools import cache
+from weakref import WeakValueDictionary
 
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
@@ -89,9 +90,19 @@ def through(processor: SpanProcessor) -> Tracing:
     return Tracing(provider, processor if isinstance(processor, Exports) else None)
 
 
-@cache
 def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Tracing:
-    """Make spans that a recorder gets, all of them, and a processor those that are to be sent."""
+    """Make spans that a recorder gets, all of them, and a processor those that are to be sent.
+
+    Whoever shares a recorder shares this too, as long as anybody uses it.
+    """
+    known = _RECORDED.get((recorder, processor))
+    if known is not None:
+        return known
+    made = _RECORDED[recorder, processor] = _recorded(recorder, processor)
+    return made
+
+
+def _recorded(recorder: Recorder, processor: SpanProcessor | None) -> Tracing:
     provider = SdkTracerProvider(shutdown_on_exit=processor is not None)
     provider.sampler = RecordAll(provider.sampler)
     entries = SpanEntries(recorder)
@@ -99,6 +110,10 @@ def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Trac
     if processor is not None:
         provider.add_span_processor(processor)
     return Tracing(provider, processor if isinstance(processor, Exports) else None, entries)
+
+
+_RECORDED: WeakValueDictionary[tuple[Recorder, SpanProcessor | None], Tracing]
+_RECORDED = WeakValueDictionary()
 
 
 @cache

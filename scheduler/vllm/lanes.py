@@ -15,6 +15,9 @@ from caesura.scheduler.vllm.waits import Lack, Waits
 
 COLUMNS = ("request", "state", "at", "blocks", "host", "tokens")
 
+ROWS_PER_RECORD = 2000
+"""What many requests do between two steps is told in several records: readers bound their size."""
+
 PAUSED = ("paused", "offloaded", "dropped")
 
 
@@ -60,10 +63,13 @@ class Lanes:
         """Return what has happened since the last call, as records."""
         if not self._rows:
             return []
-        columns = (list(column) for column in zip(*self._rows, strict=True))
-        record = {"kind": "lanes", **dict(zip(COLUMNS, columns, strict=True))}
+        records = []
+        for first in range(0, len(self._rows), ROWS_PER_RECORD):
+            rows = zip(*self._rows[first : first + ROWS_PER_RECORD], strict=True)
+            columns = {name: list(column) for name, column in zip(COLUMNS, rows, strict=True)}
+            records.append({"kind": "lanes", **columns})
         over, self._over, self._rows = self._over, [], []
-        return [record, *over]
+        return [*records, *over]
 
     # -- queueing --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     await shown.says("1 request", within=".tl-toolbar [role=status]")
 
     await shown.page.keyboard.press("j")
+    await shown.says("calculator", "preserved", within=".dc-pauses")  # the pause has ended
     await shown.page.keyboard.press("]")
     await shown.page.keyboard.press("Enter")
     await shown.says("Pause: calculator", within="main h2")

@@ -13,6 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.formats import resolve
 from caesura.intercept.handling import make_handling
+from caesura.scheduler.vllm import lanes
 
 from . import steering
 from .invariants import check_all
@@ -49,6 +50,20 @@ def ends(world: World) -> None:
     while world.scheduler.has_requests():
         world.step()
         world.drain()
+
+
+def test_many_requests_at_once_are_told_in_records_of_a_bearable_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "ROWS_PER_RECORD", 7)
+    world = faulty_world()
+    for number in range(20):
+        world.session(f"s{number}", range(100 * number, 100 * number + 40), "y" * 4)
+    ends(world)
+    told = [len(record["at"]) for record in of(world, "lanes")]
+    assert max(told) == 7 and told.count(7) > 2
+    for number in range(20):
+        assert states(world.records, f"s{number}")[-1] == "ended"
 
 
 @IN_EVERY_MODE

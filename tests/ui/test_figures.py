@@ -160,6 +160,18 @@ async def test_memory_shows_each_step_as_it_was_recorded(shown: Shown) -> None:
             assert amount(await cell.inner_text()) == value, (row, column)
 
 
+async def test_memory_tells_the_values_at_its_right_edge(shown: Shown) -> None:
+    steps = made.steps()
+    row = next(row for row, tokens in enumerate(steps["decode_tokens"]) if row > 8 and tokens)
+    cell = shown.page.locator("[data-testid=value-decode_tokens]")
+    for after, tokens in ((0.1, steps["decode_tokens"][row]), (0.23, 0)):
+        # A step takes 0.2 s; behind it nothing is decoded until the next.
+        until = steps["at"][row] + after
+        await shown.view(f"#/memory?t0={until - 1}&t1={until}")
+        await shown.says("right edge", within="[data-testid=memory-moment]")
+        assert amount(await cell.inner_text()) == tokens
+
+
 async def test_tools_shows_their_pauses_calls_and_failures(shown: Shown) -> None:
     await shown.view("#/tools")
     rows = {
@@ -198,7 +210,7 @@ async def test_a_session_shows_its_turns_and_its_time(shown: Shown) -> None:
     for turn, (given, decoded, cached) in zip(turns, ((150, 49, 0), (41, 60, 199)), strict=True):
         assert f"{given} tokens in" in turn
         assert f"{decoded} out" in turn and f"{cached} cached" in turn
-        assert "TTFT 512 ms" in turn
+        assert "first output 512 ms" in turn
     chip = plain(await shown.text("[data-testid=pause-chip]"))
     assert amount(chip.split("regret")[1]) == about(made.SEARCH_PAUSE["regret"])
     assert amount(chip.split("search")[1].split("KV")[0]) == about(4.0)

@@ -9,13 +9,13 @@ export function count(value: number | null | undefined): string {
   return group.format(value).replaceAll(",", "\u202f");
 }
 
-/** A number with three significant digits, thousands separated. */
+/** A number with three significant digits, thousands separated; what is next to nothing is told as that. */
 export function number(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return MISSING;
   const size = Math.abs(value);
   if (size >= 100) return count(Math.round(value));
   if (size === 0) return "0";
-  if (size < 0.001) return value.toExponential(1).replace("e-", "\u202f×\u202f10^−");
+  if (size < 0.001) return value < 0 ? "> −0.001" : "< 0.001";
   return trimmed(value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : 3));
 }
 
@@ -23,6 +23,8 @@ export function number(value: number | null | undefined): string {
 export function short(value: number | null | undefined): string {
   if (value === null || value === undefined || !Number.isFinite(value)) return MISSING;
   const size = Math.abs(value);
+  // On an axis each tick must be told from the next.
+  if (size > 0 && size < 0.001) return value.toExponential(0);
   if (size < 1000) return number(value);
   if (size < 1e6) return `${trimmed((value / 1e3).toPrecision(3))}k`;
   if (size < 1e9) return `${trimmed((value / 1e6).toPrecision(3))}M`;

@@ -1,6 +1,7 @@
 // The pure parts of the charts: figures of samples, which rows are drawn, and axes.
 import { describe, expect, test } from "vitest";
 import { firstFrom, peaks } from "../src/charts/downsample";
+import { linesOf } from "../src/charts/histogram";
 import { linearScale, logScale, logTicks, roundStep, secondsTick } from "../src/charts/scale";
 import { logBins, misjudged, quantile, sorted } from "../src/charts/stats";
 
@@ -81,6 +82,14 @@ describe("rows to draw", () => {
     expect(firstFrom(times, 4, 3)).toBe(3);
     expect(firstFrom(times, 4, 6)).toBe(4);
     expect(firstFrom(times, 2, 5)).toBe(2);
+  });
+});
+
+describe("labels of percentiles", () => {
+  test("stand below one another where they are close", () => {
+    expect(linesOf([10, 100, 200])).toEqual([0, 0, 0]);
+    expect(linesOf([10, 100, 109])).toEqual([0, 0, 1]);
+    expect(linesOf([100, 104, 109, 130])).toEqual([0, 1, 2, 0]);
   });
 });
 

@@ -4,10 +4,10 @@ import { Pause } from "../src/model/pause";
 import type { Entry, PauseEntry } from "../src/model/records";
 import { Trace } from "../src/model/trace";
 import { blockers, mainState } from "../src/views/decision/blockers";
-import { cheapest, chosenOf, errorOf, impossible, lackedBlocks, leastFree } from "../src/views/decision/chosen";
+import { cheapest, chosenOf, errorOf, estimateOf, impossible, lackedBlocks, leastFree } from "../src/views/decision/chosen";
 import { secondsByState } from "../src/views/decision/lanetable";
 import { sorted } from "../src/views/decision/list";
-import { lackedOf, whyOf } from "../src/views/decision/words";
+import { handlingOf, lackedOf, outcomeOf, whyOf } from "../src/views/decision/words";
 
 function pauseOf(end: Partial<PauseEntry>): Pause {
   const pause = new Pause("a", end.at ?? 1);
@@ -44,6 +44,13 @@ describe("a choice", () => {
     expect(errorOf(30, 1)).toBe("30× too long");
     expect(errorOf(1, 1.05)).toContain("within");
     expect(errorOf(null, 1)).toBe("");
+  });
+
+  it("says nothing of an estimate where it was broken off before", () => {
+    const short = { predicted_seconds: 5, pause_seconds: 0.1 };
+    expect(estimateOf(pauseOf({ ...short, outcome: "followed" }))).toBe("50× too long");
+    expect(estimateOf(pauseOf({ ...short, outcome: "ended" }))).toBe("");
+    expect(estimateOf(pauseOf({ predicted_seconds: 5, pause_seconds: 600, outcome: "ended" }))).toContain("too short");
   });
 });
 
@@ -97,9 +104,26 @@ describe("words", () => {
   it("say what was lacked, most often first, and why blocks were taken", () => {
     expect(lackedOf({ blocks: 2, slots: 5 }).map((one) => one.steps)).toEqual([5, 2]);
     expect(lackedOf(undefined)).toEqual([]);
+    expect(lackedOf({ line: 1 })[0].what).toContain("in line behind");
     expect(whyOf("deadline")).toContain("deadline");
     expect(whyOf("something new")).toBe("something new");
     expect(whyOf(undefined)).toBe("");
+  });
+});
+
+describe("what became of a pause", () => {
+  const became = (end: Partial<PauseEntry>): string[] => [outcomeOf(pauseOf(end)), handlingOf(pauseOf(end))];
+
+  it("is told from how it ended, since only a resume has a handling", () => {
+    expect(became({ outcome: "resumed", handling: "swap" })).toEqual(["resumed", "swapped"]);
+    expect(became({ outcome: "followed", handling: "none" })).toEqual(["followed by a new request", "left to the follow-up"]);
+    expect(became({ outcome: "ended", handling: "none", pause_seconds: 2 })).toEqual(["nobody came back", "given up"]);
+  });
+
+  it("is not that nobody came where the last of its KV was taken before", () => {
+    const end = { outcome: "ended", handling: "none", pause_seconds: 0.16532379699 } as const;
+    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"], [0.165324, "discard", 0, "running"]] })[0]).toContain("given up before");
+    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"]] })[0]).toBe("nobody came back");
   });
 });
 

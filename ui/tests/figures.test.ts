@@ -31,6 +31,15 @@ describe("sessions", () => {
     expect(open).toMatchObject({ end: null, latency: null, ttft: 1, decoded: null });
     expect(named(secondsByState(open.lanes, 7))).toEqual({ waiting: 1, decode: 6 });
   });
+  test("have their first token when the prefill is done, also where they are preempted right then", () => {
+    const ttftOf = (...tokens: number[]) => figuresOf(traceOf([lanes(
+      ["r", "waiting", 0, 0, 0, 203], ["r", "prefill", 1, 7, 0, tokens[0]], ["r", "waiting", 2, 0, 0, tokens[1]],
+      ["r", "recompute", 5, 7, 0, tokens[1]], ["r", "decode", 6, 7, 0, 205],
+    )]), 9)[0].ttft;
+    expect(ttftOf(203, 204)).toBe(2);
+    // Preempted between two chunks of its prompt it has none yet.
+    expect(ttftOf(203, 203)).toBe(6);
+  });
   test("of several requests leave out what was between them", () => {
     const later: Entry[] = [
       lanes(["s", "decode", 0], ["s", "ended", 2]),

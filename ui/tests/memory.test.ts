@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { StepColumn, StepsEntry } from "../src/model/records";
 import { Steps } from "../src/model/steps";
 import { TimeMap } from "../src/model/timemap";
-import { chartsOf, layersOf, mostlyFree } from "../src/views/memory/charts";
+import { chartsOf, closeTo, layersOf, mostlyFree } from "../src/views/memory/charts";
 import { type Part, levelsOf, seen, workOf } from "../src/views/memory/columns";
 import { holdersOf } from "../src/views/memory/holders";
 import { valueAt } from "../src/views/memory/rests";
@@ -141,4 +141,14 @@ describe("the stack", () => {
     expect(charts.map((chart) => chart.id)).toEqual(["device"]);
     expect(layersOf(charts[0], levelsOf(old, null, LEVELS, part(0, 0, 10)))[0]).toMatchObject({ name: "free", values: [100] });
   });
+});
+
+test("a fast link's budget does not squeeze what was copied", () => {
+  const drawn = { name: "", colour: "" };
+  const [copied, budget] = closeTo([
+    { ...drawn, kind: "area", values: [0, 4, 2] },
+    { ...drawn, kind: "line", values: [900, 3, null] },
+  ]);
+  expect(copied.values).toEqual([0, 4, 2]);
+  expect(budget.values).toEqual([12, 3, null]);
 });

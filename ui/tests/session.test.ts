@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { artifactsIn, artifactsOf, messagesOf, readable, visible } from "../src/views/session/content";
 import { find, itemsOf, listed } from "../src/views/session/items";
 import { segmentsOf } from "../src/views/session/segments";
-import { openPauseOf, transcriptOf } from "../src/views/session/transcript";
+import { lastPauseOf, transcriptOf } from "../src/views/session/transcript";
 import { ENTRIES, lanes, span, traceOf } from "./world";
 
 const text = (role: string, content: string) => ({ role, parts: [{ type: "text", content }] });
@@ -62,8 +62,15 @@ describe("a transcript", () => {
   test("ends with the pause that goes on", () => {
     const begun = ENTRIES.filter((entry) => entry.kind === "lanes" || entry.kind === "opening");
     const open = traceOf([...begun, span("invoke_agent helper", "run", 0, null), RUN[1]]);
-    expect(openPauseOf(open.runs[0], open)).toMatchObject({ request: "one", at: 3, outcome: "open" });
-    expect(openPauseOf(trace.runs[0], trace)).toBeNull();
+    expect(lastPauseOf(open.runs[0], open)).toMatchObject({ request: "one", at: 3, outcome: "open" });
+    expect(lastPauseOf(trace.runs[0], trace)).toBeNull();
+  });
+  test("ends with the pause for a client's tool", () => {
+    const pause = { kind: "pause", request: "one", at: 3, tool: "weather", pause_seconds: 5, handling: "none" } as const;
+    for (const outcome of ["followed", "ended"]) {
+      const left = traceOf([ENTRIES[0], { ...pause, outcome }, span("invoke_agent helper", "run", 0, 3.01), RUN[1]]);
+      expect(lastPauseOf(left.runs[0], left)).toMatchObject({ at: 3, outcome });
+    }
   });
   test("names calls that could not be read", () => {
     const bad = traceOf([span("invoke_agent a", "run", 0, 2), span("chat m", "c", 0, 1, {

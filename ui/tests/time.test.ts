@@ -4,7 +4,7 @@ import { foldsOf } from "../src/app/state";
 import { Busy } from "../src/model/busy";
 import { Scale, TimeMap } from "../src/model/timemap";
 import { Trace } from "../src/model/trace";
-import { niceStep, ticks } from "../src/views/timeline/ticks";
+import { niceStep, originOf, ticks } from "../src/views/timeline/ticks";
 import { moved, zoomed } from "../src/views/timeline/zoom";
 import { random } from "./random";
 
@@ -85,6 +85,22 @@ describe("ticks", () => {
     const near = ticks(new Scale(new TimeMap(), 1.7e9 + 5, 1.7e9 + 5.004, 800), 1.7e9);
     expect(near.map((tick) => tick.since)).toContain("+5.0010 s".replace("0 s", " s"));
     expect(near[0].clock).toMatch(/^\d\d:\d\d:\d\d\.\d{4}$|^\d\d:\d\d:\d\d\.\d{3}$/);
+  });
+});
+
+describe("clocks at ticks", () => {
+  it("are true to the tick, also where the recording began within a second", () => {
+    const began = 1.7e9 + 0.67;
+    expect([originOf(began), originOf(0.67)]).toEqual([1.7e9, 0]);
+    for (const length of [8, 0.8, 0.08]) {
+      const scale = new Scale(new TimeMap(), began, began + length, 800);
+      const found = ticks(scale, originOf(began));
+      expect(found.length).toBeGreaterThan(3);
+      for (const tick of found) {
+        const told = Number(tick.clock.split(":")[2]);
+        expect(Math.abs(told - (scale.time(tick.x) % 60)), tick.clock).toBeLessThan(1e-5);
+      }
+    }
   });
 });
 

@@ -63,3 +63,8 @@ test("what handlings came to counts ended pauses", () => {
     { handling: "none", pauses: 1, cost: 5, regret: 1 },
   ]);
 });
+
+test("a pause that a new request followed is none that nobody came back to", () => {
+  const followed = traceOf([pause("r", "add", 1, { outcome: "followed", handling: "none", cost: 2 })]);
+  expect(byHandling(followed.pauses)).toMatchObject([{ handling: "followed", pauses: 1, cost: 2 }]);
+});

@@ -76,6 +76,12 @@ describe("pauses", () => {
     expect(traceOf(at(5), at(1), at(3)).pauses.map((pause) => pause.at)).toEqual([1, 3, 5]);
   });
 
+  it("name a tool alike, whether a person has to answer or not", () => {
+    const asked = { ...opening, tool: "person:ask_user" } as Entry;
+    const trace = traceOf(asked, { ...end, tool: "person:ask_user" } as Entry);
+    expect([trace.pauses[0].tool, [...trace.tools]]).toEqual(["ask_user", ["ask_user"]]);
+  });
+
   it("show a person's time, whichever record comes first", () => {
     const person: Entry = { ...opening, person: true } as Entry;
     const rows = lanes(["a", "decode", 1], ["a", "paused", 2], ["a", "offloaded", 3], ["a", "waiting", 6], ["a", "decode", 7], ["a", "paused", 8]);

@@ -6,7 +6,10 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { current, other, recordings, version } from "../src/app/state";
 import { parse, route } from "../src/app/router";
 import type { Entry, Recording } from "../src/model/records";
+import { labelOf } from "../src/app/about";
 import { CompareView } from "../src/views/compare/view";
+import { PauseList } from "../src/views/decision/list";
+import { PauseCard } from "../src/views/decision/pausecard";
 import { SessionView } from "../src/views/session/view";
 import { ToolsView } from "../src/views/tools/view";
 import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
@@ -111,6 +114,68 @@ test("two recordings are compared, and what is not known says why", async () => 
   // `two` took 8 s longer, `one` 5 s less.
   expect(all("[data-testid=pair] th")).toEqual(["two", "one"]);
   expect(page.querySelectorAll("[data-testid=pair] td:last-child a").length).toBe(4);
+});
+
+test("what was done late is not held against the same deed at once", async () => {
+  const [pause] = traceOf(ENTRIES).pauses;
+  await shown(() => <PauseCard pause={pause} />, "#/decision/one/3");
+  expect(page.querySelector(".dc-verdict")?.textContent).toContain("It cost 50 blk·s; to discard it at once would have cost 30");
+});
+
+test("regret is no blame where nobody lacked blocks meanwhile", async () => {
+  const kept = ENTRIES.map((entry) => (entry.kind === "pause" ? { ...entry, decisions: [], handling: "preserve" } as Entry : entry));
+  const verdict = async (entries: Entry[]): Promise<Element> => {
+    const [pause] = traceOf(entries).pauses;
+    return (await shown(() => <PauseCard pause={pause} />, "#/decision/one/3", entries)).querySelector(".dc-verdict")!;
+  };
+  const idle = await verdict(kept);
+  expect(idle.textContent).toContain("cost nobody anything");
+  expect(idle.querySelector(".bad")).toBeNull();
+  const busy = await verdict([...kept, { kind: "wait", request: "two", since: 4, until: 6, lacked: { blocks: 3 } }]);
+  expect(busy.textContent).not.toContain("cost nobody");
+  expect(busy.querySelector(".bad")).not.toBeNull();
+});
+
+test("of a pause that a new request followed it is not said how it came back", async () => {
+  const followed = ENTRIES.map((entry) => (entry.kind === "pause" ? { ...entry, outcome: "followed", handling: "none", recomputed_tokens: 0 } as Entry : entry));
+  const [pause] = traceOf(followed).pauses;
+  await shown(() => <PauseCard pause={pause} />, "#/decision/one/3", followed);
+  expect(page.textContent).toContain("left to the follow-up");
+  expect(page.textContent).not.toContain("Tokens still there");
+  await shown(SessionView, "#/session/one", followed);
+  expect(find("pause-chip").textContent).toContain("followed by a new request");
+});
+
+test("of a scheduler that knows no pauses it is not said that there were none", async () => {
+  const coarse = { ...RECORDING, about: { lanes: "coarse" } };
+  for (const View of [ToolsView, PauseList]) {
+    await shown(View, "#/tools", [lanes(["one", "decode", 1], ["one", "dropped", 2])]);
+    expect(page.textContent).toMatch(/No tool was called|No request of this recording has paused/);
+    await act(() => {
+      current.value = loaded(coarse, [lanes(["one", "decode", 1], ["one", "dropped", 2])]);
+    });
+    expect(page.textContent).toContain("its requests end at a call and begin anew");
+    expect(page.textContent).not.toMatch(/No tool was called|has paused|0 pauses/);
+  }
+});
+
+test("recordings of one name are told apart by their time", () => {
+  const at = (id: string, title: string, started: number): Recording => ({ ...RECORDING, id, title, started });
+  const list = [at("a", "serve", 1.7e9), at("b", "serve", 1.7e9 + 3600), at("c", "other", 1.7e9)];
+  const labels = list.map((one) => labelOf(one, list));
+  expect(new Set(labels).size).toBe(3);
+  expect(labels[0]).toMatch(/^serve, 1\d Nov, \d\d:\d\d:\d\d$/);
+  expect(labels[2]).toBe("other");
+});
+
+test("of recordings with other sessions none is called the better one", async () => {
+  const strange = { ...RECORDING, id: "b", title: "B" };
+  recordings.value = [RECORDING, strange];
+  other.value = loaded(strange, [lanes(["three", "waiting", 0], ["three", "decode", 1], ["three", "ended", 4])]);
+  await shown(CompareView, "#/compare?rec=a&with=b");
+  expect(find("unlike").textContent).toContain("do not say which is better");
+  expect(all("[data-testid=better]").join("")).toBe("");
+  expect(page.querySelector(".best")).toBeNull();
 });
 
 test("one recording alone cannot be compared", async () => {

@@ -192,6 +192,18 @@ def test_several_that_begin_so(file: Path) -> None:
     assert "say more" in trace("show", "other", "--store", file, code=1).stderr
 
 
+def test_a_session_that_was_asked_twice_is_shown_whole(file: Path) -> None:
+    second = {"trace": "bbbb2222", "end": 109.0}
+    run = {**span("invoke_agent", "r1", 105.0, None), **second}
+    turn = span("chat m", "t9", 105.5, None, **{"caesura.request.id": "session-abc"})
+    store = Store(file)
+    store.append(1, [row_of(run), row_of({**turn, **second})])
+    store.close()
+    told = json.loads(trace("show", REQUEST, "--json", "--store", file).stdout)
+    assert [each["run"]["start"] for each in told] == [100.0, 105.0]
+    assert trace("show", REQUEST, "--store", file).stdout.count("invoke_agent") == 2
+
+
 @pytest.mark.parametrize(
     ("span", "kinds"),
     [

@@ -17,7 +17,7 @@ import pytest
 
 from caesura.runtime.recording import reading, subscription
 from caesura.runtime.recording.bounds import Bounds
-from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
+from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_BYTES, Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
 from tests.runtime.server.conftest import eventually
@@ -103,6 +103,16 @@ def test_what_cannot_be_an_entry_leaves_a_gap(recorder: Recorder) -> None:
     recorder.close()
     assert numbers(recorder) == [1, 2]
     assert entries(recorder)[-1]["lost"] == 4
+
+
+def test_text_that_cannot_be_encoded_stops_nothing(store: Store) -> None:
+    with Recorder(store, "a model\udcff") as recorder:
+        recorder.add([{"kind": "x\ud800", "request": "r\ud800"}])
+        time.sleep(2 * FLUSH_SECONDS)  # or both are written together
+        recorder.add([step(1)])
+    assert numbers(recorder)[-1:] == [1]
+    assert [each.title for each in reading.recordings(store.path)] == ["a model?"]
+    assert recorder.dropped == 0
 
 
 async def test_a_locked_file_is_waited_for(

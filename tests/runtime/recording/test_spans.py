@@ -11,10 +11,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from caesura.runtime.agent import Agent
+from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import reading
-from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
 from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine, call, say
+from caesura.runtime.scripted import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools import tool
 from tests.runtime.tracing.conftest import Spans, set_up_anew, spans
@@ -166,3 +167,27 @@ async def test_a_recorder_and_a_receiver_at_once(
         assert len(received.spans) == 4
         await asyncio.to_thread(both.exports.shutdown)
     assert len(recorded(recorder)) == 6
+
+
+async def test_what_somebody_else_refused_is_not_quoted(recorder: Recorder) -> None:
+    refused = UsageError(f"the model's chat template refused the messages: {SECRET}")
+    refused.__cause__ = ValueError(SECRET)
+    own = UsageError("this session is closed")
+    for error in (refused, own):
+        with pytest.raises(UsageError):
+            await Agent(ScriptedEngine([fail(error)], model="m"), [], recorder=recorder).run("Go.")
+    ended = [each for each in recorded(recorder) if each["end"] is not None]
+    assert [each["attributes"]["error.type"] for each in ended] == ["UsageError"] * 4
+    assert [each["message"] for each in ended] == ["", "", str(own), str(own)]
+
+
+def test_a_span_with_too_much_content_is_recorded_without_it(telling: Recorder) -> None:
+    span = {"kind": "span", "trace": "t", "span": "s", "start": 1.0, "end": 2.0}
+    counted = {"gen_ai.usage.input_tokens": 5}
+    for size in (10, MAX_ENTRY_BYTES):
+        said = {"gen_ai.input.messages": "x" * size, "gen_ai.tool.call.result": "y"}
+        telling.add([{**span, "attributes": {**counted, **said}}])
+    small, large = recorded(telling)
+    assert small["attributes"]["gen_ai.input.messages"] == "x" * 10
+    assert large == {**span, "attributes": counted}
+    assert telling.dropped == 0

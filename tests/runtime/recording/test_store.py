@@ -1,8 +1,11 @@
 """What is kept, in which order it is found, and within which bounds."""
 
+import json
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +76,21 @@ def test_a_recording_of_a_process_that_is_gone_is_not_live(store: Store, path: P
     db.close()
 
 
+def test_whoever_goes_on_writing_has_not_ended(path: Path) -> None:
+    """A process of another container looks dead to this one."""
+    now = 10.0
+    store = Store(path, clock=lambda: now)
+    made = store.begin("one", "serve")
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE recordings SET owner = '1-0-1'")
+    db.close()
+    Store(path).begin("two", "serve")  # which ends those of the dead
+    now = 20.0
+    store.append(made, rows(1))
+    found = reading.recording(path, made)
+    assert found is not None and found.ended == 20.0
+
+
 @pytest.mark.parametrize("megabytes", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_file_stays_within_its_size_and_the_newest_entries_stay(
     path: Path, megabytes: int
@@ -110,6 +128,27 @@ def test_old_entries_go_and_so_do_recordings_without_any(path: Path) -> None:
     store.append(long, rows(1))
     assert [each.title for each in reading.recordings(path)] == ["long"]
     assert numbers(path, long) == [0, 1, 2, 3, 0]
+
+
+def test_what_is_deleted_while_it_is_read_is_told_or_still_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(path)
+    made = store.begin("one", "serve")
+    store.append(made, rows(6))
+    look = reading._rows
+
+    def look_while_others_delete(db: sqlite3.Connection, *query: Any) -> list[Any]:
+        seen = look(db, *query)
+        with closing(sqlite3.connect(path)) as other, other:
+            other.execute("DELETE FROM entries WHERE id <= 4")
+            other.execute("UPDATE recordings SET entries = 2, trimmed = 4, trimmed_to = 4")
+        return seen
+
+    monkeypatch.setattr(reading, "_rows", look_while_others_delete)
+    assert [number for number, _ in reading.page(path, made)] == [1, 2, 3, 4, 5, 6]
+    gap, *left = reading.page(path, made)
+    assert json.loads(gap[1])["lost"] == 4 and [number for number, _ in left] == [5, 6]
 
 
 def test_several_users_of_one_file(path: Path) -> None:

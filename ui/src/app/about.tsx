@@ -7,6 +7,8 @@ import { current, version } from "./state";
 
 const open = signal(false);
 
+const UNITS: Record<string, string> = { pause_deadline: " s", retention: " s", block_size: " tokens" };
+
 const SOURCES: Record<string, string> = {
   serve: "a server", simulate: "a simulation", records: "a file of records", sdk: "the SDK",
 };
@@ -42,6 +44,12 @@ export function About() {
   );
 }
 
+/** What a recording is called in a list: with its time where others have the same title. */
+export function labelOf(one: Recording, list: readonly Recording[]): string {
+  const alone = list.every((other) => other === one || other.title !== one.title);
+  return `${one.title}${one.live ? " (live)" : ""}${alone ? "" : `, ${day(one.started).replace(/ \d{4},/, ",")}`}`;
+}
+
 /** The recording's facts as names and values. */
 function factsOf(recording: Recording): [name: string, value: string][] {
   const facts: [string, string][] = [
@@ -51,7 +59,7 @@ function factsOf(recording: Recording): [name: string, value: string][] {
   if (recording.ended !== null) facts.push(["lasted", duration(recording.ended - recording.started)]);
   facts.push(["messages and results", recording.content ? "recorded" : "not recorded"]);
   for (const [name, value] of Object.entries(recording.about)) {
-    if (value !== null && value !== undefined) facts.push([name.replaceAll("_", " "), typeof value === "number" ? number(value) : String(value)]);
+    if (value !== null && value !== undefined) facts.push([name.replaceAll("_", " "), typeof value === "number" ? number(value) + (UNITS[name] ?? "") : String(value)]);
   }
   return facts;
 }

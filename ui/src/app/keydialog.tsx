@@ -18,8 +18,12 @@ export function KeyDialog() {
     phase.value = "starting";
     void refresh();
   };
+  // A second Escape closes a dialog whatever its page says; without a key there is nothing to see behind it.
+  const again = (): void => {
+    if (phase.peek() === "key") dialog.current?.showModal();
+  };
   return (
-    <dialog ref={dialog} aria-labelledby="key-title" onCancel={(event) => event.preventDefault()}>
+    <dialog ref={dialog} aria-labelledby="key-title" onCancel={(event) => event.preventDefault()} onClose={again}>
       <form onSubmit={submit}>
         <h2 id="key-title">API key</h2>
         <p class="soft">

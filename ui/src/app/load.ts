@@ -52,12 +52,21 @@ export async function refresh(): Promise<void> {
   showChosen(true);
 }
 
-/** Ask for the list alone: a server that was started again has begun another recording. */
-async function relist(): Promise<void> {
-  try {
-    recordings.value = await source.peek()!.recordings();
-  } catch {
-    // The list that is shown stays; what is wrong was told by the connection.
+/** Milliseconds between looks for the recording of a server that was started again; the last goes on. */
+const LOOKS = [1000, 2000, 5000];
+
+/** Ask for the list alone, until a server that was started again has begun another recording. */
+async function relist(ended: Recording, signal: AbortSignal): Promise<void> {
+  recordings.value = recordings.peek().map((one) => (one.id === ended.id ? { ...one, live: false } : one));
+  for (let look = 0; !signal.aborted; look++) {
+    try {
+      recordings.value = await source.peek()!.recordings();
+      if (recordings.peek().some((one) => one.live && one.id !== ended.id)) return;
+    } catch (error) {
+      if (error instanceof Unauthorised) return fail(error);
+      // A server that is away is asked again; the list that is shown stays.
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOKS[Math.min(look, LOOKS.length - 1)]));
   }
 }
 
@@ -95,7 +104,7 @@ function show(place: "current" | "other", id: string, optional: boolean, anew: b
 }
 
 async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSignal): Promise<void> {
-  let drawn = 0;
+  let drawn = -Infinity;
   let measured = false;
   const changed = (): void => {
     if (signal.aborted) return;
@@ -127,7 +136,7 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
       connection(state, text = "") {
         if (place !== "current" || signal.aborted) return;
         connection.value = { state, text };
-        if (state === "ended") void relist();
+        if (state === "ended") void relist(loaded.recording, signal);
       },
     }, signal);
   } catch (error) {

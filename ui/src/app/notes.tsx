@@ -8,7 +8,7 @@ export function Notes() {
   const loaded = current.value;
   if (!loaded) return null;
   const lost = loaded.trace.gaps.reduce((sum, gap) => sum + (gap.lost ?? 0), 0);
-  const newest = recordings.value.find((one) => one.live);
+  const newest = recordings.value.find((one) => one.live && one.id !== loaded.recording.id);
   const { rec } = route.value.query;
   const missing = rec && rec !== String(loaded.recording.id) && !(rec === "live" && loaded.recording.live);
   return (
@@ -24,7 +24,10 @@ export function Notes() {
       )}
       {loaded.trace.broken > 0 && <p class="note">{counted(loaded.trace.broken, "entry", "entries")} of this recording could not be read and {loaded.trace.broken === 1 ? "is" : "are"} left out.</p>}
       {mishap.value && <p class="note bad" role="alert">{mishap.value}</p>}
-      {connection.value.state === "ended" && newest && newest.id !== loaded.recording.id && (
+      {connection.value.state === "ended" && !newest && (
+        <p class="note" role="status">The server has stopped, and this recording with it. When it runs again its new recording is offered here.</p>
+      )}
+      {connection.value.state === "ended" && newest && (
         <p class="note" role="status">
           This recording has ended; the server makes another one now. <a href={link("timeline", [], { rec: String(newest.id), t0: "", t1: "", sel: "" })}>Show it</a>
         </p>

@@ -1,6 +1,6 @@
 // The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
 import { VIEWS } from "../views/registry";
-import { About } from "./about";
+import { About, labelOf } from "./about";
 import { HelpDialog, helpOpen } from "./help";
 import { Downloads } from "./downloads";
 import { KeyDialog } from "./keydialog";
@@ -90,7 +90,7 @@ function Picker() {
       onChange={(event) => choose(event.currentTarget.value)}
     >
       {list.map((one) => (
-        <option key={one.id} value={String(one.id)}>{one.title}{one.live ? " (live)" : ""}</option>
+        <option key={one.id} value={String(one.id)}>{labelOf(one, list)}</option>
       ))}
     </select>
   );

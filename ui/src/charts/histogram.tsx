@@ -16,7 +16,7 @@ interface Props {
 
 const LEFT = 44;
 const RIGHT = 12;
-const TOP = 26;
+const TOP = 36;
 const BOTTOM = 34;
 
 /** Draw the bins; each bar names its range and its count when it is pointed at. */
@@ -69,19 +69,35 @@ function Drawn(props: Required<Props> & { width: number }) {
   );
 }
 
-/** Labels stand in two rows, so that percentiles close together can be read. */
+/** The rows of labels, and how wide one is, in pixels. */
+const LINES = [10, 20, 30];
+const LABEL = 26;
+
+/** Return the row of each label at ascending places: the first in which it is clear of those before. */
+export function linesOf(places: readonly number[]): number[] {
+  const until = LINES.map(() => -Infinity);
+  return places.map((place) => {
+    const line = Math.max(0, until.findIndex((end) => place - LABEL / 2 >= end));
+    until[line] = place + LABEL / 2;
+    return line;
+  });
+}
+
+/** Percentiles close together stand one below the other, so that each can be read. */
 function Marks({ marks, place, floor }: {
   marks: Props["marks"]; place: (value: number) => number; floor: number;
 }) {
+  const shown = marks.filter((mark) => mark.value > 0).sort((a, b) => a.value - b.value);
+  const lines = linesOf(shown.map((mark) => place(mark.value)));
   return (
     <>
-      {marks.filter((mark) => mark.value > 0).map((mark, number) => (
-        <g key={mark.label}>
-          <line class="chart-mark" x1={place(mark.value)} x2={place(mark.value)}
-            y1={number % 2 ? 22 : 12} y2={floor} />
-          <text class="chart-tick" x={place(mark.value)} y={number % 2 ? 20 : 10}
-            text-anchor="middle">{mark.label}</text>
-        </g>
+      {shown.map((mark, number) => (
+        <line key={mark.label} class="chart-mark" x1={place(mark.value)} x2={place(mark.value)}
+          y1={LINES[lines[number]] + 2} y2={floor} />
+      ))}
+      {shown.map((mark, number) => (
+        <text key={mark.label} class="chart-tick chart-halo" x={place(mark.value)} y={LINES[lines[number]]}
+          text-anchor="middle">{mark.label}</text>
       ))}
     </>
   );

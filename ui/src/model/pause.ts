@@ -2,6 +2,8 @@
 import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices } from "./records";
 
 const PERSON = /^person:/;
+/** Times of decisions are rounded to this, in seconds. */
+const CLOSE = 2e-6;
 
 export class Pause {
   readonly request: string;
@@ -82,6 +84,12 @@ export class Pause {
   /** `resumed`, `followed`, `ended`; `open` while it goes on. */
   get outcome(): string {
     return this.end ? (this.end.outcome ?? "ended") : "open";
+  }
+
+  /** Whether it ended since the last of its KV was taken, as of a finished request whose follow-up was awaited. */
+  get givenUp(): boolean {
+    const last = this.decisions.at(-1);
+    return this.outcome === "ended" && last !== undefined && Math.abs(last[0] - (this.seconds ?? NaN)) < CLOSE;
   }
 
   /** Block-seconds beyond the best alternative in hindsight; null where it is not known. */

@@ -109,6 +109,7 @@ export interface Lacked {
   slots?: number;
   tokens?: number;
   admission?: number;
+  line?: number;
 }
 
 /** A request has stopped waiting. */

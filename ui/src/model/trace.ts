@@ -188,7 +188,7 @@ export class Trace {
   private takeOpening(entry: OpeningEntry): void {
     const pause = this.pause(entry.request, entry.at);
     pause.opening = entry;
-    if (entry.tool) this.tools.add(entry.tool);
+    if (pause.tool) this.tools.add(pause.tool);
     this.belongs(entry.request, entry.session);
     this.markPerson(pause);
     this.reach(entry.at);
@@ -197,7 +197,7 @@ export class Trace {
   private takePause(entry: PauseEntry): void {
     const pause = this.pause(entry.request, entry.at);
     pause.end = entry;
-    if (entry.tool) this.tools.add(entry.tool);
+    if (pause.tool) this.tools.add(pause.tool);
     this.belongs(entry.request, entry.session);
     this.markPerson(pause);
     this.reach(entry.at + (entry.pause_seconds ?? 0));

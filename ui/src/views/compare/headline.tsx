@@ -2,7 +2,8 @@
 import { blockSeconds, count, duration, number, ratio } from "../../format";
 import { type Figure, METRICS, type Metric, type Verdict, verdict } from "./metrics";
 
-export function Headline({ a, b }: { a: Record<string, Figure>; b: Record<string, Figure> }) {
+/** `judged`: say which is better, which only sessions that are the same on both sides can show. */
+export function Headline({ a, b, judged }: { a: Record<string, Figure>; b: Record<string, Figure>; judged: boolean }) {
   return (
     <table class="headline" data-testid="headline">
       <caption class="hidden-visually">Figures of A and B</caption>
@@ -11,15 +12,15 @@ export function Headline({ a, b }: { a: Record<string, Figure>; b: Record<string
         <th class="num">B − A</th><th class="num">B ÷ A</th><th>better</th>
       </tr></thead>
       <tbody>
-        {METRICS.map((metric) => <Row key={metric.id} metric={metric} a={a[metric.id]} b={b[metric.id]} />)}
+        {METRICS.map((metric) => <Row key={metric.id} metric={metric} a={a[metric.id]} b={b[metric.id]} judged={judged} />)}
       </tbody>
     </table>
   );
 }
 
-function Row({ metric, a, b }: { metric: Metric; a: Figure; b: Figure }) {
+function Row({ metric, a, b, judged }: { metric: Metric; a: Figure; b: Figure; judged: boolean }) {
   const both = "value" in a && "value" in b;
-  const who = verdict(metric, a, b);
+  const who = judged ? verdict(metric, a, b) : "";
   return (
     <tr data-testid={`metric-${metric.id}`}>
       <th scope="row"><abbr title={metric.definition} tabIndex={0}>{metric.name}</abbr></th>

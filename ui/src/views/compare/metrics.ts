@@ -32,7 +32,7 @@ export const METRICS: readonly Metric[] = [
   { id: "normalized", name: "normalized latency", unit: "seconds per token", better: "less",
     definition: "Median over sessions of latency per decoded token (InferCept, section 5)." },
   { id: "ttft_mean", name: "TTFT, mean", unit: "seconds", better: "less",
-    definition: "Time to first token: from a session's arrival to the beginning of its first decode." },
+    definition: "Time to first token: from a session's arrival until its first token was there." },
   { id: "ttft_p99", name: "TTFT, p99", unit: "seconds", better: "less",
     definition: "99 of 100 sessions had their first token within this time." },
   { id: "sessions_per_second", name: "throughput, sessions", unit: "per second", better: "more",

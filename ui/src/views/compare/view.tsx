@@ -1,6 +1,7 @@
 // Compare: two recordings side by side, in figures, over time, and session by session.
 import { useEffect, useMemo } from "preact/hooks";
 import { route, setQuery } from "../../app/router";
+import { labelOf } from "../../app/about";
 import { type Loaded, current, other, recordings, version } from "../../app/state";
 import "../../charts/charts.css";
 import { counted } from "../../format";
@@ -65,7 +66,10 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
     <div class="compare-grid">
       <section class="panel">
         <h3>Figures</h3>
-        <Headline a={figures.a} b={figures.b} />
+        {matched.by === "none" && (
+          <p class="note" data-testid="unlike">A and B did not serve the same sessions: their figures do not say which is better.</p>
+        )}
+        <Headline a={figures.a} b={figures.b} judged={matched.by !== "none"} />
         <p class="muted small">
           Point at a name for what it means. Differences under 0.5 % count as the same.
           {coarse && (
@@ -95,7 +99,7 @@ function Sides({ a, b, list }: { a: Recording; b: Recording | null; list: Record
       <select value={value ? String(value.id) : ""} data-testid={`side-${label.toLowerCase()}`}
         onChange={(event) => setQuery({ [name]: event.currentTarget.value, t0: "", t1: "", sel: "" })}>
         {!value && <option value="">choose…</option>}
-        {list.map((one) => <option key={one.id} value={String(one.id)}>{one.title}</option>)}
+        {list.map((one) => <option key={one.id} value={String(one.id)}>{labelOf(one, list)}</option>)}
       </select>
     </label>
   );
@@ -140,7 +144,8 @@ function OnlyOne() {
       <div class="card panel">
         <h2>There is only one recording</h2>
         <p>To compare two runs, record another, or simulate one workload under several policies and put them into one page:</p>
-        <pre>caesura simulate --trace</pre>
+        <pre>caesura simulate -p stock,caesura --rate 2 --trace --out report/</pre>
+        <p>The page is then <code>report/trace.html</code>.</p>
       </div>
     </div>
   );

@@ -44,6 +44,13 @@ export function errorOf(predicted: number | null, actual: number | null): string
   return `${Number(size)}× too ${factor > 1 ? "long" : "short"}`;
 }
 
+/** How far off a pause's prediction was; one that was broken off early says nothing of it. */
+export function estimateOf(pause: Pause): string {
+  const { predictedSeconds: predicted, seconds: actual } = pause;
+  if (pause.outcome === "ended" && (actual ?? 0) < (predicted ?? 0)) return "";
+  return errorOf(predicted, actual);
+}
+
 /** The fewest free blocks of any step during a pause that has ended; null where no step was recorded. */
 export function leastFree(trace: Trace, pause: Pause): number | null {
   const { steps } = trace;

@@ -1,11 +1,12 @@
 // All pauses of a recording, the dearest mistakes first.
 import { signal } from "@preact/signals";
 import { link } from "../../app/router";
-import { filters, setFilters, trace, version } from "../../app/state";
+import { current, filters, setFilters, trace, version } from "../../app/state";
 import { blockSeconds, brief, count, counted, duration, moment, number } from "../../format";
 import type { Pause } from "../../model/pause";
+import type { Recording } from "../../model/records";
 import { passing } from "../timeline/rows";
-import { errorOf } from "./chosen";
+import { estimateOf } from "./chosen";
 import { handlingOf, outcomeOf } from "./words";
 
 type Column = "at" | "tool" | "predicted" | "seconds" | "handling" | "cost" | "regret";
@@ -49,7 +50,7 @@ export function PauseList() {
     <div class="view dc-list">
       <div class="row">
         <h2>Decisions</h2>
-        <span class="soft">{counted(list.length, "pause")}, {count(open)} open, regret {blockSeconds(regret)} in all</span>
+        {list.length > 0 && <span class="soft">{counted(list.length, "pause")}, {count(open)} open, regret {blockSeconds(regret)} in all</span>}
         <span class="grow" />
         <input type="search" placeholder="Search id, session, tool" aria-label="Search" value={q} onInput={(event) => setFilters({ q: event.currentTarget.value })} />
         <select aria-label="Tool" value={tool} onChange={(event) => setFilters({ tool: event.currentTarget.value })}>
@@ -57,9 +58,16 @@ export function PauseList() {
           {[...shown.tools].sort().map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
       </div>
-      {list.length === 0 ? <p class="soft">{shown.pauses.length ? "No pause is like that. Change the filters." : "No request of this recording has paused."}</p> : <Table rows={rows} />}
+      {list.length === 0 ? <p class="soft">{shown.pauses.length ? "No pause is like that. Change the filters." : noneOf(current.value?.recording)}</p> : <Table rows={rows} />}
     </div>
   );
+}
+
+/** Why there are no pauses to decide of. */
+function noneOf(recording: Recording | undefined): string {
+  return recording?.about.lanes === "coarse"
+    ? "vLLM's own scheduler decides nothing of pauses: its requests end at a call and begin anew behind it. When they were away is in the timeline."
+    : "No request of this recording has paused.";
 }
 
 const HEADS: [by: Column, name: string, numeric: boolean, meaning: string][] = [
@@ -108,11 +116,11 @@ function Line({ pause }: { pause: Pause }) {
       <td>{pause.tool ?? <span class="muted">unknown</span>}</td>
       <td class="num">{duration(pause.predictedSeconds)}</td>
       <td class="num">{pause.seconds === null ? "open" : duration(pause.seconds)}</td>
-      <td>{handlingOf(pause.handling)}</td>
+      <td>{handlingOf(pause)}</td>
       <td class="num">{number(pause.end?.cost)}</td>
       <td class="num">{number(pause.regret)}</td>
-      <td class="muted">{errorOf(pause.predictedSeconds, pause.seconds)}</td>
-      <td>{outcomeOf(pause.outcome)}</td>
+      <td class="muted">{estimateOf(pause)}</td>
+      <td>{outcomeOf(pause)}</td>
     </tr>
   );
 }

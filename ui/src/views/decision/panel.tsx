@@ -83,7 +83,7 @@ function Pauses({ pauses, chosen }: { pauses: readonly Pause[]; chosen: Pause | 
               </td>
               <td class="num">{duration(pause.predictedSeconds)}</td>
               <td class="num">{pause.seconds === null ? "open" : duration(pause.seconds)}</td>
-              <td>{handlingOf(pause.handling)}</td>
+              <td>{handlingOf(pause)}</td>
               <td class="num">{number(pause.regret)}</td>
             </tr>
           ))}

@@ -4,10 +4,10 @@ import { current, nowOf, version } from "../../app/state";
 import type { Pause } from "../../model/pause";
 import type { Inputs } from "../../model/records";
 import type { Trace } from "../../model/trace";
-import { cheapest, errorOf, lackedBlocks, leastFree } from "./chosen";
+import { cheapest, estimateOf, lackedBlocks, leastFree } from "./chosen";
 import { type Figure, Figures } from "./figures";
 import { PriceChart } from "./prices";
-import { INPUTS, type Unit, handlingOf, outcomeOf, whyOf } from "./words";
+import { DEEDS, INPUTS, type Unit, handlingOf, outcomeOf, whyOf } from "./words";
 
 export function PauseCard({ pause, wide = false }: { pause: Pause; wide?: boolean }) {
   version.value;
@@ -38,14 +38,16 @@ function Verdict({ pause }: { pause: Pause }) {
   if (!end) return <p class="dc-verdict">This pause is open. Its cost is known when it ends.</p>;
   const best = cheapest(end.hindsight);
   if (end.regret === null || end.regret === undefined) {
-    return <p class="dc-verdict">KV was {handlingOf(pause.handling)}; {outcomeOf(pause.outcome)}. Its cost was not recorded.</p>;
+    return <p class="dc-verdict">KV was {handlingOf(pause)}; {outcomeOf(pause)}. Its cost was not recorded.</p>;
   }
   const right = end.regret <= 1e-9;
+  const unneeded = current.value !== null && wanted(current.value.trace, pause) === "nobody";
   return (
     <p class="dc-verdict">
-      <b class={right ? "good" : "bad"}>Regret {blockSeconds(end.regret)}.</b>{" "}
+      <b class={right ? "good" : unneeded ? "" : "bad"}>Regret {blockSeconds(end.regret)}.</b>{" "}
       It cost {blockSeconds(end.cost)}
-      {right || !best ? ", and nothing would have been cheaper." : `; to ${best} would have cost ${blockSeconds(end.hindsight?.[best])}.`}
+      {right || !best ? ", and nothing would have been cheaper." : `; ${DEEDS[best]} would have cost ${blockSeconds(end.hindsight?.[best])}.`}
+      {!right && unneeded && " But no waiting request lacked blocks meanwhile: it cost nobody anything, though prices count it all the same."}
     </p>
   );
 }
@@ -67,7 +69,7 @@ function Lengths({ pause }: { pause: Pause }) {
   return (
     <div class="dc-lengths">
       {line("expected", predicted, "dc-hollow", pause.deadlineSeconds ? `deadline ${duration(pause.deadlineSeconds)}` : "")}
-      {line(open ? "so far" : "actual", actual, "dc-solid", open ? "open" : errorOf(predicted, pause.seconds))}
+      {line(open ? "so far" : "actual", actual, "dc-solid", open ? "open" : estimateOf(pause))}
     </div>
   );
 }
@@ -89,7 +91,7 @@ function Done({ pause }: { pause: Pause }) {
         {decisions.slice(0, 200).map(([seconds, act, blocks, why], i) => (
           <tr key={i}>
             <td class="num">{duration(seconds)}</td>
-            <td>{act === "swap" ? "▴ swapped" : act === "discard" ? "▾ released" : act}</td>
+            <td>{act === "swap" ? "▴ swapped" : act !== "discard" ? act : blocks ? "▾ released" : "▾ released what it shared"}</td>
             <td class="num">{count(blocks)}</td>
             <td>{whyOf(why) || <span class="muted">not recorded</span>}</td>
           </tr>
@@ -99,26 +101,33 @@ function Done({ pause }: { pause: Pause }) {
   );
 }
 
-/** Whether keeping the blocks took them from anybody: the prices do not know that. */
+/** Whether anybody had use for the blocks during a pause, which prices do not know; null where no record tells. */
+function wanted(trace: Trace, pause: Pause): "somebody" | "nobody" | null {
+  const free = leastFree(trace, pause);
+  if (free === null) return null;
+  return free > 0 && !pause.decisions.length && !lackedBlocks(trace, pause) ? "nobody" : "somebody";
+}
+
 function meanwhile(trace: Trace, pause: Pause): string {
   const free = leastFree(trace, pause);
   if (free === null) return "";
   const lacking = lackedBlocks(trace, pause);
   const most = free ? `at least ${counted(free, "block")} ${free === 1 ? "was" : "were"} free` : "there were moments without a free block";
   if (lacking) return `Meanwhile ${most}, and ${counted(lacking, "waiting request")} lacked blocks.`;
-  return `Meanwhile ${most}, and no waiting request lacked blocks: keeping them cost nobody anything, though prices count them all the same.`;
+  return `Meanwhile ${most}, and no waiting request lacked blocks.`;
 }
 
 function Back({ pause }: { pause: Pause }) {
   const { end } = pause;
-  const figures: Figure[] = [["Outcome", outcomeOf(pause.outcome)]];
+  const figures: Figure[] = [["Outcome", outcomeOf(pause)]];
   if (end) {
     const context = end.context_tokens ?? 0;
     const cached = Math.max(0, context - (end.loaded_tokens ?? 0) - (end.recomputed_tokens ?? 0));
     const share = (tokens: number | undefined): string =>
       context ? `${count(tokens)} (${percent((tokens ?? 0) / context)})` : count(tokens);
-    figures.push(["KV was", handlingOf(pause.handling)]);
-    if (pause.outcome !== "ended") {
+    figures.push(["KV was", handlingOf(pause)]);
+    // What a follow-up found of the context is told by its own lane.
+    if (pause.outcome === "resumed") {
       figures.push(
         ["Tokens still there", share(cached), "Context that was on the device or that the prefix cache still had."],
         ["Tokens loaded", share(end.loaded_tokens), "Context that was loaded from the host."],
@@ -127,7 +136,7 @@ function Back({ pause }: { pause: Pause }) {
       );
     }
   }
-  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Only it held", `${count(pause.blocks)} blocks`], ["Began", moment(pause.at)]);
+  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Only it held", counted(pause.blocks, "block")], ["Began", moment(pause.at)]);
   return <Figures figures={figures} />;
 }
 
@@ -140,5 +149,5 @@ function InputTable({ inputs }: { inputs: Inputs | null }) {
 function shown(value: number | boolean | null | undefined, unit: Unit): string {
   if (unit === "yes") return value ? "yes" : "no";
   if (unit === "seconds") return duration(value as number);
-  return `${count(value as number)} ${unit}`;
+  return counted(value as number, unit.slice(0, -1));
 }

@@ -83,7 +83,7 @@ function restOf(wait: WaitEntry, lacked: boolean): string {
     const free = typeof wait.free_blocks === "number" ? `, ${count(wait.free_blocks)} were free` : "";
     parts.push(`When it last did not fit, it needed ${counted(wait.needed_blocks, "block")}${free}.`);
   }
-  if (wait.overtaken) parts.push(`${counted(wait.overtaken, "request")} ranked behind it ran first.`);
+  if (wait.overtaken) parts.push(`In ${counted(wait.overtaken, "step")} a request that is ranked behind it ran first.`);
   if (!lacked && wait.steps) parts.push("It was not looked at: others stood before it in the queue.");
   return parts.join(" ");
 }

@@ -1,4 +1,5 @@
 // What records say in one word, in plain language.
+import type { Pause } from "../../model/pause";
 import type { Alternative, Inputs, Lacked } from "../../model/records";
 
 export const ALTERNATIVE_NAMES: Record<Alternative, string> = {
@@ -28,6 +29,7 @@ const LACKED: Record<keyof Lacked, string> = {
   slots: "a free slot among the running requests (max_num_seqs)",
   tokens: "room in the step's token budget",
   admission: "the admission policy's consent",
+  line: "its turn: it stood in line behind a request that may not be overtaken",
 };
 
 /** What a waiting request lacked, most often first: what, and in how many steps. */
@@ -46,12 +48,25 @@ export const afterOf = (after: string | undefined): string => (after ? (AFTER[af
 const OUTCOMES: Record<string, string> = {
   resumed: "resumed", followed: "followed by a new request", ended: "nobody came back", open: "open",
 };
-export const outcomeOf = (outcome: string): string => OUTCOMES[outcome] ?? outcome;
 
-const HANDLINGS: Record<string, string> = {
-  preserve: "preserved", discard: "discarded", swap: "swapped", none: "nothing to bring back",
+/** How a pause ended. */
+export const outcomeOf = (pause: Pause): string =>
+  pause.givenUp ? "given up before anybody came" : (OUTCOMES[pause.outcome] ?? pause.outcome);
+
+const HANDLINGS: Record<string, string> = { preserve: "preserved", discard: "discarded", swap: "swapped" };
+
+/** What came of the KV cache of a pause. Only of one that resumed do records say how. */
+export function handlingOf(pause: Pause): string {
+  const { handling } = pause;
+  if (handling === null) return "open";
+  if (handling !== "none") return HANDLINGS[handling] ?? handling;
+  return pause.outcome === "followed" ? "left to the follow-up" : "given up";
+}
+
+/** What alternatives are as deeds: one that comes late costs more than one at the beginning. */
+export const DEEDS: Record<Alternative, string> = {
+  preserve: "to preserve all of it", discard: "to discard it at once", swap: "to swap it at once",
 };
-export const handlingOf = (handling: string | null): string => (handling ? (HANDLINGS[handling] ?? handling) : "open");
 
 export type Unit = "blocks" | "tokens" | "seconds" | "yes";
 
@@ -59,9 +74,9 @@ export type Unit = "blocks" | "tokens" | "seconds" | "yes";
 export const INPUTS: [key: keyof Inputs, name: string, unit: Unit, meaning: string][] = [
   ["remaining", "Expected to remain", "seconds", "How much longer the pause was expected to last."],
   ["elapsed", "Elapsed", "seconds", "How long the pause had lasted when this was asked."],
-  ["resident", "On the device", "blocks", "Blocks of its context that are on the device."],
+  ["resident", "Only it held", "blocks", "Blocks on the device that would be free if it gave them up; those that it shares do not count."],
   ["free_to_release", "Free to release", "blocks", "Blocks that can be released without losing anything: copies of them are on the host."],
-  ["uncopied", "Not yet copied", "blocks", "Blocks on the device that have no copy on the host."],
+  ["uncopied", "Not yet copied", "blocks", "Blocks on the device without a copy on the host, and without one on the way."],
   ["hosted", "Copied to the host", "blocks", "Blocks of its context with a confirmed copy there, on the device too or not."],
   ["missing", "Missing", "blocks", "Blocks that are neither on the device nor on the host and would be recomputed."],
   ["free_blocks", "Device, free", "blocks", "Free blocks of the device."],

@@ -43,7 +43,7 @@ export const CHARTS: readonly Chart[] = [
   { id: "link", title: "Link", unit: "blocks/step", from: "work", height: 96, layers: [
     area("loaded_blocks", "in", "--accent", "plain", "Blocks whose loading from the host a step ordered."),
     area("saved_blocks", "out", "--owner-host", "hatched", "Blocks whose copying to the host a step ordered."),
-    line("budget_blocks", "budget", "--ink-2", [6, 4], "Blocks that the link carries beside a step without holding it up."),
+    line("budget_blocks", "budget", "--ink-2", [6, 4], "Blocks that the link carries beside a step without holding it up; drawn at the top where that is more than three times what was copied."),
   ] },
   { id: "requests", title: "Requests", unit: "", from: "levels", height: 96, layers: [
     line("running", "running", "--owner-running", undefined, "In the batch."),
@@ -96,4 +96,16 @@ export function layersOf(chart: Chart, columns: Columns): Layer[] {
     layers.unshift({ ...layer, values: below });
   }
   return layers;
+}
+
+const ABOVE = 3;
+
+/** Keep the lines of the link's chart from squeezing its areas: a fast link could carry a thousand times as much. */
+export function closeTo(layers: Layer[]): Layer[] {
+  let most = 1;
+  for (const layer of layers) {
+    if (layer.kind === "area") for (const value of Array.from(layer.values)) most = Math.max(most, value ?? 0);
+  }
+  return layers.map((layer) => layer.kind === "area" ? layer
+    : { ...layer, values: Array.from(layer.values, (value) => value === null ? null : Math.min(value, ABOVE * most)) });
 }

@@ -3,16 +3,16 @@ import type { ReadonlySignal } from "@preact/signals";
 import { duration, isWallClock, moment, number } from "../../format";
 import type { Steps } from "../../model/steps";
 import type { Trace } from "../../model/trace";
+import { originOf } from "../timeline/ticks";
 import type { Chart } from "./charts";
 import type { Holders } from "./holders";
 import { REST, valueAt } from "./rests";
 
-/** A chart's title, layers and values at step `row`; -1: before the first step. */
-export function Legend({ chart, steps, holders, row, pointed }: {
-  chart: Chart; steps: Steps; holders: Holders | null; row: ReadonlySignal<number>; pointed: ReadonlySignal<number | null>;
+/** A chart's title, layers and values at `time`, before which step `row` began; -1: it is before the first step. */
+export function Legend({ chart, steps, holders, row, time }: {
+  chart: Chart; steps: Steps; holders: Holders | null; row: ReadonlySignal<number>; time: ReadonlySignal<number>;
 }) {
   const at = row.value;
-  const time = pointed.value ?? steps.at[at];
   return (
     <div class="memory-legend" data-testid={`legend-${chart.id}`}>
       <h3>{chart.title}{chart.unit && <span class="memory-unit"> {chart.unit}</span>}</h3>
@@ -20,7 +20,7 @@ export function Legend({ chart, steps, holders, row, pointed }: {
         {[...chart.layers].reverse().map((layer) => (
           <div key={layer.column} title={layer.meaning}>
             <dt><Swatch colour={layer.colour} pattern={layer.pattern} dash={layer.dash} line={layer.kind === "line"} />{layer.name}</dt>
-            <dd data-testid={`value-${layer.column}`}>{at < 0 ? "–" : number(valueAt(steps, holders, layer.column, at, time))}</dd>
+            <dd data-testid={`value-${layer.column}`}>{at < 0 ? "–" : number(valueAt(steps, holders, layer.column, at, time.value))}</dd>
           </div>
         ))}
       </dl>
@@ -39,10 +39,10 @@ export function Moment({ trace, row, pointed }: {
   return (
     <p class="memory-moment" role="status" data-testid="memory-moment">
       {time === null
-        ? <span class="muted">Point at the charts: the values are those of the last step in sight.</span>
+        ? <span class="muted">Point at the charts for their values; these are those at the right edge.</span>
         : <>
             <b>{moment(time)}</b>
-            {isWallClock(time) && <span>+{duration(time - trace.from)}</span>}
+            {isWallClock(time) && <span>+{duration(time - originOf(trace.from))}</span>}
             {at >= 0 && <span class="soft">{resting ? "at rest after step" : "step"} {at + 1} of {steps.length}, {duration(steps.columns.seconds[at])}</span>}
           </>}
     </p>

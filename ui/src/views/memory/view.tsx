@@ -4,11 +4,11 @@ import { useMemo, useState } from "preact/hooks";
 import { scaleFor, timeMap, timeWindow, trace, version, wholeOf } from "../../app/state";
 import { AXIS, TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
-import { isWallClock, short } from "../../format";
+import { short } from "../../format";
 import type { Trace } from "../../model/trace";
 import { GUTTER } from "../timeline/frame";
-import { ticks } from "../timeline/ticks";
-import { type Chart, chartsOf, layersOf, mostlyFree } from "./charts";
+import { originOf, ticks } from "../timeline/ticks";
+import { type Chart, chartsOf, closeTo, layersOf, mostlyFree } from "./charts";
 import { type Part, levelsOf, workOf } from "./columns";
 import { holdersOf } from "./holders";
 import { Legend, Moment } from "./legend";
@@ -41,15 +41,16 @@ function Charts({ shown }: { shown: Trace }) {
   const pointed = useSignal<number | null>(null);
   const end = useSignal(window.t1);
   end.value = window.t1;
-  const row = useComputed(() => (version.value, shown.steps.indexAt(pointed.value ?? end.value)));
+  const time = useComputed(() => pointed.value ?? end.value);
+  const row = useComputed(() => (version.value, shown.steps.indexAt(time.value)));
   const marks = useMemo(
-    () => ticks(scale, isWallClock(shown.from) ? shown.from : 0), [shown, made, map, window.t0, window.t1, width],
+    () => ticks(scale, originOf(shown.from)), [shown, made, map, window.t0, window.t1, width],
   );
   const axis = useMemo(() => ({
     folds: map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub })),
     ticks: marks.map((mark) => map.draw(scale.time(mark.x))),
   }), [map, marks]);
-  const values = { shown, version: made, row, pointed, part: { map, from: window.t0, to: window.t1, buckets: Math.max(1, Math.round(width / 2)) } };
+  const values = { shown, version: made, row, time, part: { map, from: window.t0, to: window.t1, buckets: Math.max(1, Math.round(width / 2)) } };
   return (
     <div class="view memory" data-testid="memory" ref={frame}>
       <div class="memory-head">
@@ -80,7 +81,7 @@ interface RowProps {
   shown: Trace;
   version: number;
   row: ReadonlySignal<number>;
-  pointed: ReadonlySignal<number | null>;
+  time: ReadonlySignal<number>;
   part: Part;
   folds: { from: number; to: number }[];
   ticks: number[];
@@ -90,18 +91,19 @@ interface RowProps {
   height: number;
 }
 
-function Row({ shown, version: made, row, pointed, part, folds, ticks: at, chart, free, width, height }: RowProps) {
+function Row({ shown, version: made, row, time, part, folds, ticks: at, chart, free, width, height }: RowProps) {
   const { steps } = shown;
   const holders = holdersOf(shown);
   const { map, from, to, buckets } = part;
   const [x, layers] = useMemo(() => {
     const names = chart.layers.map((layer) => layer.column);
     const columns = chart.from === "work" ? workOf(steps, names, part) : levelsOf(steps, holders, names, part);
-    return [columns.x, layersOf(drawn(chart, free), columns)] as const;
+    const stacked = layersOf(drawn(chart, free), columns);
+    return [columns.x, chart.id === "link" ? closeTo(stacked) : stacked] as const;
   }, [shown, made, chart, free, map, from, to, buckets]);
   return (
     <section class="memory-chart" aria-label={chart.title}>
-      <Legend chart={chart} steps={steps} holders={holders} row={row} pointed={pointed} />
+      <Legend chart={chart} steps={steps} holders={holders} row={row} time={time} />
       <TimeChart x={x} layers={layers} from={map.draw(from)} to={map.draw(to)} top={1} folds={folds} ticks={at}
         format={short} label={`${chart.title}: ${named(chart)} over time`} width={width} height={height} />
     </section>

@@ -1,6 +1,7 @@
 // A tool call: its arguments, its result with pictures and sound in place, its time and its failure.
 import { link } from "../../app/router";
 import { duration } from "../../format";
+import type { SpanEntry } from "../../model/records";
 import { Artifact } from "./artifact";
 import { readable, visible } from "./content";
 import { Said } from "./said";
@@ -16,7 +17,7 @@ export function CallCard({ call, now }: { call: Call; now: number }) {
         <Facts call={call} now={now} />
       </header>
       {call.arguments !== null && call.arguments !== "" && <Said text={readable(call.arguments)} mono />}
-      {failed && <p class="small bad">Failed: {textIn(span?.attributes, "error.type") ?? "error"}{span?.message && `, ${visible(span.message)}`}</p>}
+      {failed && <p class="small bad">{failureOf(span)}</p>}
       {call.result !== null && (
         <div class="result" data-testid="result">
           <span class="who">result</span>
@@ -26,6 +27,13 @@ export function CallCard({ call, now }: { call: Call; now: number }) {
       {call.artifacts.map((name) => <Artifact key={name} name={name} />)}
     </article>
   );
+}
+
+/** The kind of a failure, unless it only says that there was one, and its message. */
+function failureOf(span: SpanEntry): string {
+  const kind = textIn(span.attributes, "error.type");
+  const told = [kind === "failed" ? null : kind, span.message && visible(span.message)].filter(Boolean).join(", ");
+  return told ? `Failed: ${told}` : "Failed";
 }
 
 function Facts({ call, now }: { call: Call; now: number }) {

@@ -2,18 +2,23 @@
 import { link } from "../../app/router";
 import { blockSeconds, duration } from "../../format";
 import type { Pause } from "../../model/pause";
+import { outcomeOf } from "../decision/words";
 import { visible } from "./content";
 
 /** What regret is; it is no verdict, since it does not ask whether others wanted the memory. */
 export const REGRET = "What it cost beyond the cheapest alternative in hindsight, in block-seconds, as if others had use for the memory";
 
 const WORDS: Record<string, string> = {
-  preserve: "KV preserved", discard: "KV discarded", swap: "KV swapped", none: "nobody came back",
+  preserve: "KV preserved", discard: "KV discarded", swap: "KV swapped",
 };
 
-/** How a handling is said of a pause. */
-export function handlingSaid(handling: string | null): string {
-  return handling === null ? "still open" : (WORDS[handling] ?? handling);
+/** How a handling is said of a pause that resumed. */
+export const handlingSaid = (handling: string): string => WORDS[handling] ?? handling;
+
+/** What became of a pause: how its KV came back, or who did not. */
+function becameOf(pause: Pause): string {
+  if (pause.outcome === "open") return "still open";
+  return pause.outcome === "resumed" && pause.handling ? handlingSaid(pause.handling) : outcomeOf(pause);
 }
 
 export function PauseChip({ pause, now }: { pause: Pause; now: number }) {
@@ -21,8 +26,8 @@ export function PauseChip({ pause, now }: { pause: Pause; now: number }) {
   return (
     <a class="pausechip" href={link("decision", [pause.request, String(pause.at)])} data-testid="pause-chip">
       <i class={`handling ${pause.handling ?? "open"}`} aria-hidden="true" />
-      <span>{pause.person ? "waited for a person" : `paused for ${pause.tool ? visible(pause.tool) : "a tool"}`} <b>{duration(seconds)}</b></span>
-      <span>{handlingSaid(pause.handling)}</span>
+      <span>{pause.person ? (pause.end ? "waited for a person" : "waits for a person") : `paused for ${pause.tool ? visible(pause.tool) : "a tool"}`} <b>{duration(seconds)}</b></span>
+      <span>{becameOf(pause)}</span>
       {(pause.end?.queue_seconds ?? 0) > 0 && <span>then queued {duration(pause.end?.queue_seconds)}</span>}
       {pause.regret !== null && <span title={REGRET}>{pause.regret > 0 ? `regret ${blockSeconds(pause.regret)}` : "no regret"}</span>}
     </a>

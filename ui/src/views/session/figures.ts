@@ -104,10 +104,16 @@ function latencyOf(
 function ttftOf(lanes: readonly Lane[]): number | null {
   for (const lane of lanes) {
     for (let row = 0; row < lane.length; row++) {
-      if (lane.state[row] === DECODE) return lane.at[row] - lane.start;
+      if (lane.state[row] === DECODE || preemptedAfterFirst(lane, row)) return lane.at[row] - lane.start;
     }
   }
   return null;
+}
+
+/** Whether the step before `row` ended a prefill, so that there is a token, and the next was without the request. */
+function preemptedAfterFirst(lane: Lane, row: number): boolean {
+  const before = row ? lane.state[row - 1] : WAITING;
+  return lane.state[row] === WAITING && (before === PREFILL || before === RECOMPUTE) && lane.tokens[row] > lane.tokens[row - 1];
 }
 
 function mostTokens(lanes: readonly Lane[]): number {

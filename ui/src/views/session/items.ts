@@ -88,9 +88,10 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
     title: runs[0]?.turns[0] ? askedIn(runs[0].turns[0]) : "",
     duration: (end ?? now) - start,
     tokens: Math.max(0, ...sessions.map((session) => session.tokens)),
-    calls: runs.length
-      ? runs.reduce((sum, run) => sum + run.calls.length, 0)
-      : sessions.reduce((sum, session) => sum + session.calls, 0),
+    // Spans know of several calls in one pause, the engine of those that clients carry out.
+    calls: Math.max(
+      runs.reduce((sum, run) => sum + run.calls.length, 0), sessions.reduce((sum, session) => sum + session.calls, 0),
+    ),
     regret: regrets.length ? regrets.reduce((sum, each) => sum + each, 0) : null,
     errors: runs.reduce((sum, run) => sum + errorsOf(run), 0),
   };

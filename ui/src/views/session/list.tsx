@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
-import { blockSeconds, brief, count, duration, moment, short } from "../../format";
+import { blockSeconds, brief, count, counted, duration, moment, short } from "../../format";
 import { REGRET } from "./chip";
 import { visible } from "./content";
 import { type Item, type SortKey, listed } from "./items";
@@ -11,7 +11,7 @@ const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (it
   { key: "start", name: "arrival", meaning: "When it arrived", text: (item) => moment(item.start, 1) },
   { key: "duration", name: "duration", meaning: "From its arrival to its end, tools included", text: (item) => duration(item.duration) },
   { key: "tokens", name: "tokens", meaning: "The longest context that it had", text: (item) => (item.tokens ? short(item.tokens) : "–") },
-  { key: "calls", name: "calls", meaning: "Tool calls; by the engine's records where there are no spans of calls", text: (item) => count(item.calls) },
+  { key: "calls", name: "calls", meaning: "Tool calls: those that the runtime carried out, or that the engine has paused for, whichever are more", text: (item) => count(item.calls) },
   { key: "regret", name: "regret", meaning: REGRET, text: (item) => blockSeconds(item.regret) },
   { key: "errors", name: "errors", meaning: "Runs, turns and calls that failed", text: (item) => (item.errors ? `${item.errors} failed` : "0") },
 ];
@@ -32,7 +32,7 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
       <div class="sessions-bar">
         <input type="search" placeholder="Search questions, ids and tools" aria-label="Search sessions" value={words}
           data-testid="session-search" onInput={(event) => setWords(event.currentTarget.value)} />
-        <span class="muted small" role="status">{rows.length === items.length ? count(items.length) : `${count(rows.length)} of ${count(items.length)}`}</span>
+        <span class="muted small" role="status">{rows.length === items.length ? counted(items.length, "session") : `${count(rows.length)} of ${counted(items.length, "session")}`}</span>
       </div>
       <div class="sessions-rows">
         <table>

@@ -5,14 +5,14 @@ import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { PauseChip } from "./chip";
 import { visible } from "./content";
-import { numberIn, openPauseOf, textIn, transcriptOf } from "./transcript";
+import { lastPauseOf, numberIn, textIn, transcriptOf } from "./transcript";
 import { TurnCard } from "./turn";
 
 export function RunView({ run, trace, version, now }: { run: Run; trace: Trace; version: number; now: number }) {
   const turns = useMemo(() => transcriptOf(run, trace), [run, trace, version]);
   const { span } = run;
   const sum = (name: string): number => run.turns.reduce((all, turn) => all + (numberIn(turn.attributes, name) ?? 0), 0);
-  const open = openPauseOf(run, trace);
+  const last = lastPauseOf(run, trace);
   const made = new Set(turns.flatMap((turn) => turn.calls.flatMap((call) => call.artifacts)));
   const limit = textIn(span.attributes, "caesura.limit");
   return (
@@ -31,7 +31,7 @@ export function RunView({ run, trace, version, now }: { run: Run; trace: Trace; 
       <ol class="turns">
         {turns.map((turn, at) => <TurnCard key={turn.span?.span ?? "open"} turn={turn} number={at + 1} made={made} now={now} />)}
       </ol>
-      {open && <PauseChip pause={open} now={now} />}
+      {last && <PauseChip pause={last} now={now} />}
       {!turns.length && <p class="muted small">No turn has ended yet.</p>}
     </section>
   );

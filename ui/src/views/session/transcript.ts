@@ -42,12 +42,18 @@ export function transcriptOf(run: Run, trace: Trace): Turn[] {
   return turns;
 }
 
-/** Return the pause that a run is in; null if it is in none. */
-export function openPauseOf(run: Run, trace: Trace): Pause | null {
-  if (run.span.end !== null) return null;
+/** Return the pause behind a run's last turn; null if there is none.
+ *
+ * The run is in it, was broken off in it, or has ended with a call of a tool of its client's.
+ */
+export function lastPauseOf(run: Run, trace: Trace): Pause | null {
   const last = run.turns.findLast((turn) => trace.laneOfSpan(turn));
   const lane = last && trace.laneOfSpan(last);
-  return trace.pausesOf(lane?.id ?? "").findLast((pause) => !pause.end && pause.at >= run.span.start) ?? null;
+  const until = (run.span.end ?? Infinity) + CLOSE;
+  const pauses = trace.pausesOf(lane?.id ?? "").filter((pause) => pause.at >= run.span.start && pause.at <= until);
+  if (run.span.end === null) return pauses.findLast((pause) => !pause.end) ?? null;
+  // One that has resumed stands before the turn that it came back to.
+  return pauses.findLast((pause) => pause.outcome !== "resumed") ?? null;
 }
 
 /** The number in an attribute; null if there is none. */

@@ -58,7 +58,7 @@ function Facts({ turn }: { turn: Turn }) {
   return (
     <span class="facts">
       <span>{span.end === null ? "open" : duration(span.end - span.start)}</span>
-      {first !== null && <span title="Time to the first text or call">TTFT {duration(first)}</span>}
+      {first !== null && <span title="From the turn's beginning until its first text or call could be sent on; a call can be when it is known to be one">first output {duration(first)}</span>}
       <span title="Tokens that were appended for this turn">{count(of("gen_ai.usage.input_tokens"))} tokens in</span>
       <span>{count(of("gen_ai.usage.output_tokens"))} out</span>
       <span title="Tokens of the context that needed no computation">{count(of("caesura.cached_tokens"))} cached</span>

@@ -51,7 +51,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
           <span>arrived {day(item.start)}</span>
           <span>{item.end === null ? <>open for <b>{duration(now - item.start)}</b></> : <b>{duration(item.end - item.start)}</b>}</span>
           {item.sessions.length === 1 && item.sessions.map((session) => session.ttft !== null && (
-            <span key={session.id} title="From its arrival to the beginning of its first decode">TTFT <b>{duration(session.ttft)}</b></span>
+            <span key={session.id} title="In the engine: from its arrival until its first token was there">TTFT <b>{duration(session.ttft)}</b></span>
           ))}
           {item.regret !== null && <span>regret <b>{blockSeconds(item.regret)}</b></span>}
           {item.errors > 0 && <span class="bad">{item.errors} failed</span>}

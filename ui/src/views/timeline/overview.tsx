@@ -9,7 +9,7 @@ import { type Colours, coloursOf } from "./colours";
 import { LAYERS, density } from "./density";
 import { GUTTER } from "./frame";
 import { fontOf } from "./font";
-import { whole } from "./store";
+import { clock, whole } from "./store";
 
 const HEIGHT = 46;
 /** A live recording is counted anew this often, in milliseconds. */
@@ -63,7 +63,8 @@ function start(canvas: HTMLCanvasElement): () => void {
   fit.observe(canvas);
   const stops = [
     effect(() => (void folding.value, void palette.value, void current.value, recount())),
-    effect(() => (void version.value, (stale = true), ask())),
+    // All of a live recording grows, also where nothing comes.
+    effect(() => (void version.value, void timeMap.value, void clock.value, (stale = true), ask())),
     effect(() => (void timeWindow.value, ask())),
     drags(canvas, scale),
   ];

@@ -1,8 +1,8 @@
 // The axis with its ticks, the folds of idle time, and the lines of now and of the pointer.
-import { duration, isWallClock, moment } from "../../format";
+import { duration, moment } from "../../format";
 import { fontOf } from "./font";
 import { AXIS, type Frame, GUTTER, rowTop, visible } from "./frame";
-import { ticks } from "./ticks";
+import { originOf, ticks } from "./ticks";
 
 /** Stripes of the selected and the hovered row, borders between sessions, ticks through the rows. */
 export function paintLines(frame: Frame): void {
@@ -18,12 +18,9 @@ export function paintLines(frame: Frame): void {
   }
   context.fillStyle = colours.line;
   context.globalAlpha = 0.7;
-  for (const tick of ticks(scale, originOf(frame))) context.fillRect(Math.round(tick.x), AXIS, 1, frame.height - AXIS);
+  for (const tick of ticks(scale, originOf(frame.trace.from))) context.fillRect(Math.round(tick.x), AXIS, 1, frame.height - AXIS);
   context.globalAlpha = 1;
 }
-
-/** What times are told from: the recording's beginning, or a simulation's 0. */
-const originOf = (frame: Frame): number => (isWallClock(frame.trace.from) ? frame.trace.from : 0);
 
 /** Idle times that are folded: a sunken band with broken edges. */
 export function paintFolds(frame: Frame): void {
@@ -66,7 +63,8 @@ export function paintAxis(frame: Frame): void {
   context.clip();
   context.translate(GUTTER, 0);
   context.textBaseline = "alphabetic";
-  for (const tick of ticks(scale, originOf(frame))) {
+  const names = foldNames(frame);
+  for (const tick of ticks(scale, originOf(frame.trace.from))) {
     context.fillStyle = colours.strong;
     context.fillRect(Math.round(tick.x), AXIS - 6, 1, 5);
     context.fillStyle = colours.ink;
@@ -75,26 +73,44 @@ export function paintAxis(frame: Frame): void {
     if (!tick.clock) continue;
     context.fillStyle = colours.ink3;
     context.font = fontOf(10.5);
-    context.fillText(tick.since, tick.x + 4, 28);
+    const [left, right] = [tick.x + 4, tick.x + 4 + context.measureText(tick.since).width];
+    // Half of it behind a fold's name would read as another number.
+    if (!names.some((name) => name.left < right && name.left + name.wide > left)) context.fillText(tick.since, left, 28);
   }
-  paintFoldNames(frame);
+  paintFoldNames(frame, names);
   paintNow(frame);
   paintCursor(frame);
   context.restore();
 }
 
-function paintFoldNames(frame: Frame): void {
-  const { context, colours, scale } = frame;
+interface FoldName {
+  text: string;
+  left: number;
+  wide: number;
+}
+
+/** How long the folds are, where there is room for it. */
+function foldNames(frame: Frame): FoldName[] {
+  const { context, scale } = frame;
   context.font = fontOf(10);
+  const names: FoldName[] = [];
   let free = 0;
   for (const fold of foldsShown(frame)) {
     const from = scale.x(fold.from);
     const to = scale.x(fold.to);
     const text = to - from > 60 ? `idle ${duration(fold.to - fold.from)}` : duration(fold.to - fold.from);
     const wide = context.measureText(text).width + 8;
-    const left = Math.max((from + to - wide) / 2, 0);
+    const left = Math.max(Math.min((from + to - wide) / 2, scale.width - wide), 0);
     if (left < free) continue;
     free = left + wide + 2;
+    names.push({ text, left, wide });
+  }
+  return names;
+}
+
+function paintFoldNames({ context, colours }: Frame, names: FoldName[]): void {
+  context.font = fontOf(10);
+  for (const { text, left, wide } of names) {
     context.fillStyle = colours.sunken;
     context.fillRect(left, AXIS - 15, wide, 14);
     context.fillStyle = colours.ink2;

@@ -7,7 +7,7 @@ import { palette } from "../../app/theme";
 import { type Colours, coloursOf } from "./colours";
 import { GUTTER } from "./frame";
 import { paint } from "./paint";
-import { hover, rowHeight, rows, selectedPause } from "./store";
+import { clock, hover, rowHeight, rows, selectedPause } from "./store";
 
 /** Milliseconds between repaints of what only time changes. */
 const FRAME = 66;
@@ -36,6 +36,7 @@ export function startPainting(scroller: HTMLElement, canvas: HTMLCanvasElement):
   scroller.addEventListener("scroll", ask, { passive: true });
   const frames = setInterval(() => advance(ask), matchMedia("(prefers-reduced-motion: reduce)").matches ? CALM_FRAME : FRAME);
   const beats = setInterval(() => (beat.value += isLive() ? 1 : 0), BEAT);
+  const seconds = setInterval(() => (clock.value += isLive() ? 1 : 0), 1000);
   const stopTheme = effect(() => {
     palette.value;
     colours = null;
@@ -49,6 +50,7 @@ export function startPainting(scroller: HTMLElement, canvas: HTMLCanvasElement):
     cancelAnimationFrame(asked);
     clearInterval(frames);
     clearInterval(beats);
+    clearInterval(seconds);
     fit.disconnect();
     scroller.removeEventListener("scroll", ask);
     stopTheme();

@@ -25,6 +25,9 @@ export interface Hover {
 }
 export const hover = signal<Hover | null>(null);
 
+/** Counts seconds while a recording is live: all of it is longer with each. */
+export const clock = signal(0);
+
 /** Whether only requests are shown that were here within the window. */
 export const withinOnly = signal(false);
 

@@ -20,6 +20,9 @@ export function niceStep(seconds: number): number {
   return factor * power;
 }
 
+/** What times are told from: the second in which a recording begins, so that whole seconds are the clock's; a simulation's 0. */
+export const originOf = (from: number): number => (isWallClock(from) ? Math.floor(from) : 0);
+
 /** Ticks about `spacing` pixels apart; none inside of folds. `origin` is the time that they are told from. */
 export function ticks(scale: Scale, origin: number, spacing = 110): Tick[] {
   const step = niceStep(scale.secondsPerPixel * spacing);
@@ -32,7 +35,8 @@ export function ticks(scale: Scale, origin: number, spacing = 110): Tick[] {
       const time = origin + i * step;
       const x = scale.x(time);
       if (found.length && x - found[found.length - 1].x < spacing * 0.6) continue;
-      const clock = moment(time, digits(step));
+      // A little later, since a clock is cut and 0.3 may be a bit less than that.
+      const clock = moment(time + step / 1000, digits(step));
       if (isWallClock(origin)) found.push({ x, clock, since: since(i * step, step) });
       else found.push({ x, clock: "", since: step >= 60 ? duration(time) : clock });
     }

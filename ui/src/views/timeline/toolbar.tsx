@@ -2,7 +2,7 @@
 import { count, duration } from "../../format";
 import { STATES } from "../../model/lane";
 import { current, filters, folding, following, setFilters, timeMap, timeWindow, trace, version } from "../../app/state";
-import { ROW_HEIGHTS, rowHeight, rows, showAll, toggleFolding, toggleFollowing, toggleWithin, whole, withinOnly, zoomBy } from "./store";
+import { ROW_HEIGHTS, clock, rowHeight, rows, showAll, toggleFolding, toggleFollowing, toggleWithin, whole, withinOnly, zoomBy } from "./store";
 import { STATE_NAMES } from "./shape";
 
 const OUTCOMES: [value: string, name: string][] = [
@@ -31,7 +31,7 @@ export function Toolbar() {
       {any && <button class="plain" onClick={() => setFilters({ q: "", tool: "", state: "", outcome: "" })}>Clear</button>}
       <span class="muted small" role="status">{shownOf()}</span>
       <span class="grow" />
-      <span class="muted small">{lengthOf()}</span>
+      <span class="muted small" title="How long the window is, without what is folded">{lengthOf()}</span>
       <span class="tl-group">
         <button onClick={() => zoomBy(1 / 0.6)} aria-label="Zoom out" title="Zoom out (−)">−</button>
         <button onClick={() => zoomBy(0.6)} aria-label="Zoom in" title="Zoom in (+)">+</button>
@@ -77,6 +77,7 @@ function shownOf(): string {
 
 /** How long the window is, without what is folded. */
 function lengthOf(): string {
+  clock.value;
   const window = timeWindow.value ?? whole();
   const map = timeMap.value;
   return duration(map.draw(window.t1) - map.draw(window.t0));

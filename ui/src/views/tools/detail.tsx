@@ -73,6 +73,9 @@ function Predictions({ row }: { row: ToolRow }) {
   );
 }
 
+/** What is no handling. */
+const OTHERS: Record<string, string> = { none: "nobody came back", followed: "followed by a new request" };
+
 function Handlings({ row }: { row: ToolRow }) {
   const handled = byHandling(row.pauses);
   if (!handled.length) return <p class="muted">No pause has ended yet.</p>;
@@ -83,7 +86,7 @@ function Handlings({ row }: { row: ToolRow }) {
       <tbody>
         {handled.map((one) => (
           <tr key={one.handling} data-testid={`handling-${one.handling}`}>
-            <th scope="row">{one.handling === "none" ? "nobody came back" : one.handling}</th>
+            <th scope="row">{OTHERS[one.handling] ?? one.handling}</th>
             <td class="num">{count(one.pauses)}</td>
             <td class="num">{blockSeconds(one.cost)}</td>
             <td class="num">{blockSeconds(one.regret)}</td>

@@ -78,10 +78,11 @@ export interface Handled {
   regret: number;
 }
 
-/** Sum up ended pauses by how they were handled; `none` are those that nobody came back to. */
+/** Sum up ended pauses by how they were handled; `none` are those that nobody came back to, and
+ * of those that new requests followed it is not known how. */
 export function byHandling(pauses: readonly Pause[]): Handled[] {
-  const groups = grouped(pauses.filter((pause) => pause.end), (pause) => pause.handling ?? "none");
-  const order = ["preserve", "swap", "discard", "none"];
+  const groups = grouped(pauses.filter((pause) => pause.end), (pause) => pause.outcome === "followed" ? "followed" : (pause.handling ?? "none"));
+  const order = ["preserve", "swap", "discard", "followed", "none"];
   return [...groups]
     .map(([handling, list]) => ({
       handling,

@@ -1,7 +1,7 @@
 // Tools: how long each pauses a request, how well that was predicted, how often it fails, what it costs.
 import { useMemo } from "preact/hooks";
 import { route, setQuery } from "../../app/router";
-import { trace, version } from "../../app/state";
+import { current, trace, version } from "../../app/state";
 import "../../charts/charts.css";
 import { Detail } from "./detail";
 import { rowsOf, together } from "./rows";
@@ -25,12 +25,14 @@ export function ToolsView() {
 }
 
 function NoTools() {
+  const coarse = current.value?.recording.about.lanes === "coarse";
   return (
     <div class="center">
       <div class="card panel">
-        <h2>No tool was called</h2>
-        <p>This recording holds neither pauses nor tool calls. Stock schedulers know of no pauses: what they
-          simulate is seen in the timeline, and compared under Compare.</p>
+        <h2>{coarse ? "Nothing is known of tools" : "No tool was called"}</h2>
+        <p>{coarse
+          ? "vLLM's own scheduler knows of no pauses: its requests end at a call and begin anew behind it. When they were away is in the timeline, and Compare sets it beside other policies."
+          : "This recording holds neither pauses nor tool calls."}</p>
       </div>
     </div>
   );

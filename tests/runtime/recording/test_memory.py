@@ -1,0 +1,117 @@
+"""What a recorder and its watchers keep in memory is bounded in bytes too, not only in number."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from caesura.runtime.agent import Agent
+from caesura.runtime.recording import reading, recorder, subscription
+from caesura.runtime.recording.entries import size_of
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.subscription import Subscription
+from caesura.runtime.scripted import ScriptedEngine
+
+MB = 2**20
+
+
+class Held(Store):
+    """A store whose disk does not answer until it is let go."""
+
+    def append(self, *what: Any) -> int:
+        self.reached.set()
+        self.free.wait(10)
+        return super().append(*what)
+
+    reached: threading.Event
+    free: threading.Event
+
+
+@pytest.fixture
+def held(path: Any) -> Held:
+    store = Held(path)
+    store.reached, store.free = threading.Event(), threading.Event()
+    return store
+
+
+def span(characters: int) -> dict[str, Any]:
+    return {"kind": "span", "attributes": {"gen_ai.input.messages": "x" * characters}}
+
+
+def test_large_entries_do_not_pile_up_before_a_disk_that_hangs(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "MAX_QUEUE_BYTES", 2 * MB)
+    with Recorder(held) as made:
+        made.add([span(10)])
+        assert held.reached.wait(10)
+        for _ in range(60):
+            made.add([span(100_000)])
+        assert sum(size_of(each) for each in made._queue) < 2 * MB + 110_000
+        assert made.dropped == 60 - len(made._queue) > 30
+        held.free.set()
+    assert made.written == 1 + 60 - made.dropped + 1
+    (gap,) = (each for each in reading.entries(held.path, 1) if each["kind"] == "gap")
+    assert gap["lost"] == made.dropped
+
+
+def test_the_size_of_entries_is_about_right() -> None:
+    assert 100_000 < size_of(span(100_000)) < 110_000
+    columns = {"kind": "steps", "at": [1.0] * 1000, "seconds": [0.1] * 1000}
+    assert 30_000 < size_of(columns) < 100_000
+    with suppress(TypeError):  # whatever somebody hands in
+        assert size_of(None) == 0  # type: ignore[arg-type]
+
+
+def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
+    with Recorder(Store(path), max_queue=2) as made:
+        for _ in range(3):
+            made.add([{"kind": "steps"}] * 5)
+            for _ in range(2500):
+                if not made._queue and not made._pending:
+                    break
+                threading.Event().wait(0.002)
+    assert made._pending_bytes == 0
+    assert made.dropped == 9
+
+
+async def test_a_watcher_that_does_not_read_is_sent_to_the_store(
+    path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscription, "MAX_CHARACTERS", 1000)
+
+    def large(first: int) -> reading.Page:
+        return [(first, "x" * 400)]
+
+    with Recorder(Store(path)) as made, Subscription(made) as watcher:
+        offer: Callable[[reading.Page], bool] = watcher.offer
+        for number in (1, 2):
+            offer(large(number))
+        await asyncio.sleep(0)
+        assert await watcher.next() == large(1) and await watcher.next() == large(2)
+        for number in (3, 4, 5):
+            offer(large(number))
+        await asyncio.sleep(0)
+        assert await watcher.next() is None and not watcher.is_closed
+        offer(large(6))
+        assert await watcher.next() == large(6)
+
+
+async def test_a_recorder_is_let_go_with_the_agents_that_it_records(path: Any) -> None:
+    with Recorder(Store(path)) as made:
+        one = Agent(ScriptedEngine(["Yes."]), [], recorder=made)
+        two = Agent(ScriptedEngine(["No."]), [], recorder=made)
+        assert one._tracing is two._tracing
+        for agent in (one, two):
+            await agent.run("x")
+    assert made.written == 6
+    left = weakref.ref(made)
+    del made, one, two, agent
+    gc.collect()
+    assert left() is None
