@@ -140,7 +140,8 @@ def settled(scheduler: Any, holding: Holding) -> bool:
     """Whether it is known of every block where it is; what others share with it is not."""
     keeper = scheduler._keeper
     mine = all(keeper._owner.get(key) is holding for key in holding.keys)
-    return mine and not set(keeper.planner._settled) & set(holding.keys)
+    planner = keeper.planner
+    return mine and not {*planner._settled, *planner.loads.distrusted} & set(holding.keys)
 
 
 def whereabouts(scheduler: Any, holding: Holding) -> tuple[str, int]:

@@ -157,7 +157,7 @@ def _host(planner: Any) -> Any:
         list(store._reusable),
         store._wanted,
         [(s.keys, s.failed, [b.ref_cnt for b in s.blocks]) for s in planner._saving.values()],
-        (planner._failures, planner.works, planner._settled),
+        (planner._failures, planner.works, planner._settled, planner.loads.distrusted),
         (loads._matched, loads._loaded, loads.in_step_blocks, len(loads._in_flight)),
         [(name, one.keys, one.sent, one.called_off) for name, one in loads._loading.items()],
     )

@@ -33,6 +33,8 @@ class Loads:
     _in_step: list[tuple[list[Key], Load]] = field(default_factory=list)
     _in_flight: deque[list[tuple[list[Key], Load]]] = field(default_factory=deque)
     _loaded: dict[str, int] = field(default_factory=dict)
+    distrusted: list[Key] = field(default_factory=list)
+    """What has lost its copy since somebody took note."""
 
     def match(self, request_id: str, keys: Sequence[Key], computed: int) -> tuple[int, bool]:
         """Return how many tokens behind the `computed` first ones can be loaded, and if over steps.
@@ -137,7 +139,9 @@ class Loads:
         Whoever has the same prefix may be: his load ends, well or badly, in its own time.
         """
         read = self.keys_being_read
-        self.store.forget(key for key in keys if key not in read)
+        lost = [key for key in keys if key not in read]
+        self.store.forget(lost)
+        self.distrusted += lost
 
     @property
     def busy(self) -> bool:

@@ -216,8 +216,9 @@ class SwapPlanner:
             )
 
     def take_settled(self) -> list[Key]:
-        """Return what has got a copy since the last call, or could not get one."""
-        settled, self._settled = self._settled, []
+        """Return what has got a copy since the last call, could not get one, or has lost it."""
+        settled, self._settled = [*self._settled, *self.loads.distrusted], []
+        self.loads.distrusted.clear()
         return settled
 
     def reset(self) -> None:
