@@ -217,7 +217,8 @@ class Machine(RuleBasedStateMachine):
         check_rest(world)
 
 
-# The same examples each time, so that a change is judged and not luck: CAESURA_RANDOM=1 tries others.
+# The same examples each time, so that a change is judged and not luck. CAESURA_RANDOM=1 tries
+# others.
 SAME = not os.environ.get("CAESURA_RANDOM")
 RELAXED = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
