@@ -209,7 +209,7 @@ class Machine(RuleBasedStateMachine):
             return
         world = self.world
         world.link.fails, world.link.pace = (lambda: False), (lambda: 1000)
-        world.run(3000)
+        world.run(10_000)  # more than a hundred sessions may share two slots
         world.now += 1000.0  # nobody comes for what is still kept
         world.step()
         world.drain()
