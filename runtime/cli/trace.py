@@ -44,10 +44,10 @@ def list_recordings(
     as_json: Json = False,
 ) -> None:
     """List recordings, the newest first, or the runs and sessions of one."""
-    from caesura.runtime.cli import traces
+    from caesura.runtime.cli import browsing
 
     with mistakes_told():
-        traces.show_list(traces.store_file(store, config), recording, as_json)
+        browsing.show_list(browsing.store_file(store, config), recording, as_json)
 
 
 @app.command()
@@ -70,10 +70,10 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one run or session: turns, calls, pauses, what was expected, and what it came to."""
-    from caesura.runtime.cli import traces
+    from caesura.runtime.cli import browsing
 
     with mistakes_told():
-        traces.show_one(traces.store_file(store, config), recording, wanted, as_json)
+        browsing.show_one(browsing.store_file(store, config), recording, wanted, as_json)
 
 
 @app.command()
@@ -104,11 +104,11 @@ def export(
     config: ConfigFile = None,
 ) -> None:
     """Write recordings to a file: a page that needs nothing else, data, a trace for Perfetto."""
-    from caesura.runtime.cli import exporting, traces
+    from caesura.runtime.cli import browsing, exporting
 
     with mistakes_told():
         exporting.export(
-            traces.store_file(store, config),
+            browsing.store_file(store, config),
             recordings or [],
             records or [],
             output,

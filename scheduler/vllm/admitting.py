@@ -75,8 +75,7 @@ def _loads_over_steps(scheduler: Any, request: Request, computed: int) -> bool:
     if keeper.planner is None or not keeper.planner.works:
         return False
     keys = keeper.keys_of(request, (request.num_tokens - 1) // scheduler.block_size)
-    _, over_steps = keeper.planner.loads.match(request.request_id, keys, computed)
-    return bool(over_steps)
+    return bool(keeper.planner.loads.takes_steps(keys, computed))
 
 
 def _blocks_to_allocate(

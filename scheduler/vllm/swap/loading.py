@@ -42,16 +42,26 @@ class Loads:
         `keys` name the full blocks that the request may skip computing.
         """
         self._matched.pop(request_id, None)
-        first = computed // self.block_size
-        found = first
-        while found < len(keys) and self.store.slot_of(keys[found]) is not None:
-            found += 1
-        blocks = found - first
+        first, blocks = self._found(keys, computed)
         if not blocks:
             return 0, False
-        self._matched[request_id] = (first, list(keys[first:found]))
-        in_step = self.in_step and blocks <= self.in_step_blocks
-        return blocks * self.block_size, not in_step
+        self._matched[request_id] = (first, list(keys[first : first + blocks]))
+        return blocks * self.block_size, not self._joins(blocks)
+
+    def takes_steps(self, keys: Sequence[Key], computed: int) -> bool:
+        """Whether `match` would find something that goes over steps; nothing is promised."""
+        _, blocks = self._found(keys, computed)
+        return blocks > 0 and not self._joins(blocks)
+
+    def _found(self, keys: Sequence[Key], computed: int) -> tuple[int, int]:
+        """Return the first block behind the computed tokens, and how many blocks have copies."""
+        first = end = computed // self.block_size
+        while end < len(keys) and self.store.slot_of(keys[end]) is not None:
+            end += 1
+        return first, end - first
+
+    def _joins(self, blocks: int) -> bool:
+        return self.in_step and blocks <= self.in_step_blocks
 
     def allocated(self, request_id: str, block_ids: Sequence[int], tokens: int) -> None:
         """Start the load that `match` promised, into the blocks that the request was given."""
@@ -62,7 +72,7 @@ class Loads:
         blocks = list(block_ids[first : first + len(keys)])
         self._loaded[request_id] = len(keys) * self.block_size
         self.store.want(keys)
-        if self.in_step and len(keys) <= self.in_step_blocks:
+        if self._joins(len(keys)):
             self.in_step_blocks -= len(keys)
             load = Load(request_id, blocks, self.slots(keys), in_step=True, last=True)
             self._in_step.append((keys, load))
