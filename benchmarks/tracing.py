@@ -34,6 +34,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.launch import record, start_engine
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
+from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import HTTP, Receiver
 from caesura.runtime.tracing.tracing import exporter_of
@@ -139,9 +140,11 @@ async def measure(rounds: int, concurrency: int, url: str, console: Console) -> 
     with tempfile.TemporaryDirectory() as directory:
         recorder = Recorder(Store(Path(directory, "traces.sqlite")))
         arms = Arms(engine, exports, recorder)
+        let_the_loop_in()  # as a server does
         try:
-            for index in track(range(-1, rounds), f"{concurrency} at once", console=console):
-                await arms.round(index, concurrency, rng)
+            with frozen_heap():
+                for index in track(range(-1, rounds), f"{concurrency} at once", console=console):
+                    await arms.round(index, concurrency, rng)
             await asyncio.to_thread(exports.force_flush)
             with await asyncio.to_thread(urllib.request.urlopen, f"{url}/count") as answer:
                 taken = int(answer.read())

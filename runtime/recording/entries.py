@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Self
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from caesura.runtime.tracing.conventions import CONTENT
 
 Entry = dict[str, Any]
 """One entry: `kind`, and what that kind tells. Times are Unix seconds; simulations begin at 0."""
-
-ENTRY_BYTES, VALUE_BYTES = 1000, 40
-"""What an entry takes itself, and what a value of a column does."""
 
 SOURCES = ("serve", "simulate", "records", "sdk")
 
@@ -77,8 +76,8 @@ class Row(NamedTuple):
 def encoded(entry: Mapping[str, Any]) -> str:
     """The JSON of an entry, always an object that a browser takes: numbers that are none go."""
     try:
-        return json.dumps(entry, separators=(",", ":"), allow_nan=False, default=str)
-    except ValueError:
+        return to_json(entry, inf_nan_mode="null", fallback=str).decode()
+    except PydanticSerializationError:  # text that is no Unicode, for which JSON has a way
         return json.dumps(_finite(entry), separators=(",", ":"), default=str)
 
 
@@ -97,21 +96,6 @@ def row_of(entry: Mapping[str, Any]) -> Row:
     kind = str(entry["kind"]) if "kind" in entry else ""
     found_by = _utf8(request) if isinstance(request, str) else None
     return Row(_utf8(kind), found_by, encoded(entry))
-
-
-def size_of(entry: Entry) -> int:
-    """About how many bytes of memory an entry takes, found out in a microsecond or two."""
-    if not isinstance(entry, dict):  # not `Mapping`, which takes longer to find out
-        return 0
-    size = ENTRY_BYTES
-    for value in entry.values():
-        if isinstance(value, str):
-            size += len(value)
-        elif isinstance(value, list):
-            size += VALUE_BYTES * len(value)
-        elif isinstance(value, dict):
-            size += sum(len(each) for each in value.values() if isinstance(each, str))
-    return size
 
 
 def gap(at: float, lost: int, why: str) -> Entry:

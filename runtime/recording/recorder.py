@@ -4,19 +4,18 @@ What cannot be written is counted, and a `gap` entry stands for it when writing 
 who hands in entries ever waits, and no fault of the disk reaches them.
 """
 
-import json
 import logging
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from caesura.runtime.errors import CaesuraError
+from caesura.runtime.recording.backlog import MAX_ROWS, Backlog
 from caesura.runtime.recording.database import is_broken
-from caesura.runtime.recording.entries import Entry, Row, gap, row_of, size_of, without_content
+from caesura.runtime.recording.entries import Entry, Row, row_of, without_content
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
 
@@ -24,12 +23,7 @@ LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
 """How long entries are collected: a live page is that far behind."""
-MAX_QUEUE = 16_384
-MAX_QUEUE_BYTES = 64 * 2**20
-"""What has been handed in and not been taken by the thread, which may have to wait for the disk."""
-MAX_PENDING_BYTES = 8 * 2**20
-"""What is kept in memory while the file cannot be written."""
-MAX_ENTRY_BYTES = 2**20
+MAX_ENTRY_CHARACTERS = 2**20
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 5.0
 
@@ -53,7 +47,7 @@ class Recorder:
         about: Mapping[str, Any] | None = None,
         *,
         content: bool = False,
-        max_queue: int = MAX_QUEUE,
+        max_queue: int = MAX_ROWS,
         retry_seconds: float = FIRST_RETRY_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -63,38 +57,32 @@ class Recorder:
         """The number of the recording in the store, once it has begun."""
         self.written = 0
         """Entries that are in the store."""
-        self.dropped = 0
-        """Entries that were lost."""
         self._title, self._source, self._about = title, source, about
         self._started = clock()
         self._clock = clock
-        self._max_queue = max_queue
+        self._backlog = Backlog(max_queue)
         self._first_retry = self._retry = retry_seconds
         self._retry_at = 0.0
-        # Re-entrant: what is collected as garbage while it is held may end a span.
-        self._lock = threading.RLock()
-        self._queue: deque[Entry] = deque()
-        self._queue_bytes = 0
-        self._lost, self._why = 0, ""
-        self._pending: list[Row] = []
-        self._pending_bytes = 0
         self._failing = False
+        self._lock = threading.Lock()
         self._subscriptions: set[Subscription] = set()
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="caesura recorder", daemon=True)
         self._begin()
         self._thread.start()
 
+    @property
+    def dropped(self) -> int:
+        """Entries that were lost."""
+        return self._backlog.dropped
+
     def add(self, entries: Sequence[Entry]) -> None:
-        """Take entries, from any thread; they are not to be changed any more. Never waits."""
-        with self._lock:
-            for number, entry in enumerate(entries):
-                full = len(self._queue) >= self._max_queue or self._queue_bytes >= MAX_QUEUE_BYTES
-                if full or self._stop.is_set():
-                    self._lose(len(entries) - number, OVERLOADED)
-                    break
-                self._queue.append(entry)
-                self._queue_bytes += size_of(entry)
+        """Take entries, from any thread. Never waits, and never raises."""
+        rows = [row for row in map(_row_of, entries) if row is not None]
+        if odd := len(entries) - len(rows):
+            self._backlog.lose(odd, TOO_LARGE)
+        why = f"{self.store.path.name} could not be written" if self._failing else OVERLOADED
+        self._backlog.put(rows, why)
         if not self._wake.is_set():
             self._wake.set()
 
@@ -151,52 +139,17 @@ class Recorder:
         self._flush()
         if not self._failing and self.recording is not None:
             self._try(lambda: self.store.end(int(self.recording or 0)))
-        self.dropped += sum(row.kind != "gap" for row in self._pending)
+        self._backlog.close()
         self.store.close()
 
     def _flush(self) -> None:
-        self._encode()
-        if not self._pending or time.monotonic() < self._retry_at:
+        self._backlog.close_gap(self._clock())
+        if not self._backlog or time.monotonic() < self._retry_at:
             return
         if self._begin() and self._try(self._write):
             if self._failing:
                 LOG.info("traces are recorded again, in %s", self.store.path)
             self._failing, self._retry = False, self._first_retry
-
-    def _encode(self) -> None:
-        """Take what has been handed in; the gap that stands for losses comes behind it."""
-        with self._lock:
-            taken, self._queue, self._queue_bytes = self._queue, deque(), 0
-            lost, why, self._lost = self._lost, self._why, 0
-        before = lost
-        for entry in taken:
-            if self._failing and self._pending_bytes > MAX_PENDING_BYTES:
-                lost, why = lost + 1, why or f"{self.store.path.name} could not be written"
-                continue
-            try:
-                row = row_of(entry)
-                if len(row.body) > MAX_ENTRY_BYTES:
-                    row = row_of(without_content(entry))
-                if len(row.body) > MAX_ENTRY_BYTES:
-                    raise ValueError(TOO_LARGE)
-            except Exception:  # an odd entry costs itself, and never the thread
-                lost, why = lost + 1, TOO_LARGE
-                continue
-            self._pending.append(row)
-            self._pending_bytes += len(row.body)
-        if lost:
-            self._note_gap(lost, why)
-            with self._lock:
-                self.dropped += lost - before
-
-    def _note_gap(self, lost: int, why: str) -> None:
-        """Put a gap behind what is pending, or make the one that is there larger."""
-        last = self._pending[-1] if self._pending else None
-        if last is not None and last.kind == "gap":
-            self._pending_bytes -= len(last.body)
-            lost += json.loads(self._pending.pop().body)["lost"]
-        self._pending.append(row_of(gap(self._clock(), lost, why)))
-        self._pending_bytes += len(self._pending[-1].body)
 
     def _begin(self) -> bool:
         """See to it that there is a recording in the file, which may have been taken away."""
@@ -214,18 +167,10 @@ class Recorder:
 
     def _write(self) -> None:
         assert self.recording is not None
-        while self._pending:
-            batch, size = 0, 0
-            for row in self._pending:
-                size += len(row.body)
-                if batch and size > self.store.bounds.batch_bytes:
-                    break
-                batch += 1
-            rows = self._pending[:batch]
+        while rows := self._backlog.first(self.store.bounds.batch_bytes):
             first = self.store.append(self.recording, rows)
-            del self._pending[:batch]
-            self._pending_bytes -= sum(len(row.body) for row in rows)
-            self.written += batch
+            self._backlog.done(len(rows))
+            self.written += len(rows)
             self._publish([(first + index, row.body) for index, row in enumerate(rows)])
 
     def _publish(self, page: list[tuple[int, str]]) -> None:
@@ -268,7 +213,13 @@ class Recorder:
         LOG.warning("the broken file of traces is now %s, and a new one is begun", aside)
         self.recording, self._retry_at = None, 0.0
 
-    def _lose(self, count: int, why: str) -> None:
-        self._lost += count
-        self._why = why
-        self.dropped += count
+
+def _row_of(entry: Entry) -> Row | None:
+    """Encode an entry, without what was said if that is too long; None for what is none."""
+    try:
+        row = row_of(entry)
+        if len(row.body) > MAX_ENTRY_CHARACTERS:
+            row = row_of(without_content(entry))
+    except Exception:  # an odd entry costs itself, and never whoever hands it in
+        return None
+    return row if len(row.body) <= MAX_ENTRY_CHARACTERS else None

@@ -46,8 +46,15 @@ class Drops(Protocol):
 class Records(Protocol):
     """Counts the entries of traces that it has written, and those that it has lost."""
 
-    written: int
-    dropped: int
+    @property
+    def written(self) -> int:
+        """Those that are in the store."""
+        ...
+
+    @property
+    def dropped(self) -> int:
+        """Those that are lost."""
+        ...
 
 
 class Metrics:

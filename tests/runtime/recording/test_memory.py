@@ -5,14 +5,12 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from caesura.runtime.agent import Agent
-from caesura.runtime.recording import reading, recorder, subscription
-from caesura.runtime.recording.entries import size_of
+from caesura.runtime.recording import backlog, reading, subscription
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
@@ -47,26 +45,18 @@ def span(characters: int) -> dict[str, Any]:
 def test_large_entries_do_not_pile_up_before_a_disk_that_hangs(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorder, "MAX_QUEUE_BYTES", 2 * MB)
+    monkeypatch.setattr(backlog, "MAX_CHARACTERS", 2 * MB)
     with Recorder(held) as made:
         made.add([span(10)])
         assert held.reached.wait(10)
         for _ in range(60):
             made.add([span(100_000)])
-        assert sum(size_of(each) for each in made._queue) < 2 * MB + 110_000
-        assert made.dropped == 60 - len(made._queue) > 30
+        assert made._backlog.characters < 2 * MB + 110_000
+        assert made.dropped == 1 + 60 - len(made._backlog) > 30
         held.free.set()
     assert made.written == 1 + 60 - made.dropped + 1
     (gap,) = (each for each in reading.entries(held.path, 1) if each["kind"] == "gap")
     assert gap["lost"] == made.dropped
-
-
-def test_the_size_of_entries_is_about_right() -> None:
-    assert 100_000 < size_of(span(100_000)) < 110_000
-    columns = {"kind": "steps", "at": [1.0] * 1000, "seconds": [0.1] * 1000}
-    assert 30_000 < size_of(columns) < 100_000
-    with suppress(TypeError):  # whatever somebody hands in
-        assert size_of(None) == 0  # type: ignore[arg-type]
 
 
 def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
@@ -74,10 +64,10 @@ def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
         for _ in range(3):
             made.add([{"kind": "steps"}] * 5)
             for _ in range(2500):
-                if not made._queue and not made._pending:
+                if not made._backlog:
                     break
                 threading.Event().wait(0.002)
-    assert made._pending_bytes == 0
+    assert made._backlog.characters == 0
     assert made.dropped == 9
 
 

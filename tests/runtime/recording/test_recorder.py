@@ -17,7 +17,7 @@ import pytest
 
 from caesura.runtime.recording import reading, subscription
 from caesura.runtime.recording.bounds import Bounds
-from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_BYTES, Recorder
+from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_CHARACTERS, Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
 from tests.runtime.server.conftest import eventually
@@ -97,9 +97,9 @@ def test_too_many_at_once_are_counted_and_leave_a_gap(store: Store) -> None:
 def test_what_cannot_be_an_entry_leaves_a_gap(recorder: Recorder) -> None:
     round_and_round: dict[str, Any] = {"kind": "steps"}
     round_and_round["self"] = round_and_round
-    large = {"kind": "steps", "fill": "x" * (MAX_ENTRY_BYTES + 1)}
+    large = {"kind": "steps", "fill": "x" * (MAX_ENTRY_CHARACTERS + 1)}
     odd: dict[str, Any] = {"kind": "steps", "odd": Odd()}
-    recorder.add([step(1), large, {("no", "key"): 1}, round_and_round, odd, step(2)])
+    recorder.add([step(1), large, "no entry", round_and_round, odd, step(2)])
     recorder.close()
     assert numbers(recorder) == [1, 2]
     assert entries(recorder)[-1]["lost"] == 4
