@@ -186,7 +186,7 @@ async def test_stream_is_kept_alive_while_a_tool_runs(serve_script, hanging):
     served = await serve_script([call("hang"), "Done."], [hanging.tool], keep_alive_seconds=0.02)
     streaming = asyncio.create_task(served.events(server_tools=["hang"]))
     await hanging.started.wait()
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     hanging.released.set()
     events = await streaming
     comments = [event for event in events if event == ": keep-alive"]
