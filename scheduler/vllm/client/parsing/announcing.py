@@ -1,7 +1,7 @@
-"""Calls announced while they are being written: vLLM's streaming parsers, kept to what holds."""
+"""Calls announced while they are being written: what is certain of them, and no more."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from caesura.intercept.formats import CallFormat
@@ -10,49 +10,94 @@ from caesura.scheduler.vllm.client.parsing.calls import Piece
 from caesura.scheduler.vllm.client.parsing.reading import CallReader, clean_name
 
 MOST_CHARACTERS = 2048
-"""A call that is longer is announced no further before it ends: with each token the parsers read
-all of it again."""
+"""A head that is longer announces nothing; nor is a call announced further that vLLM's parsers
+read, which with each token read all of it again."""
 
 
 class Announcer:
     """Follows one stretch of text that holds calls."""
 
     def __init__(self, form: CallFormat, reader: CallReader) -> None:
+        self._form = form
         self._reader = reader
         self._telling = re.compile(form.telling)
-        self._section = form.section[0]
+        self._head = ""
+        self._follow: Callable[[str], Iterator[Piece]] | None = None
+        self._over = False
+
+    def push(self, text: str) -> Iterator[Piece]:
+        """Read more of the text; say what is certain of its calls."""
+        if self._follow is not None:
+            yield from self._follow(text)
+        elif not self._over:
+            self._head += text
+            self._over = len(self._head) > MOST_CHARACTERS
+            told = self._telling.match(self._head)
+            if told is not None and not self._over:
+                yield from self._begin(told)
+
+    def _begin(self, told: re.Match[str]) -> Iterator[Piece]:
+        """The text is a call: announce it, and see how to go on."""
+        name = self._reader.name_in(self._head)
+        start = told.end() - 1
+        if name is not None and self._form.body == "json" and self._head[start] == "{":
+            yield Piece(0, clean_name(name), "")
+            self._follow = _Object(self._form).push
+            yield from self._follow(self._head[start:])
+        else:
+            self._follow = _Streamed(self._form, self._reader, name).push
+            yield from self._follow(self._head)
+
+
+class _Object:
+    """The arguments of the one call that a text holds, which are JSON and end with their object."""
+
+    def __init__(self, form: CallFormat) -> None:
+        self._value = JsonText(leading=True)
+        self._opener = form.opens[0]
+        self._tail = ""
+        self._over = False
+
+    def push(self, text: str) -> Iterator[Piece]:
+        if self._over:
+            return
+        data = text.encode()
+        end = self._value.feed(data)
+        # An opener within a call is part of an argument, or the call is broken: the end tells.
+        window = self._tail + text
+        again = end is None and self._opener in window
+        self._tail = window[1 - len(self._opener) :]
+        self._over = again or end is not None
+        if not again:
+            yield Piece(0, "", data[:end].decode())
+
+
+class _Streamed:
+    """Calls of which vLLM's streaming parser for the format says what it sees."""
+
+    def __init__(self, form: CallFormat, reader: CallReader, name: str | None) -> None:
+        self._reader = reader
+        self._name = name
+        self._parser, self._request = reader.new_parser(name)
         self._opener = form.opens[0] if form.opens else None
-        self._parser: Any = None
-        self._request: Any = None
-        self._name: str | None = None
-        self._text = ""
+        self._begins = form.section[0]
         self._read = ""
         self._ids: list[int] = []
         self._over = False
         self._arguments: dict[int, JsonText] = {}
 
     def push(self, text: str) -> Iterator[Piece]:
-        """Read more of the text; say what is certain of its calls."""
-        self._text += text
-        # An opener within a call is part of an argument, or the call is broken: the end tells.
-        again = self._opener is not None and self._text.find(self._opener, len(self._opener)) >= 0
-        self._over = self._over or again or len(self._text) > MOST_CHARACTERS
+        before, before_ids = self._read, self._ids
+        text, self._begins = self._begins + text, ""
+        self._read += text
+        opener = self._opener
+        again = opener is not None and self._read.count(opener) > 1
+        self._over = self._over or again or len(self._read) > MOST_CHARACTERS
         if self._over:
             return
-        if self._parser is None:
-            if not self._telling.match(self._text):
-                return
-            self._name = self._reader.name_in(self._text)
-            self._parser, self._request = self._reader.new_parser(self._name)
-            text = self._section + self._text
-        yield from self._feed(text)
-
-    def _feed(self, text: str) -> Iterator[Piece]:
-        """Have vLLM's parser read more."""
-        before, before_ids = self._read, self._ids
         # Not the ids that were decoded: the text begins and ends in the middle of them.
         ids = self._reader.tokenizer.encode(text, add_special_tokens=False)
-        self._read, self._ids = before + text, before_ids + ids
+        self._ids = before_ids + ids
         try:
             delta = self._parser.extract_tool_calls_streaming(
                 before, self._read, text, before_ids, self._ids, ids, self._request
@@ -61,6 +106,9 @@ class Announcer:
             # They are written for one family's habits, and raise whatever they meet.
             self._over = True
             return
+        yield from self._pieces(delta)
+
+    def _pieces(self, delta: Any) -> Iterator[Piece]:
         for call in (delta.tool_calls if delta is not None else None) or ():
             if call.function is None or self._over:
                 continue
