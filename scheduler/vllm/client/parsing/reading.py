@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
@@ -26,10 +27,7 @@ class CallReader:
         assert form.parser is not None
         self._form = form
         self.tokenizer = tokenizer
-        user = [{"role": "user", "content": ""}]
-        given = [dict(tool) for tool in tools] or None
-        self._request = ChatCompletionRequest(messages=user, tools=given)
-        self._bare = ChatCompletionRequest(messages=user)
+        self._request = _request(tools) if form.inner is not None else _bare_request()
         self._names = {tool["function"]["name"] for tool in tools}
         self._class = ToolParserManager.get_tool_parser(form.parser)
         try:
@@ -45,7 +43,7 @@ class CallReader:
         Calls of tools that are not on offer would be dropped where the model has to be told.
         """
         known = name is None or name in self._names
-        request = self._request if known and self._form.inner is not None else self._bare
+        request = self._request if known else _bare_request()
         return self._class(self.tokenizer, request.tools), request
 
     def name_in(self, text: str) -> str | None:
@@ -76,6 +74,17 @@ class CallReader:
         if self._form.body == "json":
             return _without_json(text, self._form)
         return _Hidden(text) if self._form.inner is None else _without_markers(text, self._form)
+
+
+def _request(tools: Sequence[ToolSpec]) -> ChatCompletionRequest:
+    given = [dict(tool) for tool in tools] or None
+    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}], tools=given)
+
+
+@cache
+def _bare_request() -> ChatCompletionRequest:
+    """A request without tools; making one takes longer than a parser does, and each turn asks."""
+    return _request(())
 
 
 @dataclass(frozen=True, slots=True)
