@@ -63,7 +63,7 @@ def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
     with Recorder(Store(path), max_queue=2) as made:
         for _ in range(3):
             made.add([{"kind": "steps"}] * 5)
-            for _ in range(2500):
+            for _ in range(15_000):
                 if not made._backlog:
                     break
                 threading.Event().wait(0.002)

@@ -144,10 +144,10 @@ def hanging() -> Hanging:
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """Wait, for five seconds at most, until a condition holds."""
+    """Wait, for half a minute at most, until a condition holds."""
 
     async def wait(condition: Callable[[], bool]) -> None:
-        for _ in range(2500):
+        for _ in range(15_000):
             if condition():
                 return
             await asyncio.sleep(0.002)

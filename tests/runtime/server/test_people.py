@@ -45,7 +45,7 @@ class Office:
         return asyncio.create_task(self.served.chat(server_tools=list(tools), **fields))
 
     async def opened(self, count: int = 1) -> dict[str, Any]:
-        for _ in range(2500):
+        for _ in range(15_000):
             if len(self.people.waited_for) >= count:
                 return self.people.waited_for[-1].public()
             await asyncio.sleep(0.002)
@@ -111,7 +111,7 @@ async def test_a_call_is_approved_or_denied(office: Any) -> None:
     item = await here.opened()
     assert (item["kind"], item["arguments"]) == ("approval", '{"amount": 5}')
     assert (await here.post(item["id"], approve=True))[0] == 200
-    for _ in range(2500):
+    for _ in range(15_000):
         found = (await here.get("/v1/pending"))[1]["data"]
         if found and found[0]["id"] != item["id"]:
             break

@@ -44,7 +44,7 @@ class Asking:
 
     async def opened(self, people: People, count: int = 1) -> Pending:
         """Wait until so many items are open; the latest."""
-        for _ in range(2500):
+        for _ in range(15_000):
             if len(people.waited_for) >= count:
                 return people.waited_for[-1]
             await asyncio.sleep(0.002)
@@ -62,7 +62,7 @@ def eventually() -> Callable[..., Any]:
     """Wait, for five seconds at most, until a condition holds."""
 
     async def wait(condition: Callable[[], Any]) -> None:
-        for _ in range(2500):
+        for _ in range(15_000):
             if condition():
                 return
             await asyncio.sleep(0.002)
