@@ -26,7 +26,7 @@ from caesura.tools.registry import Registry
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait, for five seconds at most, until a condition holds."""
+    """Wait, for half a minute at most, until a condition holds."""
     for _ in range(15_000):
         if condition():
             return

@@ -59,7 +59,7 @@ async def asking(tmp_path: Path) -> AsyncIterator[Asking]:
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """Wait, for five seconds at most, until a condition holds."""
+    """Wait, for half a minute at most, until a condition holds."""
 
     async def wait(condition: Callable[[], Any]) -> None:
         for _ in range(15_000):
