@@ -26,7 +26,7 @@ from caesura.intercept.events import Event, TextDelta
 from caesura.runtime.script import Item, call, say
 from caesura.runtime.scripted import ScriptedEngine
 from caesura.runtime.server import create_app
-from caesura.runtime.server.listen import let_the_loop_in
+from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
 from caesura.scheduler.records import Message, ToolSpec
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.worker import WorkerPool
@@ -126,9 +126,23 @@ async def keep_busy(http: aiohttp.ClientSession, url: str, name: str, done: list
         done.append(name)
 
 
+@asynccontextmanager
+async def kept_busy(
+    http: aiohttp.ClientSession, url: str, names: Sequence[str], done: list[str]
+) -> AsyncIterator[None]:
+    """Have tools called over and over, from a little before."""
+    busy = [asyncio.create_task(keep_busy(http, url, name, done)) for name in names]
+    await asyncio.sleep(0.3)
+    yield
+    for task in busy:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
 async def measure(rounds: int, tokens: int, kinds: Sequence[str], console: Console) -> Table:
     """Run the pairs; return a table of intervals. Each kind of tool is kept busy twice."""
-    let_the_loop_in()
+    let_the_loop_in()  # as `caesura serve` does, and the frozen heap below
     services = web.Application()
     services.router.add_get("/", slow_service)
     pool = WorkerPool("timeit", 2)
@@ -140,16 +154,12 @@ async def measure(rounds: int, tokens: int, kinds: Sequence[str], console: Conso
         tools = make_tools(pool, http, slow)
         async with served(create_app(engine, Registry(tools))) as url:
             await stream(http, url)
-            for index in track(range(rounds), "pairs", console=console):
-                for state in ("idle", "busy") if index % 2 else ("busy", "idle"):
-                    names = [*kinds, *kinds] if state == "busy" else []
-                    busy = [asyncio.create_task(keep_busy(http, url, name, done)) for name in names]
-                    await asyncio.sleep(0.3)
-                    seen[state].append(await stream(http, url))
-                    for task in busy:
-                        task.cancel()
-                        with contextlib.suppress(asyncio.CancelledError):
-                            await task
+            with frozen_heap():
+                for index in track(range(rounds), "pairs", console=console):
+                    for state in ("idle", "busy") if index % 2 else ("busy", "idle"):
+                        names = [*kinds, *kinds] if state == "busy" else []
+                        async with kept_busy(http, url, names, done):
+                            seen[state].append(await stream(http, url))
     await pool.aclose()
     return _table(seen, done, tokens)
 

@@ -117,7 +117,7 @@ MISTRAL = CallFormat(
     "turn",
     body="json",
     named=rf"{_KEY}|\[TOOL_CALLS\]\s*([\w.-]{{1,64}})\s*(?=[\[{{])",
-    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]+\s*(?:\[ARGS\]\s*)?\{{)",
+    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]{{1,64}}\s*(?:\[ARGS\]\s*)?\{{)",
     shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
     parser="mistral",
 )
@@ -153,7 +153,10 @@ KIMI_K2 = CallFormat(
     body="json",
     section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     named=r"<\|tool_call_begin\|>\s*(?:functions\.)?([^\s:<]{1,64})",
-    telling=r"<\|tool_call_begin\|>\s*\S+:\d+\s*<\|tool_call_argument_begin\|>\s*\{",
+    telling=(
+        r"<\|tool_call_begin\|>\s*(?:functions\.)?[^\s:<]{1,64}:\d+"
+        r"\s*<\|tool_call_argument_begin\|>\s*\{"
+    ),
     shape="functions.NAME:0<|tool_call_argument_begin|>{...}",
     parser="kimi_k2",
 )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from caesura.runtime.recording.entries import Row, gap, row_of
 
 MAX_ROWS = 16_384
-MAX_CHARACTERS = 32 * 2**20
+MAX_BYTES = 32 * 2**20
 """Of JSON. Both bound what waits for a disk, or for a file that cannot be written."""
 
 
@@ -24,7 +24,7 @@ class Backlog:
         # Re-entrant: what is collected as garbage while it is held may end a span.
         self._lock = threading.RLock()
         self._rows: deque[Row] = deque()
-        self._characters = 0
+        self._bytes = 0
         self._lost, self._why = 0, ""
         self._closed = False
         self._gap: Row | None = None
@@ -34,15 +34,15 @@ class Backlog:
         return len(self._rows)
 
     @property
-    def characters(self) -> int:
+    def bytes(self) -> int:
         """The size of what waits."""
-        return self._characters
+        return self._bytes
 
     def put(self, rows: Iterable[Row], why: str) -> None:
         """Take rows; those that do not fit are lost, and that is `why`."""
         with self._lock:
             for row in rows:
-                full = len(self._rows) >= self._max_rows or self._characters >= MAX_CHARACTERS
+                full = len(self._rows) >= self._max_rows or self._bytes >= MAX_BYTES
                 if full or self._closed:
                     self.lose(1, why)
                 else:
@@ -61,23 +61,27 @@ class Backlog:
         If nothing has come since the last gap, that one gets larger.
         """
         with self._lock:
-            if not self._lost:
+            # Taken at once: making a row may collect garbage, and that may lose others.
+            lost, self._lost = self._lost, 0
+            if not lost:
                 return
             if self._gap is not None and self._rows and self._rows[-1] is self._gap:
                 self._leave(self._rows.pop())
-                self._lost += self._gap_lost
-            self._gap, self._gap_lost = row_of(gap(at, self._lost, self._why)), self._lost
+                lost += self._gap_lost
+            self._gap, self._gap_lost = row_of(gap(at, lost, self._why)), lost
             self._append(self._gap)
-            self._lost = 0
 
-    def first(self, characters: int) -> list[Row]:
-        """Return the first rows of such a size, or one; they stay until they are `done`."""
+    def first(self, most: int, size: int) -> list[Row]:
+        """Return the first rows, so many and of such a size at most, or one.
+
+        They stay until they are `done`.
+        """
         with self._lock:
-            rows = list(self._rows)  # which may change while a loop goes over them, see above
-        size = count = 0
+            rows = list(self._rows)[:most]  # a copy: what is there may change in a loop, see above
+        count = 0
         for row in rows:
-            size += len(row.body)
-            if count and size > characters:
+            size -= row.size
+            if count and size < 0:
                 break
             count += 1
         return rows[:count]
@@ -89,16 +93,19 @@ class Backlog:
                 self._leave(self._rows.popleft())
 
     def close(self) -> None:
-        """Nobody takes rows any more: those that are here are lost, and those that come."""
+        """Take no more rows: those that come are lost."""
         with self._lock:
             self._closed = True
-            self.dropped += sum(row.kind != "gap" for row in list(self._rows))
+
+    def abandon(self) -> None:
+        """Lose what is still here."""
+        with self._lock:
+            rows, self._rows, self._bytes = list(self._rows), deque(), 0
+            self.dropped += sum(row.kind != "gap" for row in rows)
 
     def _append(self, row: Row) -> None:
-        size = len(row.body)  # found out first: a call may let others in who count too
         self._rows.append(row)
-        self._characters += size
+        self._bytes += row.size
 
     def _leave(self, row: Row) -> None:
-        size = len(row.body)
-        self._characters -= size
+        self._bytes -= row.size

@@ -94,7 +94,7 @@ def _drop_oldest(db: sqlite3.Connection, bounds: Bounds, oldest: float | None = 
 
 def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> int | None:
     last, left = None, size
-    query = "SELECT id, at, length(body) FROM entries ORDER BY id LIMIT ?"
+    query = "SELECT id, at, length(CAST(body AS BLOB)) FROM entries ORDER BY id LIMIT ?"
     for number, at, length in db.execute(query, (MOST_PER_SLICE,)):
         if left <= 0 or (oldest is not None and at >= oldest):
             break

@@ -71,14 +71,20 @@ class Row(NamedTuple):
     kind: str
     request: str | None
     body: str
+    size: int
+    """Bytes of the JSON, in UTF-8."""
 
 
 def encoded(entry: Mapping[str, Any]) -> str:
     """The JSON of an entry, always an object that a browser takes: numbers that are none go."""
+    return _encoded(entry).decode()
+
+
+def _encoded(entry: Mapping[str, Any]) -> bytes:
     try:
-        return to_json(entry, inf_nan_mode="null", fallback=str).decode()
+        return to_json(entry, inf_nan_mode="null", fallback=str)
     except PydanticSerializationError:  # text that is no Unicode, for which JSON has a way
-        return json.dumps(_finite(entry), separators=(",", ":"), default=str)
+        return json.dumps(_finite(entry), separators=(",", ":"), default=str).encode()
 
 
 def without_content(entry: Entry) -> Entry:
@@ -95,7 +101,8 @@ def row_of(entry: Mapping[str, Any]) -> Row:
     request = entry.get("request")
     kind = str(entry["kind"]) if "kind" in entry else ""
     found_by = _utf8(request) if isinstance(request, str) else None
-    return Row(_utf8(kind), found_by, encoded(entry))
+    body = _encoded(entry)
+    return Row(_utf8(kind), found_by, body.decode(), len(body))
 
 
 def gap(at: float, lost: int, why: str) -> Entry:

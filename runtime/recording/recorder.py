@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.1
 """How long entries are collected: a live page is that far behind."""
-MAX_ENTRY_CHARACTERS = 2**20
+MAX_ENTRY_BYTES = 2**20
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 5.0
 
@@ -64,7 +64,8 @@ class Recorder:
         self._first_retry = self._retry = retry_seconds
         self._retry_at = 0.0
         self._failing = False
-        self._lock = threading.Lock()
+        # Re-entrant: what is collected as garbage while it is held may end a subscription.
+        self._lock = threading.RLock()
         self._subscriptions: set[Subscription] = set()
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="caesura recorder", daemon=True)
@@ -108,6 +109,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write what there is, for some seconds at most, and end the recording. Idempotent."""
+        self._backlog.close()
         self._stop.set()
         self._wake.set()
         if self._thread is not threading.current_thread():
@@ -139,7 +141,7 @@ class Recorder:
         self._flush()
         if not self._failing and self.recording is not None:
             self._try(lambda: self.store.end(int(self.recording or 0)))
-        self._backlog.close()
+        self._backlog.abandon()
         self.store.close()
 
     def _flush(self) -> None:
@@ -167,7 +169,9 @@ class Recorder:
 
     def _write(self) -> None:
         assert self.recording is not None
-        while rows := self._backlog.first(self.store.bounds.batch_bytes):
+        left = len(self._backlog)  # what comes meanwhile has its turn after another look around
+        while rows := self._backlog.first(left, self.store.bounds.batch_bytes):
+            left -= len(rows)
             first = self.store.append(self.recording, rows)
             self._backlog.done(len(rows))
             self.written += len(rows)
@@ -218,8 +222,8 @@ def _row_of(entry: Entry) -> Row | None:
     """Encode an entry, without what was said if that is too long; None for what is none."""
     try:
         row = row_of(entry)
-        if len(row.body) > MAX_ENTRY_CHARACTERS:
+        if row.size > MAX_ENTRY_BYTES:
             row = row_of(without_content(entry))
     except Exception:  # an odd entry costs itself, and never whoever hands it in
         return None
-    return row if len(row.body) <= MAX_ENTRY_CHARACTERS else None
+    return row if row.size <= MAX_ENTRY_BYTES else None

@@ -75,7 +75,7 @@ class Store:
         now = self._clock()
         with self._lock:
             db = self._open()
-            self._make_room(db, now, sum(len(row.body) for row in rows))
+            self._make_room(db, now, sum(row.size for row in rows))
             with transaction(db):
                 counted = db.execute(
                     # A process of another container looks dead to others, who end its recordings.
@@ -90,7 +90,7 @@ class Store:
                 db.executemany(
                     "INSERT INTO entries (id, recording, at, kind, request, body)"
                     " VALUES (?, ?, ?, ?, ?, ?)",
-                    [(first + index, recording, now, *row) for index, row in enumerate(rows)],
+                    [(first + index, recording, now, *row[:3]) for index, row in enumerate(rows)],
                 )
         return int(first)
 

@@ -92,7 +92,7 @@ async def serve(
     )
     await runner.setup()
     stop, hurry = asyncio.Event(), asyncio.Event()
-    with frozen_heap(), _on_signals(lambda: hurry.set() if stop.is_set() else stop.set()):
+    with _on_signals(lambda: hurry.set() if stop.is_set() else stop.set()), frozen_heap():
         try:
             announce(f"http://{_authority(host, await _listen(runner, host, port))}/v1")
             await stop.wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import threading
 import weakref
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from caesura.runtime.agent import Agent
-from caesura.runtime.recording import backlog, reading, subscription
+from caesura.runtime.recording import backlog, entries, reading, subscription
+from caesura.runtime.recording.backlog import Backlog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
@@ -45,13 +47,13 @@ def span(characters: int) -> dict[str, Any]:
 def test_large_entries_do_not_pile_up_before_a_disk_that_hangs(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "MAX_CHARACTERS", 2 * MB)
+    monkeypatch.setattr(backlog, "MAX_BYTES", 2 * MB)
     with Recorder(held) as made:
         made.add([span(10)])
         assert held.reached.wait(10)
         for _ in range(60):
             made.add([span(100_000)])
-        assert made._backlog.characters < 2 * MB + 110_000
+        assert made._backlog.bytes < 2 * MB + 110_000
         assert made.dropped == 1 + 60 - len(made._backlog) > 30
         held.free.set()
     assert made.written == 1 + 60 - made.dropped + 1
@@ -67,8 +69,31 @@ def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
                 if not made._backlog:
                     break
                 threading.Event().wait(0.002)
-    assert made._backlog.characters == 0
+    assert made._backlog.bytes == 0
     assert made.dropped == 9
+
+
+def test_what_is_lost_while_a_gap_is_made_is_told_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when making it collects garbage, which ends a span."""
+    waiting = Backlog(max_rows=0)
+    waiting.lose(3, "lost")
+
+    def row_of(entry: dict[str, Any]) -> Any:
+        if entry["lost"] == 3:
+            waiting.lose(2, "lost meanwhile")
+        return entries.row_of(entry)
+
+    monkeypatch.setattr(backlog, "row_of", row_of)
+    waiting.close_gap(1.0)
+    waiting.close_gap(2.0)
+    (gap,) = waiting.first(10, 10_000)
+    assert json.loads(gap.body)["lost"] == waiting.dropped == 5
+
+
+def test_bytes_are_counted_and_not_characters() -> None:
+    assert entries.row_of({"kind": "x", "text": "😀" * 1000}).size > 4000
 
 
 async def test_a_watcher_that_does_not_read_is_sent_to_the_store(

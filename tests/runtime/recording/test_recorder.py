@@ -17,7 +17,7 @@ import pytest
 
 from caesura.runtime.recording import reading, subscription
 from caesura.runtime.recording.bounds import Bounds
-from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_CHARACTERS, Recorder
+from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_BYTES, Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.recording.subscription import Subscription
 from tests.runtime.server.conftest import eventually
@@ -97,7 +97,7 @@ def test_too_many_at_once_are_counted_and_leave_a_gap(store: Store) -> None:
 def test_what_cannot_be_an_entry_leaves_a_gap(recorder: Recorder) -> None:
     round_and_round: dict[str, Any] = {"kind": "steps"}
     round_and_round["self"] = round_and_round
-    large = {"kind": "steps", "fill": "x" * (MAX_ENTRY_CHARACTERS + 1)}
+    large = {"kind": "steps", "fill": "x" * (MAX_ENTRY_BYTES + 1)}
     odd: dict[str, Any] = {"kind": "steps", "odd": Odd()}
     recorder.add([step(1), large, "no entry", round_and_round, odd, step(2)])
     recorder.close()
@@ -157,6 +157,39 @@ async def test_a_deleted_file_is_begun_again(
     await eventually(lambda: recorder.written == 2)
     assert numbers(recorder) == [2]
     assert [each.title for each in reading.recordings(path)] == ["test"]
+
+
+class Slow(Store):
+    def append(self, *what: Any) -> int:
+        time.sleep(0.05)
+        return super().append(*what)
+
+
+async def test_under_steady_load_a_file_is_missed_and_an_end_found(
+    path: Path, eventually: Eventually
+) -> None:
+    """With somebody who never stops, each write leaves something behind for another one."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(0.002):
+            recorder.add([step(0)])
+
+    with Recorder(Slow(path)) as recorder:
+        busy = threading.Thread(target=go_on)
+        busy.start()
+        try:
+            await eventually(lambda: recorder.written > 50)
+            for each in path.parent.iterdir():
+                each.unlink()
+            await eventually(path.exists)
+            await asyncio.to_thread(recorder.close)
+            assert not recorder._thread.is_alive()
+            (found,) = reading.recordings(path)
+            assert found.ended is not None
+        finally:
+            over.set()
+            busy.join()
 
 
 async def test_a_place_where_no_file_can_be(

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from caesura.runtime.agent import Agent
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import reading
-from caesura.runtime.recording.recorder import MAX_ENTRY_CHARACTERS, Recorder
+from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.scripted import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
@@ -184,7 +184,7 @@ async def test_what_somebody_else_refused_is_not_quoted(recorder: Recorder) -> N
 def test_a_span_with_too_much_content_is_recorded_without_it(telling: Recorder) -> None:
     span = {"kind": "span", "trace": "t", "span": "s", "start": 1.0, "end": 2.0}
     counted = {"gen_ai.usage.input_tokens": 5}
-    for size in (10, MAX_ENTRY_CHARACTERS):
+    for size in (10, MAX_ENTRY_BYTES):
         said = {"gen_ai.input.messages": "x" * size, "gen_ai.tool.call.result": "y"}
         telling.add([{**span, "attributes": {**counted, **said}}])
     small, large = recorded(telling)

@@ -227,7 +227,7 @@ async def test_a_client_that_is_slow_gets_everything(
     served = await serve_script([], recorder=recorder)
     async with watching(served, "live/events") as watcher:
         for first in range(0, 2000, 40):
-            recorder.add([step(n, fill="x" * 20_000) for n in range(first, first + 40)])
+            recorder.add([step(n, fill="x" * 10_000) for n in range(first, first + 40)])
             await asyncio.sleep(0.002)
         await written(recorder, 2000)
         found = [each["n"] for each in await watcher.until(2000)]

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from caesura.intercept.formats import CallFormat
+from caesura.intercept.markers import first_hit, held_back
 from caesura.intercept.nesting import JsonText
 from caesura.scheduler.vllm.client.parsing.calls import Piece
 from caesura.scheduler.vllm.client.parsing.reading import CallReader, clean_name
@@ -38,7 +39,8 @@ class Announcer:
 
     def _begin(self, told: re.Match[str]) -> Iterator[Piece]:
         """The text is a call: announce it, and see how to go on."""
-        name = self._reader.name_in(self._head)
+        # No further: the arguments may hold what looks like a name.
+        name = self._reader.name_in(told[0])
         start = told.end() - 1
         if name is not None and self._form.body == "json" and self._head[start] == "{":
             yield Piece(0, clean_name(name), "")
@@ -54,21 +56,22 @@ class _Object:
 
     def __init__(self, form: CallFormat) -> None:
         self._value = JsonText(leading=True)
-        self._opener = form.opens[0]
-        self._tail = ""
+        # One within a call is part of an argument, or the call is broken: the end tells.
+        self._markers = [text.encode() for text in (*form.opens, form.closes) if text]
+        self._window = b""
         self._over = False
 
     def push(self, text: str) -> Iterator[Piece]:
         if self._over:
             return
-        data = text.encode()
+        self._window += text.encode()
+        hit = first_hit(self._window, self._markers)
+        ready = len(self._window) - held_back(self._window, self._markers)
+        data = self._window[: ready if hit is None else hit.start]
+        self._window = self._window[len(data) :]
         end = self._value.feed(data)
-        # An opener within a call is part of an argument, or the call is broken: the end tells.
-        window = self._tail + text
-        again = end is None and self._opener in window
-        self._tail = window[1 - len(self._opener) :]
-        self._over = again or end is not None
-        if not again:
+        self._over = hit is not None or end is not None
+        if data[:end]:
             yield Piece(0, "", data[:end].decode())
 
 
