@@ -21,7 +21,7 @@ from caesura.runtime.recording.subscription import Subscription
 
 LOG = logging.getLogger(__name__)
 
-FLUSH_SECONDS = 0.1
+FLUSH_SECONDS = 0.2
 """How long entries are collected: a live page is that far behind."""
 MAX_ENTRY_BYTES = 2**20
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextvars import Context, copy_context
+from functools import cached_property
 
 from opentelemetry.context import attach
 from opentelemetry.trace import Span, set_span_in_context
@@ -24,11 +25,15 @@ class CallTrace:
         self._wanted = content.is_wanted(span)
         self._asked_at: float | None = None
         self._person_seconds = 0.0
-        self.headers: Mapping[str, str] = headers_of(span)
         self.context: Context = copy_context()
         self.context.run(attach, set_span_in_context(span))
         if self._wanted:
             content.set(span, names.TOOL_ARGUMENTS, cut(call.arguments))
+
+    @cached_property
+    def headers(self) -> Mapping[str, str]:
+        """W3C trace context, for what the tool asks of others; most ask nobody."""
+        return headers_of(self._span)
 
     def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
         """Add an event, and count how long people take."""

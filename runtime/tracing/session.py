@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, runtime_checkable
+from functools import partial
+from typing import Protocol, cast
 
 from caesura.intercept.events import Event
 from caesura.runtime.engine import EngineSession
@@ -14,11 +15,10 @@ Begin = Callable[[Sequence[Message], Sampling | None], ChatTrace]
 End = Callable[[ChatTrace, BaseException | None], None]
 
 
-@runtime_checkable
 class TakesHeaders(Protocol):
-    """An engine session that makes spans of its own."""
+    """An engine session that makes spans of its own, and then asks whose children they are."""
 
-    trace_headers: Mapping[str, str] | None
+    trace_headers: Callable[[], Mapping[str, str]] | None
 
 
 class TracedSession:
@@ -26,7 +26,8 @@ class TracedSession:
 
     def __init__(self, session: EngineSession, begin: Begin, end: End) -> None:
         self._session = session
-        self._told = session if isinstance(session, TakesHeaders) else None
+        told = hasattr(session, "trace_headers")  # not `isinstance`, which takes long for protocols
+        self._told = cast(TakesHeaders, session) if told else None
         self._begin = begin
         self._end = end
 
@@ -36,7 +37,7 @@ class TracedSession:
         """Decode a turn within a span; see `EngineSession.turn`."""
         chat = self._begin(messages, sampling)
         if self._told is not None:
-            self._told.trace_headers = headers_of(chat.span)
+            self._told.trace_headers = partial(headers_of, chat.span)
         error: BaseException | None = None
         try:
             async with aclosing(self._session.turn(messages, sampling)) as events:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from vllm import SamplingParams
@@ -26,7 +26,7 @@ class LiveRequest:
         tokens: Sequence[int],
         params: SamplingParams,
         resumable: bool,
-        trace_headers: Mapping[str, str] | None = None,
+        trace_headers: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self._llm = llm
         self._request_id = request_id
@@ -34,9 +34,10 @@ class LiveRequest:
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
         # vLLM extends the list that it is given, so it is never given ours.
         prompt: Any = self._inputs() if resumable else _prompt(tokens)
-        if llm.observability_config.otlp_traces_endpoint is None:
-            trace_headers = None  # vLLM would warn that it makes no spans
-        self._outputs = llm.generate(prompt, params, request_id, trace_headers=trace_headers)
+        headers = None
+        if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
+            headers = trace_headers()  # else vLLM would warn that it makes no spans
+        self._outputs = llm.generate(prompt, params, request_id, trace_headers=headers)
         if resumable:
             self.push(tokens, params)
 

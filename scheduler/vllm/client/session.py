@@ -7,7 +7,7 @@ last turn the tokens are enough to go on later, with the prefix cache's help.
 
 import logging
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,8 +58,8 @@ class VllmSession:
         self._closed = False
         self.tokens: list[int] = []
         """All tokens of the context, the last sampled one included."""
-        self.trace_headers: Mapping[str, str] | None = None
-        """W3C trace context for the spans that vLLM makes of the next request, if it makes any."""
+        self.trace_headers: Callable[[], Mapping[str, str]] | None = None
+        """Asked for W3C trace context by the next request, if vLLM makes spans."""
         self.request_id: str | None = None
         """The latest request, as the engine's records name it, which may go on with a `-`."""
 
