@@ -130,6 +130,9 @@ class Shown:
 
 Open = Callable[..., Awaitable[Shown]]
 
+# Chromium drops keys that are pressed before a page's first frame is on the screen, now and then.
+PAINTED = "() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 150)))"
+
 
 @pytest.fixture
 async def open_page(chromium: "Browser") -> "AsyncIterator[Open]":
@@ -152,6 +155,7 @@ async def open_page(chromium: "Browser") -> "AsyncIterator[Open]":
             seen = Seen()
             seen.watch(page)
             await page.goto(url)
+            await page.evaluate(PAINTED)
             opened.append(Shown(page, seen, url))
             return opened[-1]
 

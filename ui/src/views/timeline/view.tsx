@@ -1,5 +1,5 @@
 // The timeline: filters, overview, lanes, and the selected request beside them.
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { selection, timeWindow, trace, version } from "../../app/state";
 import { counted } from "../../format";
 import { RequestPanel } from "../decision/panel";
@@ -13,7 +13,7 @@ import { Toolbar } from "./toolbar";
 import { Tooltip } from "./tooltip";
 
 export function TimelineView() {
-  useEffect(listenToKeys, []);
+  useLayoutEffect(listenToKeys, []); // with the first frame: a key that was pressed at once was lost
   version.value;
   return (
     <div class="tl">
