@@ -39,8 +39,8 @@ ENGINE_ROOMS = {"scheduler/vllm", "scheduler/sim/engine"}
 PURE = ("intercept/", "scheduler/rank/", "scheduler/admission/view.py", "scheduler/records.py")
 IMPURE = {"time", "random", "logging", "asyncio", "threading", "os", "datetime", "socket"}
 
-MOST_LINES = 300
-MOST_FUNCTION_LINES = 60
+MAX_LINES = 400
+MAX_FUNCTION_LINES = 60
 
 
 def name_of(path: Path) -> str:
@@ -85,12 +85,12 @@ def test_imports_go_one_way(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_files_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()
-    assert text.count("\n") <= MOST_LINES, f"{name_of(path)} is more than one room"
+    assert text.count("\n") <= MAX_LINES, f"{name_of(path)} holds more than one idea"
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             lines = node.end_lineno - node.lineno + 1
-            assert lines <= MOST_FUNCTION_LINES, f"{name_of(path)}: {node.name} has {lines} lines"
+            assert lines <= MAX_FUNCTION_LINES, f"{name_of(path)}: {node.name} has {lines} lines"
 
 
 def test_every_room_is_seen() -> None:
