@@ -32,8 +32,8 @@ from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import Sampling
 from caesura.scheduler.sim.trace import read_trace
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.config import Config
-from caesura.tools.paths import default_artifacts
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.paths import default_artifacts
 from caesura.tools.people import Pending
 
 PICTURES = Path(__file__).parent / "images" / "ui"

@@ -19,7 +19,7 @@ from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import CallFinished, RunEvent, TextDelta, ToolReturned
 from caesura.runtime.limits import Limits
 from caesura.runtime.scripted import ScriptedEngine
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 INSTRUCTIONS = (
     "You play a text game with the tool environment. Call it with the action reset, read the task, "

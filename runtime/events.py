@@ -16,7 +16,7 @@ from caesura.intercept.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.tools.dispatch import ToolCall, ToolResult
+from caesura.tools.dispatch.dispatcher import ToolCall, ToolResult
 
 __all__ = [
     "ArgumentsDelta",

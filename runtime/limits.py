@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from caesura.runtime.errors import LimitReached, UsageError
 from caesura.scheduler.records import Sampling
-from caesura.tools.config import LimitSettings
+from caesura.tools.config.caesura_toml import LimitSettings
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturne
 from caesura.runtime.limits import Budget, Clock, Limits
 from caesura.runtime.transcript import NAMELESS, tool_message
 from caesura.scheduler.records import Message, Sampling
-from caesura.tools.dispatch import Dispatcher, ToolCall, ToolResult, malformed
+from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()
 MOST_REPORTS = 100

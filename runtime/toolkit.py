@@ -8,10 +8,10 @@ from typing import Any
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits, configured_limits
 from caesura.tools import Registry, Tool, tool
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
-from caesura.tools.toolset import BUILTINS
 
 AnyTool = Tool | ToolSource | Callable[..., Any] | str
 """What may stand in an agent's list of tools."""

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "runtime": {"runtime", "tools", "intercept", "scheduler", "scheduler/sim"},
 }
 # Runs in a worker process of its own, which imports what it needs when it is asked to.
-WORKS_APART = {"tools/picture/diffusion_child.py"}
+WORKS_APART = {"tools/picture/diffusion/child.py"}
 # The only places that start the real engine: they import the adapter when they are asked to.
 COMPOSES = {
     "runtime/launch.py": "scheduler/vllm",

@@ -4,9 +4,9 @@ A tool is a typed Python function under `@tool`. A `Registry` holds tools by nam
 `Dispatcher` runs the calls that a model writes, and tells every failure as a result.
 """
 
+from caesura.tools.calculator.tool import calculator
 from caesura.tools.clock import clock
-from caesura.tools.dispatch import Dispatcher
-from caesura.tools.math import calculator
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult, malformed
 from caesura.tools.tool import Tool, tool

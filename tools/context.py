@@ -9,8 +9,8 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from caesura.tools.dispatch.call_observer import CallWatch, Fact
 from caesura.tools.result import ToolCall
-from caesura.tools.watch import CallWatch, Fact
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from caesura.tools.breaker import Breakers
-from caesura.tools.limits import Limits
-from caesura.tools.observed import Observed
+from caesura.tools.dispatch.breaker import Breakers
+from caesura.tools.dispatch.call_stats import Observed
+from caesura.tools.dispatch.slots import Limits
 from caesura.tools.tool import Tool
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")

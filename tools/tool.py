@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack, cast, overload
 
-from caesura.tools.arguments import arguments_object
-from caesura.tools.schema import Validator, signature_of
-from caesura.tools.threads import in_thread
-from caesura.tools.validator import schema_validator
+from caesura.tools.dispatch.threads import in_thread
+from caesura.tools.schema.arguments import arguments_object
+from caesura.tools.schema.signature import Validator, signature_of
+from caesura.tools.schema.validator import schema_validator
 
 TIMEOUT_SECONDS = 30.0
 """How long a tool's call may take unless the tool says otherwise."""

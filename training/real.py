@@ -11,8 +11,8 @@ from tasks.conversation import Conversation
 from tasks.toolset import BUILT_IN, Tool
 
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.config.toolset import Toolset
 from caesura.tools.services import Services
-from caesura.tools.toolset import Toolset
 
 # What a tool cannot be made without; nothing is called.
 SETTINGS = {"generate_image": {"backend": "endpoint", "url": "http://127.0.0.1:9/v1"}}

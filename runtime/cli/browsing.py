@@ -18,7 +18,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording import reading
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Run, Runs, Session
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 PLAIN_WIDTH = 132
 """Columns of the output where there is no terminal to ask."""

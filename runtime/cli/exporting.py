@@ -16,7 +16,7 @@ from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.export import FORMATS, Held, write
 from caesura.runtime.recording.files import read_lines
 from caesura.runtime.recording.window import cut, times_of
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SUFFIXES = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "jsonl"}

@@ -165,7 +165,7 @@ def search(
 
 def _data(config: Path | None) -> Path:
     """The directory for what tools keep, as it is configured."""
-    from caesura.tools.config import Config
+    from caesura.tools.config.caesura_toml import Config
 
     return Config.load(config).services().data
 

@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from caesura.runtime.cli.show import plain
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS, Toolset
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import SetupError
 from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
-from caesura.tools.toolset import BUILTINS, Toolset
 
 PLAIN_WIDTH = 132
 """Columns of the output where there is no terminal to ask."""

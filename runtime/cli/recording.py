@@ -17,7 +17,7 @@ from caesura.runtime.recording.database import may_be_one
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.tracing.content import is_captured
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 
 @dataclass(frozen=True, slots=True)

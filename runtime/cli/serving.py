@@ -19,7 +19,7 @@ from caesura.runtime.limits import configured_limits
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server import serve
 from caesura.scheduler.calibration import Calibration
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
 

@@ -16,7 +16,7 @@ from caesura.runtime.cli.show import Printer
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.limits import configured_limits
 from caesura.runtime.session import Session
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 
 console = Console()

@@ -10,12 +10,12 @@ from rich.markup import escape
 
 from caesura.runtime.cli.asking import Terminal
 from caesura.runtime.cli.show import plain
-from caesura.tools.config import Config
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS, Toolset
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.people import people_of
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import SetupError
-from caesura.tools.toolset import BUILTINS, Toolset
 
 SAMPLES: dict[str, dict[str, Any]] = {
     "calculator": {"expression": "2^10"},

@@ -21,7 +21,7 @@ from caesura.runtime.server.stream import EventStream
 from caesura.runtime.server.wire import Chunks, completion
 from caesura.runtime.transcript import digest
 from caesura.tools.context import Scope
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.dispatch.dispatcher import Dispatcher
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:

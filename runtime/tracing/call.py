@@ -12,12 +12,12 @@ from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import Content, cut
 from caesura.runtime.tracing.propagation import headers_of
 from caesura.runtime.tracing.status import fail
-from caesura.tools.dispatch import ToolCall, ToolResult
-from caesura.tools.watch import Fact
+from caesura.tools.dispatch.call_observer import Fact
+from caesura.tools.dispatch.dispatcher import ToolCall, ToolResult
 
 
 class CallTrace:
-    """Watches a call (`caesura.tools.watch.CallWatch`); the tool's own spans become children."""
+    """Traces a call as its `CallWatch`; the tool's own spans become children."""
 
     def __init__(self, span: Span, call: ToolCall, *, content: Content) -> None:
         self._span = span

@@ -19,7 +19,7 @@ from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
 from caesura.runtime.tracing.setup import GRPC, Receiver
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.dispatch.dispatcher import Dispatcher
 
 NOTHING: Mapping[str, str] = {}
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from caesura.runtime.cli import talk
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.trying import SAMPLES
-from caesura.tools.toolset import BUILTINS, Toolset
+from caesura.tools.config.toolset import BUILTINS, Toolset
 
 HOSTILE = Path(__file__).parents[1] / "tools" / "mcp" / "hostile.py"
 
@@ -143,7 +143,7 @@ def test_it_is_told_before_an_engine_is_loaded(configured, monkeypatch, argument
 
 
 def test_every_builtin_has_a_sample_that_its_schema_takes(tmp_path):
-    from caesura.tools.config import Config
+    from caesura.tools.config.caesura_toml import Config
 
     toolset: Toolset = Config().toolset()
     for tool in toolset.built_ins():

@@ -7,7 +7,7 @@ import pytest
 from caesura.runtime.agent import Agent
 from caesura.runtime.errors import UsageError
 from caesura.runtime.scripted import ScriptedEngine, call, say
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.services import SetupError
 from caesura.tools.tool import Tool
 

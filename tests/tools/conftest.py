@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.config.toolset import Toolset
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services
-from caesura.tools.toolset import Toolset
 
 Call = Callable[..., Any]
 

@@ -14,8 +14,8 @@ from tasks.exchange import Exchange, contains
 from tasks.toolset import BUILT_IN, KNOWN, known
 
 from caesura.tools.artifacts import NAME, ArtifactStore
+from caesura.tools.config.toolset import BUILTINS, Toolset
 from caesura.tools.services import Services, SetupError
-from caesura.tools.toolset import BUILTINS, Toolset
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import tempfile
 from typing import Any
 
 from caesura.tools.context import current
+from caesura.tools.environment.prewarmed import MODULE, Stock
 from caesura.tools.environment.settings import Settings
-from caesura.tools.environment.stock import MODULE, Stock
 from caesura.tools.environment.world import World
 from caesura.tools.services import Services, SetupError, require
 from caesura.tools.tool import Tool

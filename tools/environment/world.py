@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from caesura.tools.environment.stock import Stock
+from caesura.tools.environment.prewarmed import Stock
 from caesura.tools.environment.view import View, shown
 from caesura.tools.worker import Worker, WorkerDied, WorkerFailed
 

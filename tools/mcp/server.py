@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.config.paths import default_artifacts
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError, Unavailable
 from caesura.tools.mcp.listing import made
 from caesura.tools.mcp.settings import ServerSettings
-from caesura.tools.paths import default_artifacts
 from caesura.tools.result import Output
 from caesura.tools.services import SetupError
 from caesura.tools.tool import Tool

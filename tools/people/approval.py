@@ -6,8 +6,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from caesura.tools.context import CallContext, current
+from caesura.tools.dispatch.slots import Limits
 from caesura.tools.errors import TimedOut
-from caesura.tools.limits import Limits
 from caesura.tools.people.people import People
 from caesura.tools.tool import Tool
 

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from caesura.tools.picture.drawing import Drawer
 from caesura.tools.result import Output
+from caesura.tools.schema.validator import schema_validator
 from caesura.tools.services import Services, ToolSettings, require
 from caesura.tools.tool import Tool
-from caesura.tools.validator import schema_validator
 
 TIMEOUT_SECONDS = 20.0
 PARAMETERS = {

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from caesura.tools.endpoint import Endpoint
+from caesura.tools.net.endpoint import Endpoint
 from caesura.tools.result import Output
 from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.speech.sound import SpeechError, save_sound

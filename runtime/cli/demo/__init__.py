@@ -20,7 +20,7 @@ from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.scheduler.records import Sampling
 from caesura.tools import Tool
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 QUESTIONS = (
     "What is 48 * 17?",

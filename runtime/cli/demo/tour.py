@@ -15,7 +15,7 @@ from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
 from caesura.runtime.recording.recorder import Recorder
 from caesura.scheduler.records import Sampling
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Pending
 
 CONFIG = Config(tools={"search": {"corpus": "bundled", "results": 1, "result_tokens": 60}})

@@ -16,7 +16,7 @@ from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.runs import Runs
 from caesura.runtime.recording.store import Store
 from caesura.runtime.scripted import ScriptedEngine
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 
 REQUEST = "session-abc-1f2e"
 PRICES = {"preserve": 8.0, "discard": 2.5, "swap": None}

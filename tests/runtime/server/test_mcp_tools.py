@@ -8,9 +8,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from caesura.runtime.scripted import ScriptedEngine, call, say
 from caesura.runtime.server import create_app
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.config.toolset import Toolset
 from caesura.tools.mcp import MCPServer
 from caesura.tools.services import Services
-from caesura.tools.toolset import Toolset
 from tests.tools.mcp.calls import until
 
 HOSTILE = Path(__file__).parents[2] / "tools" / "mcp" / "hostile.py"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.config.toolset import Toolset
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult
 from caesura.tools.services import Services
 from caesura.tools.tool import Tool
-from caesura.tools.toolset import Toolset
 from tests.tools.processes import lives, nothing_left, started
 
 FROZEN_LAKE = {"backend": "gymnasium", "id": "FrozenLake-v1", "kwargs": {"is_slippery": False}}

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.services import Services
-from caesura.tools.toolset import Toolset
+from caesura.tools.config.toolset import Toolset
 Toolset(Services(ArtifactStore(Path("a")), Path("d"))).make("environment")
 print([name for name in ("alfworld", "textworld", "jericho", "gymnasium") if name in sys.modules])
 """

@@ -6,11 +6,11 @@ import threading
 import mcp_types
 import pytest
 
-from caesura.tools.arguments import ArgumentsError
 from caesura.tools.mcp import listing
 from caesura.tools.mcp import server as module
 from caesura.tools.mcp.screen import Heard, _Screened
 from caesura.tools.mcp.settings import ServerSettings
+from caesura.tools.schema.arguments import ArgumentsError
 from tests.tools.mcp.calls import Caller, until
 
 

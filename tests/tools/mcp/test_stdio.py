@@ -7,7 +7,7 @@ import pytest
 
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.context import CallContext, Scope, enter, leave
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.mcp import MCPServer
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from caesura.tools.context import Scope
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall, ToolResult

@@ -19,7 +19,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from caesura.tools.context import Scope
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.people import People, make_ask_user
 from caesura.tools.registry import Registry
 from caesura.tools.result import ToolCall

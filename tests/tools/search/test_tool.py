@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall
+from caesura.tools.config.toolset import Toolset
 from caesura.tools.result import ToolResult
 from caesura.tools.search.bundled import ARTICLES
 from caesura.tools.search.corpus import Corpus, corpus_path
 from caesura.tools.services import Services, SetupError
-from caesura.tools.toolset import Toolset
 
 
 async def ask(services: Services, query: str, **settings: object) -> ToolResult:

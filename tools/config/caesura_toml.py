@@ -10,13 +10,13 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caesura.tools.artifacts import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILE_BYTES, ArtifactStore
+from caesura.tools.config.paths import default_artifacts, default_data, user_configuration
+from caesura.tools.config.toolset import BUILTINS, Toolset
 from caesura.tools.mcp.server import MCPServer
 from caesura.tools.mcp.settings import ServerSettings, read_servers, servers_from_json
-from caesura.tools.mistakes import settings_sentence, unknown_key
-from caesura.tools.paths import default_artifacts, default_data, user_configuration
 from caesura.tools.people import PeopleSettings, people_of
+from caesura.tools.schema.settings_errors import settings_sentence, unknown_key
 from caesura.tools.services import Services, SetupError
-from caesura.tools.toolset import BUILTINS, Toolset
 
 FILE = "caesura.toml"
 SECTIONS = (

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from caesura.tools.endpoint import Endpoint
-from caesura.tools.picture.diffusion import Diffusion
+from caesura.tools.net.endpoint import Endpoint
+from caesura.tools.picture.diffusion.backend import Diffusion
 from caesura.tools.picture.saved import PictureError, save_picture
 from caesura.tools.result import Output
 from caesura.tools.services import Services, SetupError, ToolSettings, require

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.config import Config
+from caesura.tools.config.caesura_toml import Config
 from caesura.tools.services import SetupError
 
-HOSTILE = Path(__file__).parent / "mcp" / "hostile.py"
+HOSTILE = Path(__file__).parents[1] / "mcp" / "hostile.py"
 EVERYTHING = """
 allow_private = true
 mcp_config = "more.json"

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from caesura.tools.artifacts import Artifact
-from caesura.tools.breaker import Breaker, Resting
 from caesura.tools.context import CallContext, enter, leave
+from caesura.tools.dispatch.breaker import Breaker, Resting
+from caesura.tools.dispatch.call_observer import CallWatch
 from caesura.tools.errors import TimedOut, asked_pause_seconds, may_be_retried
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
-from caesura.tools.watch import CallWatch
 
 BACKOFF_SECONDS = 0.1
 """The longest pause before the first retry; twice as long for each further one."""

@@ -10,8 +10,8 @@ from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend
 from referencing import Registry as References
 
-from caesura.tools.arguments import ArgumentsError, path_text, unknown_argument
-from caesura.tools.schema import Validator
+from caesura.tools.schema.arguments import ArgumentsError, path_text, unknown_argument
+from caesura.tools.schema.signature import Validator
 
 MAX_CHECKS = 30_000
 """So often a keyword of the schema may be checked for one call's arguments."""

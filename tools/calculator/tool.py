@@ -8,8 +8,16 @@ number are bounded, so that no expression takes long.
 import ast
 import math
 
-from caesura.tools.expression import CalculationError, normal_form
-from caesura.tools.functions import BINARY, CONSTANTS, FUNCTIONS, TOO_LARGE, UNARY, Number, bounded
+from caesura.tools.calculator.expression import CalculationError, normal_form
+from caesura.tools.calculator.functions import (
+    BINARY,
+    CONSTANTS,
+    FUNCTIONS,
+    TOO_LARGE,
+    UNARY,
+    Number,
+    bounded,
+)
 from caesura.tools.services import Services, ToolSettings
 from caesura.tools.tool import Tool, tool
 

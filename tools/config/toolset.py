@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from caesura.tools.mistakes import settings_sentence, unknown_key
 from caesura.tools.people import people_of, with_approval
 from caesura.tools.registry import Registry
+from caesura.tools.schema.settings_errors import settings_sentence, unknown_key
 from caesura.tools.services import Services, SetupError, ToolSettings
 from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
@@ -34,7 +34,7 @@ class Builtin:
 BUILTINS = {
     each.name: each
     for each in (
-        Builtin("calculator", "caesura.tools.math", "exact arithmetic"),
+        Builtin("calculator", "caesura.tools.calculator.tool", "exact arithmetic"),
         Builtin("clock", "caesura.tools.clock", "date and time anywhere"),
         Builtin("search", "caesura.tools.search", "questions to a corpus, Wikipedia or a service"),
         Builtin("environment", "caesura.tools.environment", "text worlds: ALFWorld, Gymnasium"),
@@ -42,7 +42,7 @@ BUILTINS = {
         Builtin("render_svg", "caesura.tools.picture.svg", "pictures from SVG"),
         Builtin(
             "generate_image",
-            "caesura.tools.picture.generate",
+            "caesura.tools.picture.diffusion.generate",
             "pictures by a diffusion model or a service",
             needs_settings=True,
         ),

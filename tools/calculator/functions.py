@@ -9,7 +9,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from caesura.tools.expression import CalculationError
+from caesura.tools.calculator.expression import CalculationError
 
 Number = int | float
 

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
-from caesura.tools.arguments import ArgumentsError
-from caesura.tools.attempt import Flight, Outcome, Runner, cancel_requests
 from caesura.tools.context import CallContext, Scope
-from caesura.tools.cut import DEFAULT_MAX_TOKENS, fit_tokens
+from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests
+from caesura.tools.dispatch.call_observer import OnCall
+from caesura.tools.dispatch.truncate import DEFAULT_MAX_TOKENS, fit_tokens
 from caesura.tools.registry import Registry
 from caesura.tools.result import (
     MAX_RESULT_CHARACTERS,
@@ -24,8 +24,8 @@ from caesura.tools.result import (
     fit,
     malformed,
 )
+from caesura.tools.schema.arguments import ArgumentsError
 from caesura.tools.tool import Tool
-from caesura.tools.watch import OnCall
 
 __all__ = ["Dispatcher", "ErrorKind", "ToolCall", "ToolResult", "malformed"]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
-from caesura.tools.cut import fit_tokens
+from caesura.tools.dispatch.truncate import fit_tokens
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura.tools import tool
-from caesura.tools.arguments import ArgumentsError, arguments_object, path_text
+from caesura.tools.schema.arguments import ArgumentsError, arguments_object, path_text
 
 json_objects = st.dictionaries(
     st.text(max_size=8),

@@ -11,8 +11,8 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
-from caesura.tools.arguments import ArgumentsError, validation_sentence
-from caesura.tools.docstring import argument_descriptions, first_paragraph
+from caesura.tools.schema.arguments import ArgumentsError, validation_sentence
+from caesura.tools.schema.docstring import argument_descriptions, first_paragraph
 
 Validator = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes a call's arguments, returns the keyword arguments; raises ArgumentsError."""

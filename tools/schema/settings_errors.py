@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from caesura.tools.arguments import path_text
+from caesura.tools.schema.arguments import path_text
 
 MAX_TOLD = 3
 

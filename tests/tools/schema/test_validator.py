@@ -1,7 +1,7 @@
 import pytest
 
-from caesura.tools.arguments import ArgumentsError
-from caesura.tools.validator import MAX_CHECKS, schema_validator
+from caesura.tools.schema.arguments import ArgumentsError
+from caesura.tools.schema.validator import MAX_CHECKS, schema_validator
 
 WEATHER = {
     "type": "object",

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Optional
 import pytest
 from pydantic import BaseModel, Field
 
-from caesura.tools.arguments import ArgumentsError
-from caesura.tools.schema import compact, signature_of
+from caesura.tools.schema.arguments import ArgumentsError
+from caesura.tools.schema.signature import compact, signature_of
 
 
 class Place(BaseModel):

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from caesura.tools.expression import MAX_CHARACTERS, CalculationError, normal_form
-from caesura.tools.functions import CONSTANTS, FUNCTIONS, MAX_BITS, combinations, factorial, power
-from caesura.tools.math import MAX_STEPS, Evaluator, evaluate
+from caesura.tools.calculator.expression import MAX_CHARACTERS, CalculationError, normal_form
+from caesura.tools.calculator.functions import (
+    CONSTANTS,
+    FUNCTIONS,
+    MAX_BITS,
+    combinations,
+    factorial,
+    power,
+)
+from caesura.tools.calculator.tool import MAX_STEPS, Evaluator, evaluate
 
 # The deadline is for a hang, not for a busy machine.
 generous = settings(deadline=5_000, max_examples=300, suppress_health_check=[HealthCheck.too_slow])

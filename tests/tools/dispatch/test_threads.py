@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
-from caesura.tools.threads import in_thread
+from caesura.tools.dispatch.threads import in_thread
 
 pytestmark = pytest.mark.timeout(60)
 

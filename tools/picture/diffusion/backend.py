@@ -31,7 +31,7 @@ class Diffusion:
         self._numbers = count()
         self._given_up: set[asyncio.Task[None]] = set()
         self._pool = WorkerPool(
-            "caesura.tools.picture.diffusion_child",
+            "caesura.tools.picture.diffusion.child",
             environment=_environment(download=loaded["download"]),
             idle_seconds=None,
         )

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from caesura.tools import toolset as module
 from caesura.tools.artifacts import ArtifactStore
-from caesura.tools.dispatch import Dispatcher
+from caesura.tools.config import toolset as module
+from caesura.tools.config.toolset import BUILTINS, Builtin, Toolset
+from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.people import people_of
 from caesura.tools.result import ToolCall
 from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.tool import Tool
-from caesura.tools.toolset import BUILTINS, Builtin, Toolset
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import math
 import pytest
 
 from caesura.tools import calculator
-from caesura.tools.expression import MAX_CHARACTERS, CalculationError
-from caesura.tools.math import MAX_RESULT_DIGITS, MAX_STEPS, Evaluator, evaluate
+from caesura.tools.calculator.expression import MAX_CHARACTERS, CalculationError
+from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluator, evaluate
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
-from caesura.tools.breaker import REST_CEILING_SECONDS, REST_SECONDS, Breaker, Resting
+from caesura.tools.dispatch.breaker import REST_CEILING_SECONDS, REST_SECONDS, Breaker, Resting
 from caesura.tools.errors import Permanent
 
 pytestmark = pytest.mark.timeout(20)

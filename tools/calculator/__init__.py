@@ -1,0 +1,1 @@
+"""The calculator: exact arithmetic on text that a model wrote."""

@@ -1,0 +1,1 @@
+"""Running tool calls: in parallel, within limits, with every failure as data."""
