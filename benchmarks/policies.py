@@ -15,14 +15,14 @@ from pathlib import Path
 from rich.console import Console
 
 from caesura.runtime.cli.watching import watching
-from caesura.scheduler.sim.policy import Policy, parse_policy
-from caesura.scheduler.sim.report.canvas import can_draw
-from caesura.scheduler.sim.report.grids import Grid, memory_grids, ratio_grids, service_grids
-from caesura.scheduler.sim.report.plots import draw
-from caesura.scheduler.sim.report.table import to_markdown, to_rich
-from caesura.scheduler.sim.study.conduct import conduct
-from caesura.scheduler.sim.study.plan import Study
-from caesura.scheduler.sim.study.summary import Point, summarise
+from caesura.simulator.policy import Policy, parse_policy
+from caesura.simulator.report.canvas import can_draw
+from caesura.simulator.report.grids import Grid, memory_grids, ratio_grids, service_grids
+from caesura.simulator.report.plots import draw
+from caesura.simulator.report.table import to_markdown, to_rich
+from caesura.simulator.study.conduct import conduct
+from caesura.simulator.study.plan import Study
+from caesura.simulator.study.summary import Point, summarise
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / ".cache" / "policies"

@@ -30,7 +30,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import Sampling
-from caesura.scheduler.sim.trace import read_trace
+from caesura.simulator.trace import read_trace
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.paths import default_artifacts

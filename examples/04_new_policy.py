@@ -29,10 +29,10 @@ class LeastWorkFirst:
 
 
 def main() -> None:
-    from caesura.scheduler.sim.engine import simulate
-    from caesura.scheduler.sim.latency.machines import make_machine
-    from caesura.scheduler.sim.policy import parse_policy
-    from caesura.scheduler.sim.workload.names import make_workload
+    from caesura.simulator.engine import simulate
+    from caesura.simulator.latency.machines import make_machine
+    from caesura.simulator.policy import parse_policy
+    from caesura.simulator.workload.names import make_workload
 
     machine = make_machine("vicuna-13b-a100-40g")
     workload = make_workload("mix", rate=0.8, seconds=300, seed=0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler")
+ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 # Room (the longest match wins) -> what of caesura it may import.
@@ -16,25 +16,25 @@ MAY_IMPORT = {
     "tools": {"tools"},
     "scheduler": {"scheduler", "intercept"},
     "scheduler/vllm": {"scheduler", "scheduler/vllm", "intercept"},
-    "scheduler/sim": {"scheduler", "scheduler/sim", "intercept"},
-    "scheduler/sim/engine": {
+    "simulator": {"scheduler", "simulator", "intercept"},
+    "simulator/engine": {
         "scheduler",
-        "scheduler/sim",
-        "scheduler/sim/engine",
+        "simulator",
+        "simulator/engine",
         "scheduler/vllm",
         "intercept",
     },
-    "runtime": {"runtime", "tools", "intercept", "scheduler", "scheduler/sim"},
+    "runtime": {"runtime", "tools", "intercept", "scheduler", "simulator"},
 }
 # Runs in a worker process of its own, which imports what it needs when it is asked to.
 WORKS_APART = {"tools/picture/diffusion/child.py"}
 # The only places that start the real engine: they import the adapter when they are asked to.
 COMPOSES = {
     "runtime/launch.py": "scheduler/vllm",
-    "scheduler/sim/study/work.py": "scheduler/sim/engine",
+    "simulator/study/work.py": "simulator/engine",
 }
 ENGINE_PACKAGES = {"vllm", "torch", "transformers", "tokenizers"}
-ENGINE_ROOMS = {"scheduler/vllm", "scheduler/sim/engine"}
+ENGINE_ROOMS = {"scheduler/vllm", "simulator/engine"}
 # Policy. (What draws samples is handed its generator: that is seen in review, not here.)
 PURE = ("intercept/", "scheduler/rank/", "scheduler/admission/view.py", "scheduler/records.py")
 IMPURE = {"time", "random", "logging", "asyncio", "threading", "os", "datetime", "socket"}

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from caesura.scheduler.sim.workload.reading import csv_rows, json_lines, lines
-from caesura.scheduler.sim.workload.servegen import COLUMNS
+from caesura.simulator.workload.arrivals.servegen import COLUMNS
+from caesura.simulator.workload.reading import csv_rows, json_lines, lines
 
 AZURE_REQUESTS = 8000
 """The first ones of each of Azure's traces."""

@@ -1,4 +1,4 @@
-"""Make scheduler/sim/latency/samullm.json, and a sample of what it is tested on (see SOURCE.md).
+"""Make simulator/latency/samullm.json, and a sample of what it is tested on (see SOURCE.md).
 
     python benchmarks/data/make_samullm_fits.py VLLM_ITER_LATENCY.csv.gz
 
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 Rows = dict[str, Array]
 
 HERE = Path(__file__).parent
-FITS = HERE.parent.parent / "scheduler" / "sim" / "latency" / "samullm.json"
+FITS = HERE.parent.parent / "simulator" / "latency" / "samullm.json"
 SAMPLE = HERE / "samullm_iterations.csv.gz"
 
 KNOTS = np.array([1, 4, 16, 64, 128, 256, 512], np.float64)

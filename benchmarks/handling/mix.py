@@ -1,11 +1,11 @@
-"""InferCept's mix of six tools, as `caesura.scheduler.sim.workload` draws it, scaled to a model."""
+"""InferCept's mix of six tools, as `caesura.simulator.workload` draws it, scaled to a model."""
 
 import random
 
 from benchmarks.handling.workload import Segment
-from caesura.scheduler.sim.workload.draw import Shape
-from caesura.scheduler.sim.workload.infercept import TABLE
-from caesura.scheduler.sim.workload.infercept import Mix as Sessions
+from caesura.simulator.workload.draw import Shape
+from caesura.simulator.workload.papers.infercept import TABLE
+from caesura.simulator.workload.papers.infercept import Mix as Sessions
 
 __all__ = ["TABLE", "Mix"]
 

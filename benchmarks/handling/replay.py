@@ -10,10 +10,10 @@ import random
 from pathlib import Path
 
 from benchmarks.handling.workload import Segment
-from caesura.scheduler.sim.workload.draw import Shape
-from caesura.scheduler.sim.workload.replay import KIND as TOOL
-from caesura.scheduler.sim.workload.replay import Replay as Sessions
-from caesura.scheduler.sim.workload.replay import read_runs
+from caesura.simulator.workload.draw import Shape
+from caesura.simulator.workload.replay import KIND as TOOL
+from caesura.simulator.workload.replay import Replay as Sessions
+from caesura.simulator.workload.replay import read_runs
 
 __all__ = ["LONGEST_PAUSE_SECONDS", "TOOL", "Replay"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.handling.model import WORDS
-from caesura.scheduler.sim.session import Segment
-from caesura.scheduler.sim.workload.draw import fit
+from caesura.simulator.session import Segment
+from caesura.simulator.workload.draw import fit
 
 __all__ = [
     "Draw",

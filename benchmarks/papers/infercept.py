@@ -46,7 +46,7 @@ from benchmarks.papers.run import (
     show,
     write,
 )
-from caesura.scheduler.sim.study.plan import Cell
+from caesura.simulator.study.plan import Cell
 
 SECONDS = 900.0
 SEEDS = (31, 32, 33)

@@ -9,9 +9,9 @@ from caesura.intercept.handling import HANDLINGS
 from caesura.intercept.handling.taking import oldest_largest_first
 from caesura.intercept.view import Decision, PausedKV, StepView
 from caesura.intercept.waste import prices
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.plan import Cell
-from caesura.scheduler.sim.study.work import Progress, simulate_cell
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.study.work import Progress, simulate_cell
 
 SHORT = frozenset(("math", "qa", "ve"))
 """The tools that the paper calls automated or short-running (section 2)."""

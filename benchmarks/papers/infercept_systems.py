@@ -6,8 +6,8 @@ prompts as a rule, as ImprovedDiscard and Preserve do; what chunks takes 512.
 
 from dataclasses import replace
 
-from caesura.scheduler.sim.policy import POLICIES, Policy
-from caesura.scheduler.sim.study.plan import Cell
+from caesura.simulator.policy import POLICIES, Policy
+from caesura.simulator.study.plan import Cell
 
 WORKLOAD = "mix"
 SMALL = "gptj-6b-a100-40g"

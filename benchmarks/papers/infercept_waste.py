@@ -8,9 +8,9 @@ import numpy as np
 from benchmarks.papers.infercept_systems import DISCARD, IMPROVED, INFERCEPT, PRESERVE, SWAP
 from benchmarks.papers.infercept_words import WASTE_WHY
 from benchmarks.papers.run import Measured, Row, mean_by
-from caesura.scheduler.sim.latency.analytic import Roofline
-from caesura.scheduler.sim.latency.machines import make_machine
-from caesura.scheduler.sim.policy import Policy
+from caesura.simulator.latency.analytic import Roofline
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.policy import Policy
 
 HALF_TIME = 60
 """Percent of the time for which the paper says how much of the memory is held."""

@@ -9,7 +9,7 @@ known.
 from dataclasses import replace
 from typing import Any
 
-from caesura.scheduler.sim.policy import POLICIES, Policy
+from caesura.simulator.policy import POLICIES, Policy
 
 ORACLE = "oracle"
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.papers.pastfuture_watch import INTERVAL, as_record, watching
-from caesura.scheduler.sim.policy import Policy
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.plan import Cell
-from caesura.scheduler.sim.workload.pastfuture import DISTRIBUTIONS
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.workload.papers.pastfuture import DISTRIBUTIONS
 
 HERE = Path(__file__).parent
 CODE = (HERE / "pastfuture_watch.py", HERE / "pastfuture_table.py")
@@ -131,9 +131,9 @@ def cell_of(name: str, method: str, size: Size, seed: int, every_step: bool = Fa
 
 def table_run(cell: Cell, progress: Callable[[float], None]) -> RunResult:
     """Make a run, with a record of what the table lists."""
-    from caesura.scheduler.sim.engine import simulate
-    from caesura.scheduler.sim.latency.machines import make_machine
-    from caesura.scheduler.sim.workload.names import make_workload
+    from caesura.simulator.engine import simulate
+    from caesura.simulator.latency.machines import make_machine
+    from caesura.simulator.workload.names import make_workload
 
     workload = make_workload(cell.workload, cell.rate, cell.seconds, cell.seed)
     lengths = {session.key: session.decode_tokens for session in workload.sessions}

@@ -19,7 +19,7 @@ import numpy as np
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.admission.peak import Peak
 from caesura.scheduler.admission.view import Batched, Gate
-from caesura.scheduler.sim.machine import BLOCK_TOKENS
+from caesura.simulator.machine import BLOCK_TOKENS
 
 INTERVAL = 10
 """Decode steps between two admissions (`PREFILL_INTERVAL` of the artifact)."""

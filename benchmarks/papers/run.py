@@ -1,6 +1,6 @@
 """What the papers' scripts share: simulated runs that are kept, and tables beside the paper's.
 
-A script lists cells (`caesura.scheduler.sim.study.plan.Cell`), has them run with `run_cells`, and
+A script lists cells (`caesura.simulator.study.plan.Cell`), has them run with `run_cells`, and
 hands rows to `show` and `write`. Runs are kept in `.cache/papers` under a digest of all that makes
 them, so that a script that was interrupted goes on where it was, and a finished one only reads.
 """
@@ -20,13 +20,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.digest import digest_of, file_name
-from caesura.scheduler.sim.study.figures import Figures, figures
-from caesura.scheduler.sim.study.plan import WARM_UP, Cell
-from caesura.scheduler.sim.study.pool import Task, run_all
-from caesura.scheduler.sim.study.store import read_run
-from caesura.scheduler.sim.study.work import Work, simulate_cell
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.digest import digest_of, file_name
+from caesura.simulator.study.figures import Figures, figures
+from caesura.simulator.study.plan import WARM_UP, Cell
+from caesura.simulator.study.pool import Task, run_all
+from caesura.simulator.study.store import read_run
+from caesura.simulator.study.work import Work, simulate_cell
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "papers"
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.data.make_samullm_fits import Array, Rows, held_out, read
-from caesura.scheduler.sim.latency.models import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
-from caesura.scheduler.sim.latency.samullm import samullm
-from caesura.scheduler.sim.machine import LatencyModel, StepShape
+from caesura.simulator.latency.models import A100_80G, LLAMA_2_7B, LLAMA_2_13B, roofline
+from caesura.simulator.latency.samullm import samullm
+from caesura.simulator.machine import LatencyModel, StepShape
 
 PUBLISHED = {"Llama-2-7b-chat-hf": LLAMA_2_7B, "Llama-2-13b-hf": LLAMA_2_13B}
 

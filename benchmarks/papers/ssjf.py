@@ -34,8 +34,8 @@ from benchmarks.papers.ssjf_runs import (
     gains,
     measure,
 )
-from caesura.scheduler.sim.study.plan import Cell
-from caesura.scheduler.sim.workload.names import make_workload
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.workload.names import make_workload
 
 FULL = Size(1000, 1.0)
 QUARTER = Size(250, 0.25)

@@ -10,7 +10,7 @@ has ended, which is for `answered` to say, since vLLM answers at once.
 from collections.abc import Sequence
 
 from caesura.scheduler.admission.view import Batched, Gate
-from caesura.scheduler.sim.results import RunResult, SessionResult
+from caesura.simulator.results import RunResult, SessionResult
 
 
 class Batches:

@@ -10,10 +10,10 @@ import numpy as np
 
 from benchmarks.papers.ssjf_batches import answered
 from caesura.scheduler.predict.truth import expect
-from caesura.scheduler.sim.policy import Policy
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.plan import Cell
-from caesura.scheduler.sim.workload.names import make_workload
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.workload.names import make_workload
 
 HERE = Path(__file__).parent
 CODE = (HERE / "ssjf_batches.py", HERE / "ssjf_runs.py")

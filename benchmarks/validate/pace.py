@@ -7,8 +7,8 @@ from statistics import fmean
 
 from benchmarks.validate.steps import Row, RunCost
 from caesura.intercept.cost import CostModel
-from caesura.scheduler.sim.engine.clock import Clock
-from caesura.scheduler.sim.machine import StepShape
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.machine import StepShape
 
 WINDOW = 0.5
 """Seconds over which the pace is averaged."""

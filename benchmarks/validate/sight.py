@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.handling.figures import percentile
 from benchmarks.handling.records import SessionRecord
 from benchmarks.handling.workload import Session
-from caesura.scheduler.sim.results import RunResult
+from caesura.simulator.results import RunResult
 
 Moments = tuple[float, float, float]
 """Of a segment: sent, first token, ended; seconds, as the client sees them."""

@@ -8,14 +8,14 @@ from benchmarks.handling.workload import Session
 from benchmarks.validate.pace import Paced, paces
 from benchmarks.validate.real import RealRun, Setup
 from benchmarks.validate.steps import run_cost
-from caesura.scheduler.sim import session as sim
-from caesura.scheduler.sim.engine import simulate
-from caesura.scheduler.sim.engine.clock import Clock
-from caesura.scheduler.sim.latency.calibrated import Calibrated
-from caesura.scheduler.sim.latency.machines import make_machine
-from caesura.scheduler.sim.machine import Machine
-from caesura.scheduler.sim.policy import Policy
-from caesura.scheduler.sim.results import RunResult
+from caesura.simulator import session as sim
+from caesura.simulator.engine import simulate
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.latency.calibrated import Calibrated
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.machine import Machine
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
 
 GIGA = 1e9
 

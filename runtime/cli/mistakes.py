@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from caesura.runtime.errors import CaesuraError
 from caesura.scheduler.calibration import CalibrationError
-from caesura.scheduler.sim.study.plan import StudyError
+from caesura.simulator.study.plan import StudyError
 from caesura.tools.services import SetupError
 
 errors = Console(stderr=True)

@@ -4,8 +4,8 @@ from math import inf, nextafter
 from pathlib import Path
 
 from caesura.runtime.cli.simulate import How, start, study_of
-from caesura.scheduler.sim.study.plan import StudyError
-from caesura.scheduler.sim.workload.records import read_sessions
+from caesura.simulator.study.plan import StudyError
+from caesura.simulator.workload.records import read_sessions
 
 
 def replay(record: Path, speed: float, how: How) -> None:

@@ -11,13 +11,13 @@ from rich.table import Table
 
 from caesura.runtime.cli.studying import make_study
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.sim.latency.machines import make_machine
-from caesura.scheduler.sim.latency.plans import PLANS
-from caesura.scheduler.sim.policy import POLICIES, Policy, parse_policy
-from caesura.scheduler.sim.study.plan import Study, StudyError
-from caesura.scheduler.sim.workload.names import make_workload
-from caesura.scheduler.sim.workload.options import Options
-from caesura.scheduler.sim.workload.sources import SOURCES
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.policy import POLICIES, Policy, parse_policy
+from caesura.simulator.study.plan import Study, StudyError
+from caesura.simulator.workload.names import make_workload
+from caesura.simulator.workload.options import Options
+from caesura.simulator.workload.sources import SOURCES
 
 POLICIES_COMPARED = ("stock,caesura",)
 MACHINE = ("gptj-6b-a100-40g",)

@@ -11,19 +11,19 @@ from caesura.runtime.cli.watching import watching
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.export import write_html
-from caesura.scheduler.sim.report.canvas import MISSING
-from caesura.scheduler.sim.report.facts import facts, notes
-from caesura.scheduler.sim.report.grids import ratio_grids, service_grids
-from caesura.scheduler.sim.report.measures import HEADLINE
-from caesura.scheduler.sim.report.table import to_rich
-from caesura.scheduler.sim.report.write import write_report
-from caesura.scheduler.sim.study.conduct import Outcome, conduct
-from caesura.scheduler.sim.study.plan import Study, StudyError
-from caesura.scheduler.sim.study.pool import Failure
-from caesura.scheduler.sim.study.summary import summarise
-from caesura.scheduler.sim.study.tracing import trace_study
-from caesura.scheduler.sim.study.work import Work, simulate_cell, trace_cell
-from caesura.scheduler.sim.trace import read_trace
+from caesura.simulator.report.canvas import MISSING
+from caesura.simulator.report.facts import facts, notes
+from caesura.simulator.report.grids import ratio_grids, service_grids
+from caesura.simulator.report.measures import HEADLINE
+from caesura.simulator.report.table import to_rich
+from caesura.simulator.report.write import write_report
+from caesura.simulator.study.conduct import Outcome, conduct
+from caesura.simulator.study.plan import Study, StudyError
+from caesura.simulator.study.pool import Failure
+from caesura.simulator.study.summary import summarise
+from caesura.simulator.study.tracing import trace_study
+from caesura.simulator.study.work import Work, simulate_cell, trace_cell
+from caesura.simulator.trace import read_trace
 
 PLAIN_WIDTH = 140
 """Columns of the output where there is no terminal to ask."""

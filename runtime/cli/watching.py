@@ -8,9 +8,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from caesura.runtime.cli.show import shorten
-from caesura.scheduler.sim.study.conduct import Unwatched
-from caesura.scheduler.sim.study.plan import Cell, Study
-from caesura.scheduler.sim.study.pool import Watch
+from caesura.simulator.study.conduct import Unwatched
+from caesura.simulator.study.plan import Cell, Study
+from caesura.simulator.study.pool import Watch
 
 NEARLY = 0.95
 """How much of a run is done, at most, while it has not ended: nobody knows how long it drains."""

@@ -36,13 +36,13 @@ from benchmarks.papers.run import (
 )
 from caesura.intercept.handling import HANDLINGS
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.sim.policy import Policy
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.figures import figures
-from caesura.scheduler.sim.study.pool import Task
-from caesura.scheduler.sim.study.store import write_run
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.figures import figures
+from caesura.simulator.study.pool import Task
+from caesura.simulator.study.store import write_run
 from tests.intercept.views import paused, step
-from tests.scheduler.sim.studies import make_up, one_run, one_session
+from tests.simulator.studies import make_up, one_run, one_session
 
 
 def actions(handling: BudgetedSwap, *waiting, **view) -> dict[str, str]:

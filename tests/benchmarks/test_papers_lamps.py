@@ -29,11 +29,11 @@ from benchmarks.papers.lamps_systems import FROM_INFERCEPT, FROM_VLLM, SYSTEMS, 
 from benchmarks.papers.run import Measured
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.sim.policy import Policy
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.figures import Figures, figures
-from caesura.scheduler.sim.study.pool import Task
-from caesura.scheduler.sim.study.work import simulate_cell
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.figures import Figures, figures
+from caesura.simulator.study.pool import Task
+from caesura.simulator.study.work import simulate_cell
 
 PLAIN = Figures(
     sessions=100,

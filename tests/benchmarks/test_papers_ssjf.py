@@ -20,9 +20,9 @@ from benchmarks.papers.ssjf_runs import (
     gains,
     measure,
 )
-from caesura.scheduler.sim.results import RunResult
-from caesura.scheduler.sim.study.plan import Cell
-from caesura.scheduler.sim.study.work import simulate_cell
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.study.work import simulate_cell
 
 SMALL = Size(40, 0.125)
 LOAD = Load(4.0)

@@ -16,8 +16,8 @@ from benchmarks.validate.simulated import simulated
 from benchmarks.validate.steps import Row, RunCost, overhead, run_cost
 from caesura.intercept.cost import CostModel
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.sim.engine.clock import Clock
-from caesura.scheduler.sim.machine import StepShape
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.machine import StepShape
 
 COST = CostModel(0.01, 1e-4, 3e-4, 1e-6, 128)
 SHORT = {"rate": 1.8, "seconds": 15.0, "warm_up": 2.0, "tail": 6.0, "seed": 11}

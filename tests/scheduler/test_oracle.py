@@ -13,7 +13,7 @@ from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History
 from caesura.scheduler.predict.oracle import MOST_SESSIONS, QUANTITIES, Oracle
 from caesura.scheduler.predict.truth import LEAST, certain, expect
-from caesura.scheduler.sim.session import Segment, Session
+from caesura.simulator.session import Segment, Session
 
 SESSION = Session(
     "one",

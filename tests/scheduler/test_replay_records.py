@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.sim.session import Session
-from caesura.scheduler.sim.workload.records import read_sessions
+from caesura.simulator.session import Session
+from caesura.simulator.workload.records import read_sessions
 
 from .steering import CALL, until_paused
 from .world import World, make_scheduler

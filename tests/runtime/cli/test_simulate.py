@@ -19,12 +19,12 @@ from caesura.runtime.cli.app import app
 from caesura.runtime.cli.simulate import describe, parse_policies, parse_seeds
 from caesura.runtime.cli.studying import make_study
 from caesura.runtime.cli.watching import Bar, watching
-from caesura.scheduler.sim.latency.plans import PLANS
-from caesura.scheduler.sim.policy import POLICIES
-from caesura.scheduler.sim.study.plan import StudyError
-from caesura.scheduler.sim.study.work import Work
-from caesura.scheduler.sim.workload.sources import SOURCES
-from tests.scheduler.sim import studies
+from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.policy import POLICIES
+from caesura.simulator.study.plan import StudyError
+from caesura.simulator.study.work import Work
+from caesura.simulator.workload.sources import SOURCES
+from tests.simulator import studies
 
 QUICK = ("--rate", "1,2", "--seconds", "60", "--seeds", "2", "--jobs", "1")
 

@@ -10,8 +10,8 @@ from caesura.runtime.cli import simulate as command
 from caesura.runtime.cli import studying
 from caesura.runtime.cli.app import app
 from caesura.runtime.errors import UsageError
-from caesura.scheduler.sim.study.work import Work
-from tests.scheduler.sim import studies
+from caesura.simulator.study.work import Work
+from tests.simulator import studies
 
 QUICK = ("--rate", "1,2", "--seconds", "60", "--seeds", "2", "--jobs", "1", "--quiet")
 

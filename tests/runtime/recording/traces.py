@@ -3,8 +3,8 @@
 from functools import cache
 from typing import Any
 
-from caesura.scheduler.sim.engine import simulate
-from tests.scheduler.sim.simulated import OURS, SWAP, machine, session, workload
+from caesura.simulator.engine import simulate
+from tests.simulator.simulated import OURS, SWAP, machine, session, workload
 
 
 @cache

@@ -1,0 +1,1 @@
+"""The simulator: the scheduler that serves, in virtual time; workloads, machines and studies."""

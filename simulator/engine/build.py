@@ -1,0 +1,137 @@
+"""Builds the scheduler of a policy for a machine: vLLM's own classes, without engine and worker.
+
+The model in vLLM's configuration is a tiny one that is never loaded; of it only the longest context
+counts.
+"""
+
+import tempfile
+from functools import cache
+from typing import Any
+
+from transformers import LlamaConfig
+from vllm.config import (
+    CacheConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.structured_output import StructuredOutputManager
+
+from caesura.scheduler.predict import make_predictor
+from caesura.scheduler.vllm import CaesuraScheduler
+from caesura.scheduler.vllm.setup import SETTINGS_KEY
+from caesura.scheduler.vllm.trial import set_costs
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.plan import Plan, cost_of
+from caesura.simulator.engine.tokens import Tokens
+from caesura.simulator.engine.transfer.connectors import connector_config, kv_spec
+from caesura.simulator.machine import Machine
+from caesura.simulator.policy import Policy
+from caesura.simulator.session import Workload
+
+
+def build_scheduler(
+    plan: Plan,
+    machine: Machine,
+    policy: Policy,
+    clock: Clock,
+    records: list[dict[str, Any]] | None = None,
+) -> Any:
+    """Build the scheduler, which writes `records` if it is ours.
+
+    Raises `ValueError` for settings that it does not know.
+    """
+    config = _config(plan, policy)
+    pausing = policy.engine == "caesura"
+    scheduler = (CaesuraScheduler if pausing else Scheduler)(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=plan.blocks + 1,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], kv_spec(plan.block_tokens))],
+        ),
+        block_size=plan.block_tokens,
+        log_stats=False,
+        structured_output_manager=StructuredOutputManager(config),
+    )
+    scheduler.use_v2_model_runner = False
+    if pausing:
+        scheduler._clock = scheduler._wall = clock
+        if records is not None:
+            scheduler._keeper.ledger.write_into(records)
+        set_costs(scheduler, cost_of(machine, policy))
+    return scheduler
+
+
+def inform(scheduler: Any, policy: Policy, workload: Workload, tokens: Tokens) -> None:
+    """Tell our scheduler what it has to know of the workload: its tokens, and to oracles the truth.
+
+    Raises `ValueError` for a predictor that there is not.
+    """
+    scheduler._watcher._vocabulary = tokens.vocabulary
+    scheduler._recompute.measured = True  # its cost model is this machine's
+    prediction = _oracle_of(policy)
+    if prediction:
+        truth = {session.key: session for session in workload.sessions}
+        known = scheduler._keeper.memory.predictor
+        scheduler.use_predictor(make_predictor(prediction, known, truth.get))
+
+
+def _oracle_of(policy: Policy) -> str:
+    """Return the policy's predictor if it is one that only a simulation can have."""
+    prediction = str(policy.settings.get("prediction", ""))
+    return prediction if prediction.partition(":")[0] == "oracle" else ""
+
+
+def _config(plan: Plan, policy: Policy) -> VllmConfig:
+    settings = dict(policy.settings)
+    if _oracle_of(policy):
+        del settings["prediction"]  # its scheduler is told later
+    config = VllmConfig(
+        model_config=_model_config(plan.model_tokens),
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=policy.most_running,
+            # vLLM demands a token for every sequence; the budget of a step may be smaller.
+            max_num_batched_tokens=max(policy.chunk_tokens, policy.most_running),
+            max_num_scheduled_tokens=policy.chunk_tokens,
+            max_model_len=plan.model_tokens,
+            policy="priority" if policy.session_order else "fcfs",
+            async_scheduling=False,
+            is_encoder_decoder=False,
+        ),
+        cache_config=CacheConfig(
+            block_size=plan.block_tokens, enable_prefix_caching=policy.prefix_caching
+        ),
+        parallel_config=ParallelConfig(),
+        additional_config={SETTINGS_KEY: settings} if policy.engine == "caesura" else {},
+    )
+    config.kv_transfer_config = connector_config(plan.host_blocks, plan.block_tokens, policy)
+    config.cache_config.num_gpu_blocks = plan.blocks + 1
+    register_all_kvcache_specs(config)
+    return config
+
+
+@cache
+def _model_config(model_tokens: int) -> ModelConfig:
+    """Describe a model that takes contexts of so many tokens."""
+    with tempfile.TemporaryDirectory(prefix="caesura-sim-") as directory:
+        LlamaConfig(
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            vocab_size=256,
+            max_position_embeddings=model_tokens,
+            architectures=["LlamaForCausalLM"],
+        ).save_pretrained(directory)
+        return ModelConfig(
+            model=directory,
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=model_tokens,
+        )

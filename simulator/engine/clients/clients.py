@@ -1,0 +1,101 @@
+"""The clients: they send sessions, run tools for so long as the workload says, and come back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from caesura.scheduler.vllm.wire import REPORT_KEY
+from caesura.simulator.engine.clients.live import Live
+from caesura.simulator.engine.clients.styles import Style
+from caesura.simulator.engine.clock import Agenda
+from caesura.simulator.engine.tokens import Tokens, names_of
+from caesura.simulator.results import SessionResult
+from caesura.simulator.session import Session, Workload
+
+
+class Clients:
+    """All clients of a run. `live` holds the sessions that the engine has now, by request."""
+
+    def __init__(
+        self, workload: Workload, tokens: Tokens, style: Style, scheduler: Any, model_tokens: int
+    ) -> None:
+        """`model_tokens` is the longest context that the model takes."""
+        self._tokens = tokens
+        self._style = style
+        self._scheduler = scheduler
+        self._model_tokens = model_tokens
+        self._names = names_of(workload.sessions, scheduler.block_size)
+        self._agenda: Agenda[Live] = Agenda()
+        self._begun: list[Live] = []
+        self._waiting = list(reversed(workload.sessions)) if workload.clients else []
+        self.live: dict[str, Live] = {}
+        self.segments_done = 0
+        for session in () if workload.clients else workload.sessions:
+            self._agenda.add(session.arrival, self._live(session))
+        for _ in range(min(workload.clients, len(self._waiting))):
+            self._agenda.add(0.0, self._live(self._waiting.pop()))
+
+    @property
+    def next_at(self) -> float | None:
+        """When somebody sends something again by himself; None: never."""
+        return self._agenda.next_at
+
+    def hand_over(self, now: float) -> None:
+        """Hand the scheduler what has been sent by now: it was busy with a step meanwhile."""
+        for at, live in self._agenda.take_due(now):
+            if live.index < 0:
+                live.place = len(self._begun)
+                self._begun.append(live)
+                live.result.arrival = at
+            segments = live.session.segments
+            live.begin(self._tokens.last_of(segments[live.index + 1].tool), at)
+            most = live.segment.most_tokens or self._model_tokens - live.context
+            self.live[self._style.request_id(live)] = live
+            self._scheduler.add_request(self._style.request(live, most, at))
+
+    def receive(self, ended: list[Live], outputs: Mapping[int, Any], now: float) -> None:
+        """Take the outputs of a step in which these have decoded the last token of a segment.
+
+        Raises `RuntimeError` if the engine does not see it like that.
+        """
+        finished = {
+            output.request_id: output
+            for of_client in outputs.values()
+            for output in of_client.outputs
+            if output.finish_reason is not None
+        }
+        for live in ended:
+            request_id = self._style.request_id(live)
+            output = finished.pop(request_id, None)
+            if output is None or str(output.finish_reason) != "stop":
+                raise RuntimeError(f"{request_id} has decoded its last token and was not stopped")
+            report = (output.kv_transfer_params or {}).get(REPORT_KEY)
+            if report is not None and report["paused"] != bool(live.segment.tool):
+                raise RuntimeError(f"{request_id}: pausing was misjudged: {report}")
+            del self.live[request_id]
+            self.segments_done += 1
+            self._go_on(live, now)
+        if finished:
+            raise RuntimeError(f"the engine ended requests by itself: {sorted(finished)}")
+
+    def _go_on(self, live: Live, now: float) -> None:
+        """Run the tool, or take leave."""
+        seconds = live.segment.tool_seconds
+        if not live.end(now):
+            live.result.tool_seconds += seconds
+            self._agenda.add(now + seconds, live)
+            return
+        goodbye = self._style.goodbye(live)
+        if goodbye is not None:
+            self._scheduler.add_request(goodbye)
+        if self._waiting:
+            self._agenda.add(now, self._live(self._waiting.pop()))
+
+    def _live(self, session: Session) -> Live:
+        result = SessionResult(session.key, session.kind, session.arrival, session.decode_tokens)
+        return Live(session, result, self._names[session.key], place=0)
+
+    def results(self) -> list[SessionResult]:
+        """Return what became of every session that was sent, in the order in which they were."""
+        for live in self._begun:
+            live.cut_off()
+        return [live.result for live in self._begun]

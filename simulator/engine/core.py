@@ -1,0 +1,186 @@
+"""The loop: what vLLM's engine core does, step by step, in simulated time."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vllm.v1.outputs import ModelRunnerOutput
+
+from caesura.simulator.engine.check import check_invariants, stuck
+from caesura.simulator.engine.clients.clients import Clients
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.measure import Meter
+from caesura.simulator.engine.runner import Runner
+from caesura.simulator.engine.transfer.copies import Copies, Span
+from caesura.simulator.machine import LatencyModel
+
+IDLE_SECONDS = 0.001
+"""How long vLLM's engine core sleeps after a step without tokens while it has requests."""
+
+SHORT_WAITS = 16
+"""So many steps in a row may find nothing to do before time jumps to what happens next."""
+
+MOST_FRUITLESS = 20_000
+"""So many steps in a row in which nobody decodes anything are no progress."""
+
+STEPS_PER_ROUND = 512
+"""Steps between collections of garbage, and between reports of progress."""
+
+STEPS_PER_CHECK = 16
+
+
+class InOrder(dict[str, None]):
+    """A set of names in the order of their entry, where vLLM has one that has no order.
+
+    Its connector goes through the requests that have finished, and what it does would differ from
+    run to run.
+    """
+
+    def add(self, name: str) -> None:
+        """Add a name."""
+        self[name] = None
+
+
+Progress = Callable[[float], None]
+"""Told now and then which second is being simulated."""
+
+
+class Core:
+    """Drives a scheduler until nobody has anything left to do, or for so many seconds."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        clients: Clients,
+        copies: Copies | None,
+        latency: LatencyModel,
+        clock: Clock,
+        check: bool = False,
+    ) -> None:
+        """`copies`: there is a link; `check`: invariants are looked at now and then."""
+        self.meter = Meter(scheduler, latency)
+        self._scheduler = scheduler
+        self._clients = clients
+        self._copies = copies
+        self._latency = latency
+        self._clock = clock
+        self._check = check
+        self._runner = Runner(scheduler.requests, clients.live, scheduler.block_size)
+        self._steps = 0
+        self._empty = 0
+        self._fruitless = 0
+
+    def run(self, window: float | None = None, progress: Progress | None = None) -> None:
+        """Run to the end, or until the first step that ends behind the window.
+
+        Raises `RuntimeError` if the scheduler makes no progress any more.
+        """
+        clients, scheduler, clock = self._clients, self._scheduler, self._clock
+        while window is None or clock.now < window:
+            clients.hand_over(clock.now)
+            if scheduler.has_requests():
+                self._step()
+                if not self._steps % STEPS_PER_ROUND:
+                    self._round(progress)
+                self.meter.sample(clock.now)
+            elif clients.next_at is None:
+                break
+            else:
+                at = clients.next_at
+                self._wait_until(at if window is None else min(at, window))
+        self.meter.sample(clock.now, last=True)
+
+    def _step(self) -> None:
+        scheduler, copies = self._scheduler, self._copies
+        self._steps += 1
+        self._fruitless += 1
+        if self._fruitless > MOST_FRUITLESS:
+            raise stuck(scheduler, self._clock.now)
+        output = scheduler.schedule()
+        scheduler.finished_req_ids = InOrder()
+        if copies is not None:
+            copies.begin(output.kv_connector_metadata, self._clock.now)
+        if output.total_num_scheduled_tokens:
+            self._empty = 0
+            self._compute(output)
+        else:
+            self._empty += 1
+            self._idle(output)
+        if self._check and not self._steps % STEPS_PER_CHECK:
+            check_invariants(scheduler)
+
+    def _compute(self, output: Any) -> None:
+        """Carry out a step that has tokens."""
+        began, copies, meter = self._clock.now, self._copies, self.meter
+        work = self._runner.execute(output)
+        plain = self._latency.seconds(work.shape)
+        span = Span(began + plain, 0.0) if copies is None else copies.step(began, plain)
+        meter.look()
+        meter.step(work, span, began, plain)
+        self._pass_until(span.ends)
+        for live in work.first:
+            live.first = span.ends
+        if work.decode_tokens or work.first or work.ended:
+            self._fruitless = 0
+        ids = list(output.num_scheduled_tokens)
+        index = dict(zip(ids, range(len(ids)), strict=True))
+        outputs = self._update(output, ModelRunnerOutput(ids, index, work.sampled))
+        if work.ended:
+            self._clients.receive(work.ended, outputs, span.ends)
+
+    def _idle(self, output: Any) -> None:
+        """Carry out a step without tokens, and let time pass if there is still something to do."""
+        clock, copies, clients = self._clock, self._copies, self._clients
+        if copies is not None:
+            self._wait_until(copies.held_until(clock.now))
+        self._update(output, ModelRunnerOutput([], {}))
+        if not self._scheduler.has_requests():
+            return
+        soon = clients.next_at
+        copied_at = copies.link.next_end if copies is not None else None
+        if copied_at is not None:
+            soon = copied_at if soon is None else min(copied_at, soon)
+        elif self._empty <= SHORT_WAITS:
+            waited = clock.now + IDLE_SECONDS
+            soon = waited if soon is None else min(waited, soon)
+        if soon is None:
+            raise stuck(self._scheduler, clock.now)
+        self._wait_until(soon)
+
+    def _update(self, output: Any, result: ModelRunnerOutput) -> dict[int, Any]:
+        """Hand a step's result to the scheduler, with what has been copied by now."""
+        if self._copies is not None:
+            self.meter.copied(self._copies.take_ordered())
+            result.kv_connector_output = self._copies.report(self._clock.now)
+        outputs: dict[int, Any] = self._scheduler.update_from_output(output, result)
+        return outputs
+
+    def _wait_until(self, at: float) -> None:
+        """Let time pass without a step."""
+        if at > self._clock.now:
+            self.meter.look()
+            self._pass_until(at)
+
+    def _pass_until(self, at: float) -> None:
+        self.meter.pass_time(at - self._clock.now)
+        self._clock.now = at
+
+    def _round(self, progress: Progress | None) -> None:
+        gc.collect(1)
+        if progress is not None:
+            progress(self._clock.now)
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """Keep Python from looking for garbage all the time: a run makes next to no cycles."""
+    enabled = gc.isenabled()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()

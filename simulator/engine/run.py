@@ -1,0 +1,91 @@
+"""One simulated run: a workload on a machine under a policy.
+
+What is scheduled, and which block goes to whom, is decided by the very scheduler that serves. Only
+time is simulated: what steps take comes from a latency model, what copies take from the link's
+rate. One step is in flight at a time (no asynchronous scheduling), and scheduling takes no time.
+"""
+
+import time
+from typing import Any
+
+from caesura.simulator.engine.build import build_scheduler, inform
+from caesura.simulator.engine.clients.clients import Clients
+from caesura.simulator.engine.clients.styles import Anew, Pausing, Style
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.core import Core, Progress, collecting_rarely
+from caesura.simulator.engine.describe import describe, rate_of
+from caesura.simulator.engine.plan import plan_for
+from caesura.simulator.engine.tokens import Tokens
+from caesura.simulator.engine.transfer.copies import Copies, SwapCopies
+from caesura.simulator.engine.transfer.offload import OffloadCopies
+from caesura.simulator.machine import Machine
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.session import Workload
+
+
+def simulate(
+    workload: Workload,
+    machine: Machine,
+    policy: Policy,
+    *,
+    seed: int = 0,
+    window: float | None = None,
+    records: bool = False,
+    progress: Progress | None = None,
+    check: bool = False,
+    clock: Clock | None = None,
+) -> RunResult:
+    """Run a workload and return what became of its sessions.
+
+    The same arguments make the same result, in any process. `seed` is for what draws samples.
+    After `window` simulated seconds the run is cut off; None: all sessions end. `records` collects
+    what the scheduler notes down of requests, pauses and steps, if it is Caesura's. `check` looks
+    at the scheduler's invariants all the time, which is slow. `clock` is one that others may read
+    while the run sets it, from second 0.0 on: a latency model that changes with time, say.
+
+    Raises `ValueError` for settings that the scheduler does not know and for sessions that do not
+    fit, `RuntimeError` for a scheduler that stands still.
+    """
+    began = time.perf_counter()
+    clock = Clock() if clock is None else clock
+    clock.now = 0.0
+    tokens = Tokens(workload)
+    plan = plan_for(workload, machine, policy)
+    noted: list[dict[str, Any]] = []
+    scheduler = build_scheduler(plan, machine, policy, clock, noted if records else None)
+    style: Style = Anew()
+    if policy.engine == "caesura":
+        inform(scheduler, policy, workload, tokens)
+        style = Pausing(tokens)
+    clients = Clients(workload, tokens, style, scheduler, plan.model_tokens)
+    copies = _copies(scheduler, machine, policy, clients)
+    core = Core(scheduler, clients, copies, machine.latency, clock, check)
+    with collecting_rarely():
+        core.run(window, progress)
+    if policy.engine == "caesura":
+        scheduler._keeper.ledger.flush()
+    scheduler.shutdown()
+    return RunResult(
+        policy=policy.name,
+        workload=workload.name,
+        machine=machine.name,
+        rate=rate_of(workload),
+        seed=seed,
+        sessions=clients.results(),
+        totals=core.meter.totals,
+        timeline=core.meter.timeline(),
+        records=noted,
+        settings=describe(workload, machine, policy, plan, window),
+        wall_seconds=time.perf_counter() - began,
+    )
+
+
+def _copies(scheduler: object, machine: Machine, policy: Policy, clients: Clients) -> Copies | None:
+    """Make what copies, if there is a connector."""
+    connector = getattr(scheduler, "connector", None)
+    if connector is None:
+        return None
+    if policy.engine == "stock-offload":
+        return OffloadCopies(machine, policy, clients.live)
+    return SwapCopies(machine, policy, clients.live)

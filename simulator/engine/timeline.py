@@ -1,0 +1,130 @@
+"""A run over time: who was where, whose the blocks were, and what was done, row by row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from caesura.simulator.results import TIMELINE
+
+MOST_ROWS = 2000
+FIRST_INTERVAL = 0.25
+"""Seconds between samples, at first: it doubles whenever there are too many."""
+
+SUMMED = frozenset(
+    (
+        "seconds",
+        "decode_tokens",
+        "prefill_tokens",
+        "recompute_tokens",
+        "saved_blocks",
+        "loaded_blocks",
+    )
+)
+"""The columns of the timeline that count over a sample's interval; the others are levels."""
+
+
+@dataclass(slots=True)
+class Levels:
+    """Who is where, and whose blocks of how many are in use; free ones are cached or empty.
+
+    Blocks that several paused requests share belong to none of them, and count as running.
+    """
+
+    running: int = 0
+    queued: int = 0
+    paused: int = 0
+    used: int = 0
+    paused_blocks: int = 0
+    queued_blocks: int = 0
+
+
+class Gauge:
+    """Reads levels off a scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._pool = scheduler.kv_cache_manager.block_pool
+        self._keeper = getattr(scheduler, "_keeper", None)
+        self._planner = getattr(self._keeper, "planner", None)
+        self.blocks: int = self._pool.num_gpu_blocks - 1
+
+    def read(self, whose: bool) -> Levels:
+        """Return the levels as they are; `whose`: with the blocks of those who do not run.
+
+        Blocks are looked up only where somebody asks, since that takes a look at every pause.
+        """
+        scheduler = self._scheduler
+        paused = scheduler.num_waiting_for_streaming_input
+        levels = Levels(
+            running=len(scheduler.running),
+            queued=len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            paused=paused,
+            used=self.blocks - self._pool.get_num_free_blocks(),
+        )
+        if self._keeper is not None and (whose or levels.queued):
+            holdings = self._keeper.holdings.values()
+            levels.queued_blocks = sum([one.resident for one in holdings if one.returned])
+            levels.paused_blocks = sum([one.resident for one in holdings]) - levels.queued_blocks
+        return levels
+
+    @property
+    def hosted(self) -> int:
+        """Blocks of host memory that hold something."""
+        return self._planner.store.used if self._planner is not None else 0
+
+
+class Timeline:
+    """A row for each interval; intervals grow so that there are never too many rows."""
+
+    def __init__(self) -> None:
+        self._interval = FIRST_INTERVAL
+        self._next = FIRST_INTERVAL
+        self._sums = dict.fromkeys(SUMMED, 0.0)
+        self._rows: list[dict[str, float]] = []
+
+    def add(self, **sums: float) -> None:
+        """Add to the row that is being made."""
+        for name, value in sums.items():
+            self._sums[name] += value
+
+    def due(self, now: float) -> bool:
+        """Whether a row is due."""
+        return now >= self._next
+
+    def reaches(self, now: float) -> bool:
+        """Whether there is a row for everything up to now."""
+        return bool(self._rows) and self._rows[-1]["at"] >= now
+
+    def sample(self, now: float, levels: Levels, hosted: int, blocks: int) -> None:
+        """Finish a row: the sums since the last one, and the levels."""
+        in_batch = levels.used - levels.paused_blocks - levels.queued_blocks
+        self._rows.append(
+            {
+                "at": now,
+                **self._sums,
+                "running": levels.running,
+                "queued": levels.queued,
+                "paused": levels.paused,
+                "running_blocks": in_batch,
+                "paused_blocks": levels.paused_blocks,
+                "queued_blocks": levels.queued_blocks,
+                "free_blocks": blocks - levels.used,
+                "host_blocks": hosted,
+            }
+        )
+        self._sums = dict.fromkeys(SUMMED, 0.0)
+        if len(self._rows) >= MOST_ROWS:
+            self._thin_out()
+        self._next = (now // self._interval + 1) * self._interval
+
+    def _thin_out(self) -> None:
+        """Merge every two rows into one."""
+        self._interval *= 2
+        pairs = zip(self._rows[::2], self._rows[1::2], strict=True)
+        self._rows = [
+            {name: value + (first[name] if name in SUMMED else 0) for name, value in last.items()}
+            for first, last in pairs
+        ]
+
+    def columns(self) -> dict[str, list[float]]:
+        """Return the timeline by columns."""
+        return {name: [row[name] for row in self._rows] for name in TIMELINE}

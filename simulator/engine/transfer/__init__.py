@@ -1,0 +1,1 @@
+"""Copies of KV between device and host in simulated time: connectors, link and workers."""

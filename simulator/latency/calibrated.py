@@ -1,0 +1,83 @@
+"""From a latency model to a cost model, as `caesura calibrate` gets one, and back.
+
+The policies that a simulation runs know a machine as they would know a real one: by a cost model
+that was fitted to a grid of steps. It is a little wrong, as theirs is.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from caesura.intercept.cost import CostModel
+from caesura.scheduler.calibration import fit
+from caesura.simulator.machine import LatencyModel, StepShape
+
+# The grid is that of `scheduler/vllm/client/measuring/steps.py`, for an engine with these limits.
+MOST_TOKENS = 2048
+MOST_SEQUENCES = 256
+LONGEST = 8192
+SMALLEST = 16
+DECODED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A machine that costs exactly what a cost model says, e.g. one that a calibration found."""
+
+    name: str
+    cost: CostModel
+
+    def seconds(self, step: StepShape) -> float:
+        """Return the seconds that the step takes, without copies."""
+        return self.cost.step_seconds(step.tokens, step.context)
+
+
+def prefill_shape(tokens: int, behind: int = 0) -> StepShape:
+    """Return the step that computes `tokens` of one request, whose first `behind` are there."""
+    pairs = tokens * behind + tokens * (tokens + 1) / 2
+    return StepShape(tokens, 1, 0, behind + tokens, behind + tokens, pairs)
+
+
+def decode_shape(sequences: int, context: int) -> StepShape:
+    """Return the step in which so many requests decode, each with `context` tokens after it."""
+    return StepShape(sequences, sequences, sequences, sequences * context, context, 0.0)
+
+
+def grid(kv_tokens: int) -> list[StepShape]:
+    """Return the steps that a calibration times on an engine whose KV cache holds `kv_tokens`.
+
+    Raises `ValueError` if that is too little to calibrate with.
+    """
+    longest = min(LONGEST, kv_tokens // 2)
+    behind = longest // 2
+    if behind < SMALLEST:
+        raise ValueError(f"a KV cache of {kv_tokens} tokens is too small to calibrate with")
+    found = [prefill_shape(size) for size in _sizes(SMALLEST, min(MOST_TOKENS, longest), 2)]
+    most = min(MOST_TOKENS, longest - behind)
+    found += [prefill_shape(size, behind) for size in _sizes(SMALLEST, most, 4)]
+    for context in sorted({SMALLEST, longest // 4, longest // 2}):
+        fitting = min(MOST_SEQUENCES, kv_tokens * 3 // 4 // (context + DECODED))
+        found += [decode_shape(size, context + DECODED // 2) for size in _sizes(1, fitting, 2)]
+    return found
+
+
+def fitted(latency: LatencyModel, kv_tokens: int) -> tuple[CostModel, float]:
+    """Return the cost model that a calibration would fit, without a link, and its mean error.
+
+    Raises `ValueError` if the KV cache is too small to calibrate with.
+    """
+    return fit((step.tokens, step.context, latency.seconds(step)) for step in grid(kv_tokens))
+
+
+def with_link(cost: CostModel, link_bytes: float, kv_bytes: int) -> CostModel:
+    """Return the cost model with the link's rates in tokens per second, both ways the same."""
+    rate = link_bytes / kv_bytes
+    return replace(cost, out_rate=rate, in_rate=rate)
+
+
+def _sizes(least: int, most: int, factor: int) -> Iterator[int]:
+    size = least
+    while size < most:
+        yield size
+        size *= factor
+    if most >= least:
+        yield most

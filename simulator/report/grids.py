@@ -1,0 +1,167 @@
+"""The tables of a report as plain data, before anybody draws them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from caesura.simulator.report.measures import MEMORY, SERVICE, Measure, estimated
+from caesura.simulator.study.intervals import Estimate
+from caesura.simulator.study.plan import Study
+from caesura.simulator.study.summary import Point
+
+BOUND = " (bound)"
+"""Behind the name of what is no system: a bound to compare with."""
+
+NO_ENTRY = Estimate(math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value: as it is written, as it is sorted by, and its marks.
+
+    `best`: of its column; `cut`: sessions of its runs were cut off.
+    """
+
+    text: str
+    value: float
+    best: bool = False
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A policy's entries."""
+
+    head: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table: a title, the heads of its columns, and a row per policy."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def service_grids(
+    study: Study, points: Sequence[Point], measures: Sequence[Measure] = SERVICE
+) -> list[Grid]:
+    """Return a table per machine and rate: what users get, a column per measure."""
+    return [
+        _measures_grid(_at(study, machine, rate), here, measures)
+        for machine, rate, here in _places(study, points)
+    ]
+
+
+def memory_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
+    """Return a table per machine and rate: what it takes."""
+    return [
+        _measures_grid(f"{_at(study, machine, rate)}: memory and steps", here, MEMORY)
+        for machine, rate, here in _places(study, points)
+    ]
+
+
+def rate_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
+    """Return a table per machine and measure, with a column per rate; none for a single rate."""
+    if len(study.rates) < 2:
+        return []
+    return [
+        _rates_grid(study, measure, machine, [each for each in points if each.machine == machine])
+        for machine in study.machines
+        for measure in SERVICE
+    ]
+
+
+def ratio_grids(
+    study: Study, points: Sequence[Point], measures: Sequence[Measure] = SERVICE
+) -> list[Grid]:
+    """Return a table per machine and rate: ratios to the baseline; none without one."""
+    grids = []
+    for machine, rate, here in _places(study, points):
+        if any(point.ratios for point in here):
+            title = f"{_at(study, machine, rate)}: ratio to {study.baseline}, by seed"
+            rows = [
+                Row(_name(point), tuple(_ratio(point, measure) for measure in measures))
+                for point in here
+                if point.name != study.baseline
+            ]
+            columns = tuple(measure.title for measure in measures)
+            if rows:
+                grids.append(Grid(title, columns, tuple(rows)))
+    return grids
+
+
+def _places(study: Study, points: Iterable[Point]) -> list[tuple[str, float, list[Point]]]:
+    places = [(machine, rate) for machine in study.machines for rate in study.rates]
+    found = [
+        (machine, rate, [p for p in points if (p.machine, p.rate) == (machine, rate)])
+        for machine, rate in places
+    ]
+    return [place for place in found if place[2]]
+
+
+def _at(study: Study, machine: str, rate: float) -> str:
+    where = f", {machine}" if len(study.machines) > 1 else ""
+    return f"{study.load(rate)}{where}"
+
+
+def _name(point: Point) -> str:
+    return point.name + (BOUND if point.policy.free_link else "")
+
+
+def _measures_grid(title: str, points: Sequence[Point], measures: Sequence[Measure]) -> Grid:
+    columns = [_marked(points, measure) for measure in measures]
+    rows = [
+        Row(_name(point), entries)
+        for point, entries in zip(points, zip(*columns, strict=True), strict=True)
+    ]
+    return Grid(title, tuple(measure.heading for measure in measures), tuple(rows))
+
+
+def _rates_grid(study: Study, measure: Measure, machine: str, points: Sequence[Point]) -> Grid:
+    where = f", {machine}" if len(study.machines) > 1 else ""
+    columns: list[dict[str, Entry]] = []
+    for rate in study.rates:
+        here = [point for point in points if point.rate == rate]
+        entries = _marked(here, measure)
+        columns.append({_name(p): entry for p, entry in zip(here, entries, strict=True)})
+    nothing = Entry(estimated(NO_ENTRY), math.nan)
+    names = dict.fromkeys(_name(point) for point in points)
+    rows = [Row(name, tuple(column.get(name, nothing) for column in columns)) for name in names]
+    heads = tuple(study.load(rate) for rate in study.rates)
+    return Grid(f"{measure.heading}{where}", heads, tuple(rows))
+
+
+def _marked(points: Sequence[Point], measure: Measure) -> list[Entry]:
+    """Return a column, its best marked where they differ.
+
+    Neither a bound nor a run that was cut off can be best: the latencies of those sessions which
+    ended are those of the lucky ones.
+    """
+    entries = [_entry(point, measure) for point in points]
+    able = [
+        entry.value
+        for point, entry in zip(points, entries, strict=True)
+        if not (entry.cut or point.policy.free_link or math.isnan(entry.value))
+    ]
+    if not measure.better or len(set(able)) < 2:
+        return entries
+    best = min(able) if measure.better == "low" else max(able)
+    return [
+        replace(entry, best=entry.value == best and not (entry.cut or point.policy.free_link))
+        for point, entry in zip(points, entries, strict=True)
+    ]
+
+
+def _entry(point: Point, measure: Measure) -> Entry:
+    found = point.means[measure.name]
+    return Entry(
+        estimated(found, measure.scale), found.mean * measure.scale, cut=point.unfinished > 0
+    )
+
+
+def _ratio(point: Point, measure: Measure) -> Entry:
+    found = point.ratios.get(measure.name, NO_ENTRY)
+    return Entry(estimated(found), found.mean, cut=point.unfinished > 0)

@@ -1,0 +1,120 @@
+"""What a run is judged by: latencies, throughput and what its memory was wasted on."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from caesura.simulator.results import RunResult, SessionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The measures of one run.
+
+    `sessions` arrived in the counted span, and `unfinished` of them were cut off. Times are in
+    seconds of the simulation. Latency is that of sessions which ended, from arrival to the end,
+    less what tools took; `normalized_latency` is its median per decoded token (InferCept, section
+    5). TTFT is that of all which have a first token. `..._per_second` are the sessions that ended
+    and the tokens that were decoded within the counted span, whoever arrived when.
+
+    The rest is of the whole run, warm-up and drain too. Waste is in shares of the KV cache's
+    block-seconds, see `Totals`; `recompute_share` that of recomputed tokens in all query tokens;
+    `busy_share` the part of the time in which the device computed, `memory_share` that of the KV
+    cache in use. NaN stands for what cannot be said.
+    """
+
+    sessions: int
+    unfinished: int
+    latency_mean: float
+    latency_median: float
+    latency_p99: float
+    ttft_mean: float
+    ttft_p99: float
+    normalized_latency: float
+    sessions_per_second: float
+    tokens_per_second: float
+    waste_recompute: float
+    waste_preserve: float
+    waste_stall: float
+    recompute_share: float
+    preemptions: int
+    steps: int
+    stall_seconds: float
+    busy_share: float
+    memory_share: float
+    simulated_seconds: float
+    wall_seconds: float
+
+
+def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
+    """Measure a run by the sessions that arrived in [warm_up, seconds).
+
+    Of a run that was cut off before `seconds` only what was before that is counted.
+    """
+    totals = run.totals
+    until = min(seconds, totals.seconds)
+    counted = [each for each in run.sessions if warm_up <= each.arrival < until]
+    ended = [each for each in counted if each.ended > 0]
+    started = [each for each in counted if each.segments and each.segments[0][1] > 0]
+    latency = [each.latency for each in ended]
+    ttft = [each.ttft for each in started]
+    computed = totals.decode_tokens + totals.prefill_tokens + totals.recompute_tokens
+    return Figures(
+        sessions=len(counted),
+        unfinished=len(counted) - len(ended),
+        latency_mean=_mean(latency),
+        latency_median=_percentile(latency, 50),
+        latency_p99=_percentile(latency, 99),
+        ttft_mean=_mean(ttft),
+        ttft_p99=_percentile(ttft, 99),
+        normalized_latency=_percentile(
+            [each.normalized_latency for each in ended if each.decode_tokens], 50
+        ),
+        sessions_per_second=_share(_ended_within(run.sessions, warm_up, until), until - warm_up),
+        tokens_per_second=_decode_rate(run, warm_up, until),
+        waste_recompute=_share(totals.waste_recompute, totals.total_block_seconds),
+        waste_preserve=_share(totals.waste_preserve, totals.total_block_seconds),
+        waste_stall=_share(totals.waste_stall, totals.total_block_seconds),
+        recompute_share=_share(totals.recompute_tokens, computed),
+        preemptions=totals.preemptions,
+        steps=totals.steps,
+        stall_seconds=totals.stall_seconds,
+        busy_share=_share(totals.busy_seconds, totals.seconds),
+        memory_share=_share(totals.used_block_seconds, totals.total_block_seconds),
+        simulated_seconds=totals.seconds,
+        wall_seconds=run.wall_seconds,
+    )
+
+
+def _ended_within(sessions: Sequence[SessionResult], begin: float, end: float) -> int:
+    return sum(1 for each in sessions if each.ended > 0 and begin <= each.ended < end)
+
+
+def _decode_rate(run: RunResult, begin: float, end: float) -> float:
+    """Return the tokens per second decoded in [begin, end).
+
+    A row of the timeline counts from the row before it to its own time; one that lies across an
+    end of the span counts in part.
+    """
+    decoded, before = 0.0, 0.0
+    for at, tokens in zip(run.timeline["at"], run.timeline["decode_tokens"], strict=True):
+        inside = min(at, end) - max(before, begin)
+        if inside > 0:
+            decoded += tokens * inside / (at - before)
+        before = at
+    return _share(decoded, end - begin)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _percentile(values: Sequence[float], percent: float) -> float:
+    """Return the percentile, interpolated linearly between the two values around it."""
+    return float(np.percentile(values, percent)) if values else math.nan
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else math.nan

@@ -1,0 +1,110 @@
+"""Runs in files: JSON in gzip, sessions in columns, times to a microsecond."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from caesura.simulator.results import RunResult, SessionResult, Totals
+
+FORM = 1
+"""The form of the files; another one is not read."""
+
+DIGITS = 6
+"""Decimals that are kept of seconds: microseconds."""
+
+BROKEN = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError)
+"""What comes of reading a file that was cut short or garbled, wherever that is noticed."""
+
+PLAIN = (
+    "key",
+    "kind",
+    "arrival",
+    "decode_tokens",
+    "tool_seconds",
+    "ended",
+    "preemptions",
+    "cached_tokens",
+    "loaded_tokens",
+    "recomputed_tokens",
+)
+"""The columns of sessions that are stored as they are; `segments` are stored in one row."""
+
+
+def write_run(path: Path, digest: str, run: RunResult) -> None:
+    """Write a run at once or not at all; raises `OSError`."""
+    form = {
+        **{name: getattr(run, name) for name in ("policy", "workload", "machine", "rate", "seed")},
+        "form": FORM,
+        "digest": digest,
+        "sessions": _columns(run.sessions),
+        "totals": asdict(run.totals),
+        "timeline": {name: _rounded(column) for name, column in run.timeline.items()},
+        "records": run.records,
+        "settings": run.settings,
+        "wall_seconds": round(run.wall_seconds, DIGITS),
+    }
+    text = json.dumps(form, separators=(",", ":"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The same name each time: what a killed process left is overwritten by the next that tries.
+    half = path.with_name(f"{path.name}.part")
+    # Without a time stamp the same run is the same file.
+    half.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
+    half.replace(path)
+
+
+def read_run(path: Path, digest: str) -> RunResult | None:
+    """Return a run; None if it is not there, broken, or another than the digest says."""
+    try:
+        form = json.loads(gzip.decompress(path.read_bytes()))
+        if form["form"] != FORM or form["digest"] != digest:
+            return None
+        return _run(form)
+    except BROKEN:
+        return None
+
+
+def _run(form: dict[str, Any]) -> RunResult:
+    return RunResult(
+        policy=form["policy"],
+        workload=form["workload"],
+        machine=form["machine"],
+        rate=form["rate"],
+        seed=form["seed"],
+        sessions=_sessions(form["sessions"]),
+        totals=Totals(**form["totals"]),
+        timeline=form["timeline"],
+        records=form["records"],
+        settings=form["settings"],
+        wall_seconds=form["wall_seconds"],
+    )
+
+
+def _columns(sessions: Iterable[SessionResult]) -> dict[str, list[Any]]:
+    rows = list(sessions)
+    columns: dict[str, list[Any]] = {
+        name: _rounded(getattr(row, name) for row in rows) for name in PLAIN
+    }
+    columns["segments"] = [
+        _rounded(moment for segment in row.segments for moment in segment) for row in rows
+    ]
+    return columns
+
+
+def _sessions(columns: dict[str, list[Any]]) -> list[SessionResult]:
+    segments = columns["segments"]
+    rows = zip(*(columns[name] for name in PLAIN), strict=True)
+    return [
+        SessionResult(
+            **dict(zip(PLAIN, row, strict=True)),
+            segments=list(zip(flat[::3], flat[1::3], flat[2::3], strict=True)),
+        )
+        for row, flat in zip(rows, segments, strict=True)
+    ]
+
+
+def _rounded(values: Iterable[Any]) -> list[Any]:
+    return [round(value, DIGITS) if isinstance(value, float) else value for value in values]

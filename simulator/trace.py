@@ -1,0 +1,140 @@
+"""A run as a trace: the entries that a served engine would write, and a line about the run.
+
+Caesura's scheduler writes its records itself. vLLM's own does not: of its runs there are lanes made
+from when each segment was sent, began to answer and ended, and steps summed up as the run's
+timeline is.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import caesura
+from caesura.simulator.results import RunResult, SessionResult
+from caesura.simulator.session import Session, Workload
+
+Entry = dict[str, Any]
+
+STEPS = {
+    "seconds": "seconds",
+    "running": "running",
+    "paused": "paused",
+    "decode_tokens": "decode_tokens",
+    "prefill_tokens": "prefill_tokens",
+    "recompute_tokens": "recompute_tokens",
+    "saved_blocks": "saved_blocks",
+    "loaded_blocks": "loaded_blocks",
+    "running_blocks": "running_blocks",
+    "paused_blocks": "paused_blocks",
+    "free_blocks": "free_blocks",
+    "waiting": "queued",
+    "host_blocks": "host_blocks",
+}
+"""The columns of `steps` that a timeline knows, and what they are called there."""
+
+
+def recording(run: RunResult, entries: int) -> Entry:
+    """Describe a run as a recording of so many entries, which begins at second 0."""
+    settings, policy = run.settings, run.settings["policy"]
+    own = policy["settings"]
+    about = {
+        "policy": run.policy,
+        "engine": policy["engine"],
+        "handling": own.get("handling"),
+        "ranking": own.get("ranking"),
+        "admission": own.get("admission"),
+        "workload": run.workload,
+        "machine": run.machine,
+        "rate": run.rate,
+        "seed": run.seed,
+        "version": f"caesura {caesura.__version__}",
+        "vllm": settings["vllm"],
+        "block_size": settings["machine"]["block_tokens"],
+        "total_blocks": settings["blocks"],
+        "host_blocks": settings["host_blocks"],
+        "lanes": "exact" if policy["engine"] == "caesura" else "coarse",
+    }
+    return {
+        "id": run.policy,
+        "title": f"{run.policy}: {run.workload} on {run.machine}",
+        "source": "simulate",
+        "started": 0.0,
+        "ended": run.totals.seconds,
+        "live": False,
+        "entries": entries,
+        "content": False,
+        "about": {name: value for name, value in about.items() if value is not None},
+    }
+
+
+def coarse(run: RunResult, workload: Workload) -> list[Entry]:
+    """Make the entries of a run whose scheduler wrote no records."""
+    planned = {session.key: session for session in workload.sessions}
+    rows = sorted(
+        (row for one in run.sessions for row in _rows(one, planned[one.key])),
+        key=lambda row: row[2],
+    )
+    names = ("request", "state", "at", "blocks", "host", "tokens")
+    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
+    lanes = {name: list(column) for name, column in zip(names, columns, strict=True)}
+    ends = [_end(one, planned[one.key]) for one in run.sessions if one.ended]
+    return [{"kind": "lanes", **lanes}, *ends, {"kind": "steps", **_steps(run)}]
+
+
+def _rows(result: SessionResult, session: Session) -> Iterator[tuple[Any, ...]]:
+    """Yield the lane of a session: of its blocks nothing is known."""
+    tokens = 0
+    for number, (sent, first, ended) in enumerate(result.segments):
+        segment = session.segments[number]
+        tokens += segment.given_tokens
+        yield (session.key, "waiting", sent, 0, 0, tokens)
+        if first:
+            yield (session.key, "decode", first, 0, 0, tokens)
+        tokens += segment.decode_tokens
+        if ended:
+            last = number + 1 == len(session.segments)
+            yield (session.key, "ended" if last else "dropped", ended, 0, 0, tokens)
+
+
+def _end(result: SessionResult, session: Session) -> Entry:
+    last = session.segments[-1]
+    return {
+        "kind": "session",
+        "request": session.key,
+        "session": session.key,
+        "arrival": result.arrival,
+        "given_tokens": last.given_tokens,
+        "decoded_tokens": last.decode_tokens,
+        "at": result.ended,
+        "calls": len(session.segments) - 1,
+        "outcome": "stop",
+    }
+
+
+def _steps(run: RunResult) -> dict[str, list[float]]:
+    """Return the timeline as columns of steps, each at the begin of its interval."""
+    rows = run.timeline
+    at = [0.0, *rows["at"][:-1]] if rows["at"] else []
+    budget = [0.0] * len(at)
+    known = {name: rows[column] for name, column in STEPS.items()}
+    return {"at": at, **known, "budget_blocks": budget}
+
+
+def write_trace(run: RunResult, path: Path) -> None:
+    """Write a run's recording and its entries as JSON lines, whole or not at all.
+
+    Raises `OSError`.
+    """
+    head = {"kind": "recording", **recording(run, len(run.records))}
+    half = path.with_name(f"{path.name}.part")
+    with half.open("w", encoding="utf-8") as file:
+        for entry in (head, *run.records):
+            file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+    half.replace(path)
+
+
+def read_trace(path: Path) -> tuple[Entry, Iterator[Entry]]:
+    """Return the recording that `write_trace` wrote, and its entries; raises `OSError`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return json.loads(lines[0]), map(json.loads, lines[1:])

@@ -1,0 +1,1 @@
+"""Workloads as papers describe them, drawn from their tables."""
