@@ -35,6 +35,7 @@ from caesura.runtime.cli.options import (
     chunk_of,
 )
 from caesura.runtime.cli.serving_options import (
+    AllowedHosts,
     ApiKey,
     Host,
     MaxConcurrent,
@@ -124,6 +125,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8000,
     api_key: ApiKey = None,
+    allowed_host: AllowedHosts = None,
     max_concurrent: MaxConcurrent = 1024,
     handling: Handling = DEFAULTS.handling,
     host_gib: HostGib = DEFAULT_HOST_GIB,
@@ -166,6 +168,7 @@ def serve(
             host=host,
             port=port,
             api_key=api_key,
+            allowed_hosts=allowed_host or [],
             max_concurrent=max_concurrent,
             config=config,
             traces=Traces(trace, no_trace, trace_content),

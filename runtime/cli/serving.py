@@ -18,6 +18,7 @@ from caesura.runtime.launch import adopt, calibration_of
 from caesura.runtime.limits import configured_limits
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server import serve
+from caesura.runtime.server.access import is_loopback
 from caesura.scheduler.calibration import Calibration
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
@@ -25,6 +26,10 @@ from caesura.tools.registry import Registry
 
 console = Console(stderr=True)
 NOT_SAID = Traces()
+OPEN_TO_ALL = (
+    "there is no API key: everybody who reaches this address may use the model and the tools, "
+    "read traces and approve calls; --api-key asks for one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ async def serve_model(
     host: str,
     port: int,
     api_key: str | None,
+    allowed_hosts: Sequence[str],
     max_concurrent: int,
     config: Path | None = None,
     traces: Traces = NOT_SAID,
@@ -118,12 +124,15 @@ async def serve_model(
         # From here on, so that nothing of a calibration is recorded.
         async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
             _say(traces_line(recorder))
+            if api_key is None and not is_loopback(host):
+                console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
             await serve(
                 engine,
                 toolset.registry,
                 host,
                 port,
                 api_key=api_key,
+                allowed_hosts=allowed_hosts,
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),

@@ -13,6 +13,15 @@ Port = Annotated[int, typer.Option(help="Port to listen on.")]
 ApiKey = Annotated[
     str | None, typer.Option(envvar="CAESURA_API_KEY", help="Key that clients must send.")
 ]
+AllowedHosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        metavar="NAME",
+        help="Without a key: a further name of this server in requests, repeatable. "
+        "IP addresses, localhost and --host need no mention.",
+    ),
+]
 MaxConcurrent = Annotated[int, typer.Option(help="Requests in flight before a 429.")]
 
 TRACES = "Traces"

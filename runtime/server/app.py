@@ -1,17 +1,18 @@
 """The application: routes, and what every request passes through."""
 
 import asyncio
-import hmac
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.server.access import HEALTH, access_checks
 from caesura.runtime.server.artifacts import serve_artifacts
 from caesura.runtime.server.chat import chat_completions
 from caesura.runtime.server.errors import ApiError, errors_middleware
@@ -20,7 +21,7 @@ from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import serve_people
 from caesura.runtime.server.state import OUTCOME, STATE, State
 from caesura.runtime.server.trace import serve_traces
-from caesura.runtime.server.ui import OPEN, serve_ui
+from caesura.runtime.server.ui import serve_ui
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
-WITHOUT_KEY = OPEN | {"/health"}
 UNDER_WAY = web.AppKey("caesura_under_way", set[asyncio.Task[object]])
 """The tasks of all requests that are being answered."""
 CLIENT_LEFT = 499
@@ -44,6 +44,7 @@ def create_app(
     tools: Registry,
     *,
     api_key: str | None = None,
+    allowed_hosts: Collection[str] = (),
     artifacts: ArtifactStore | None = None,
     limits: Limits | None = None,
     people: People | None = None,
@@ -56,9 +57,11 @@ def create_app(
     """Make an application that serves `engine` in OpenAI's dialect.
 
     `tools` are those that a client may ask the server to run, with `server_tools`. With `api_key`
-    every route but `/health` and the page's files under `/ui/` asks for it as a bearer token. With
-    `artifacts` the files that tools make are served, under `/artifacts/`; with `people` what waits
-    for them, under `/v1/pending`.
+    every route but `/health` and the page's files under `/ui/` asks for it as a bearer token.
+    Without one a request must name this server by an IP address, as `localhost` or by one of
+    `allowed_hosts`, and must not come from a foreign web page. With `artifacts` the files that
+    tools make are served, under `/artifacts/`; with `people` what waits for them, under
+    `/v1/pending`.
     `limits` bound each request's run, `max_concurrent` the chat completions under way,
     `client_max_size` a body's bytes. A stream that was silent for `keep_alive_seconds` gets a
     comment. `tracing` and `recorder` are what `Agent` takes; what is recorded is served, under
@@ -69,15 +72,11 @@ def create_app(
 
     Raises `UsageError` for a setting that makes no sense.
     """
-    if api_key is not None and not api_key.strip():
-        raise UsageError("api_key is empty: leave it out to serve without one")
     if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
         raise UsageError("max_concurrent, client_max_size and keep_alive_seconds must be positive")
     spans = tracing_of(tracing, recorder)
     metrics = Metrics(None if spans is None else spans.exports, recorder)
-    middlewares: list[Middleware] = [_count, errors_middleware]
-    if api_key is not None:
-        middlewares.append(_authentication(api_key))
+    middlewares = [_count, errors_middleware, *access_checks(api_key, allowed_hosts)]
     app = web.Application(middlewares=middlewares, client_max_size=client_max_size)
     app[STATE] = State(
         engine=engine,
@@ -104,7 +103,7 @@ def _serve_chat(app: web.Application) -> None:
     app.router.add_get("/v1/models", _models)
     app.router.add_get("/v1/models/{id:.+}", _model)  # a model's name may hold slashes
     app.router.add_post("/v1/chat/completions", chat_completions)
-    app.router.add_get("/health", _health)
+    app.router.add_get(HEALTH, _health)
     app.router.add_get("/metrics", _metrics)
 
 
@@ -159,25 +158,3 @@ async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
         request.app[UNDER_WAY].discard(task)
         metrics.requests.labels(route, str(status)).inc()
         metrics.duration.labels(route).observe(time.monotonic() - started)
-
-
-def _authentication(api_key: str) -> Middleware:
-    """Let in who shows the key, and anyone who asks for what holds no data."""
-    expected = api_key.encode()
-
-    @web.middleware
-    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
-        scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
-        given = shown.strip().encode("utf-8", "surrogateescape")
-        # Compared in constant time: how long it takes must not tell how much of a key is right.
-        known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
-        if not known and request.path not in WITHOUT_KEY:
-            raise ApiError(
-                401,
-                "The API key is missing or wrong: send it as a bearer token.",
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-        return await handler(request)
-
-    return authenticate

@@ -5,7 +5,7 @@ import errno
 import gc
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -15,6 +15,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.limits import Limits
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.server.access import needs_mention
 from caesura.runtime.server.app import UNDER_WAY, create_app
 from caesura.runtime.server.state import STATE
 from caesura.tools.artifacts import ArtifactStore
@@ -33,6 +34,7 @@ class AppOptions(TypedDict, total=False):
     """The settings of `create_app`."""
 
     api_key: str | None
+    allowed_hosts: Collection[str]
     artifacts: ArtifactStore | None
     limits: Limits | None
     people: People | None
@@ -78,12 +80,15 @@ async def serve(
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation; `announce` is given the base URL once ready.
 
-    `options` are those of `create_app`, `port` 0 takes any free one. On the first signal no more
+    `options` are those of `create_app`, `port` 0 takes any free one. Requests may name the server
+    as `host` does. On the first signal no more
     connections are taken and requests under way have `shutdown_timeout` seconds to finish; a
     second signal breaks them off at once. The engine stays its owner's to close.
 
     Raises `UsageError` if the address cannot be listened on.
     """
+    if needs_mention(host):
+        options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
     app = create_app(engine, tools, **options)
     let_the_loop_in()
     # Ours is the timeout that counts; aiohttp's own would wait twice as long.

@@ -60,7 +60,8 @@ async def test_invalid_body(serve_script):
     served = await serve_script([])
     status, body = await served.chat(model=...)
     assert (status, error_of(body)["param"]) == (400, "model")
-    async with served.http.post("/v1/chat/completions", data=b"{") as response:
+    json_type = {"Content-Type": "application/json"}
+    async with served.http.post("/v1/chat/completions", data=b"{", headers=json_type) as response:
         assert response.status == 400
         assert "not valid JSON" in error_of(await response.json())["message"]
 

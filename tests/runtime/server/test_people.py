@@ -158,7 +158,8 @@ async def test_what_is_no_answer_is_refused(office: Any, body: str, says: str) -
     here = await office(ASKS)
     chat = here.chat("ask_user")
     item = await here.opened()
-    async with here.served.http.post(f"/v1/pending/{item['id']}", data=body) as response:
+    path, json_type = f"/v1/pending/{item['id']}", {"Content-Type": "application/json"}
+    async with here.served.http.post(path, data=body, headers=json_type) as response:
         assert response.status == 400
         error = (await response.json())["error"]
     assert says in error["message"]

@@ -46,8 +46,8 @@ async def test_what_is_sent_in_pieces_has_no_head(
 ) -> None:
     served = await serve_script([], recorder=recorder)
     reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rsplit(":", 1)[1]))
-    writer.write(f"HEAD /v1/trace/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    writer.write(f"HEAD /v1/trace/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     answers = await asyncio.wait_for(reader.read(), 5)
     writer.close()
     first, _, second = answers.partition(b"\r\n\r\n")
@@ -135,7 +135,7 @@ async def test_a_download_that_nobody_reads_is_broken_off_by_a_second_signal(
     port = int((await url).removesuffix("/v1").rpartition(":")[2])
     # A limit of 1 has the client take no more than that from the connection until it is read.
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
-    writer.write(b"GET /v1/trace/live/export HTTP/1.1\r\nHost: x\r\n\r\n")
+    writer.write(b"GET /v1/trace/live/export HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert await reader.readexactly(4) == b"HTTP"
     os.kill(os.getpid(), signal.SIGINT)
     await asyncio.sleep(0.05)
