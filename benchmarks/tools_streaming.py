@@ -27,7 +27,7 @@ from caesura.runtime.script import Item, call, say
 from caesura.runtime.scripted import ScriptedEngine
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.worker import WorkerPool
 

@@ -38,7 +38,7 @@ from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import HTTP, Receiver
 from caesura.runtime.tracing.tracing import exporter_of
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 
 
 async def sink() -> None:

@@ -29,7 +29,7 @@ from caesura.runtime.recording.export import write_html
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.store import Store
 from caesura.runtime.tracing import conventions as names
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.simulator.trace import read_trace
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.caesura_toml import Config

@@ -20,7 +20,7 @@ from caesura.runtime.events import (
 )
 from caesura.runtime.limits import Limits
 from caesura.runtime.session import Session
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools import tool
 
 WEATHER = {"Paris": "18 degrees and sunny", "Oslo": "3 degrees and snow"}

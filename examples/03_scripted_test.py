@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from caesura.runtime.agent import Agent
 from caesura.runtime.engine import Engine
 from caesura.runtime.scripted import Item, ScriptedEngine, call, calls, malformed, say
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 
 STOCK = {"lamp": 3, "chair": 0}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from caesura import Agent, ScriptedEngine
 from caesura.runtime.engine import Engine
 from caesura.runtime.scripted import Item, call, say
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools.config.caesura_toml import Config, DataSettings
 from caesura.tools.search.corpus import Corpus, corpus_path
 from caesura.tools.search.corpus.walk import files_at

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from caesura.runtime.agent import Agent
 from caesura.runtime.scripted import Item, ScriptedEngine, call, say
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools import tool
 from caesura.tools.people import Pending
 

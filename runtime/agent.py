@@ -14,7 +14,7 @@ from caesura.runtime.session import Answer, Session
 from caesura.runtime.shared import BACKGROUND, ENGINES
 from caesura.runtime.toolkit import AgentTools, AnyTool
 from caesura.runtime.tracing.setup import tracing_of
-from caesura.scheduler.records import Message, Sampling
+from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Tool
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Callback, people_of

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from caesura.intercept.events import Event
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 
 class EngineSession(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from caesura.runtime.errors import LimitReached, UsageError
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools.config.caesura_toml import LimitSettings
 
 T = TypeVar("T")

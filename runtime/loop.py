@@ -15,7 +15,7 @@ from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
 from caesura.runtime.limits import Budget, Clock, Limits
 from caesura.runtime.transcript import NAMELESS, tool_message
-from caesura.scheduler.records import Message, Sampling
+from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()

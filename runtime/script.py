@@ -14,7 +14,7 @@ from caesura.intercept.events import (
     Event,
     TextDelta,
 )
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 
 
 class ScriptError(AssertionError):

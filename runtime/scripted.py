@@ -31,7 +31,7 @@ from caesura.runtime.script import (
     say,
 )
 from caesura.runtime.scripted_session import ScriptedSession
-from caesura.scheduler.records import SessionSpec
+from caesura.scheduler.messages import SessionSpec
 
 __all__ = [
     "Calls",

@@ -18,7 +18,7 @@ from caesura.runtime.script import (
     play,
 )
 from caesura.runtime.transcript import Transcript
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
     from caesura.runtime.scripted import ScriptedEngine

@@ -15,7 +15,7 @@ from caesura.runtime.limits import Limits
 from caesura.runtime.loop import run
 from caesura.runtime.pauses import pauses_of
 from caesura.runtime.transcript import Transcript, digest
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry

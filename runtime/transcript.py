@@ -8,7 +8,7 @@ from typing import Any
 
 from caesura.intercept.events import CallFinished, CallMalformed, TextDelta, TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
-from caesura.scheduler.records import Message
+from caesura.scheduler.messages import Message
 
 CANCELLED = "error: cancelled: the run ended before this tool returned"
 """What the history answers to a call that got no result."""

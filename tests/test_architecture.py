@@ -36,7 +36,7 @@ COMPOSES = {
 ENGINE_PACKAGES = {"vllm", "torch", "transformers", "tokenizers"}
 ENGINE_ROOMS = {"scheduler/vllm", "simulator/engine"}
 # Policy. (What draws samples is handed its generator: that is seen in review, not here.)
-PURE = ("intercept/", "scheduler/rank/", "scheduler/admission/view.py", "scheduler/records.py")
+PURE = ("intercept/", "scheduler/rank/", "scheduler/admission/view.py", "scheduler/messages.py")
 IMPURE = {"time", "random", "logging", "asyncio", "threading", "os", "datetime", "socket"}
 
 MAX_LINES = 400

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from caesura.runtime.script import Item, calls, say
 from caesura.runtime.script import call as call_of
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 
 PROMPT = "Play one game in the environment to its end."
 THING = r"([a-z]+ \d+)"

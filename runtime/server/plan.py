@@ -8,7 +8,7 @@ from caesura.runtime.limits import Limits
 from caesura.runtime.pauses import pauses_of
 from caesura.runtime.server.errors import ApiError, invalid
 from caesura.runtime.server.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.registry import Registry
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from caesura.runtime.server.errors import ApiError, invalid
-from caesura.scheduler.records import Sampling, ToolSpec
+from caesura.scheduler.messages import Sampling, ToolSpec
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 

@@ -24,7 +24,7 @@ from caesura.runtime.tracing.content import (
     output_messages,
 )
 from caesura.runtime.tracing.status import fail_by
-from caesura.scheduler.records import Message, Sampling
+from caesura.scheduler.messages import Message, Sampling
 
 
 class ChatTrace:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from caesura.intercept.events import CallFinished
-from caesura.scheduler.records import Message
+from caesura.scheduler.messages import Message
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -17,7 +17,7 @@ from caesura.runtime.tracing.chat import ChatTrace, asked
 from caesura.runtime.tracing.content import MAX_NAME_CHARACTERS, Content, clean
 from caesura.runtime.tracing.session import TracedSession
 from caesura.runtime.tracing.status import fail_by
-from caesura.scheduler.records import Message, Sampling
+from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import ToolCall
 
 

@@ -9,7 +9,7 @@ from caesura.intercept.events import Event
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.tracing.chat import ChatTrace
 from caesura.runtime.tracing.propagation import headers_of
-from caesura.scheduler.records import Message, Sampling
+from caesura.scheduler.messages import Message, Sampling
 
 Begin = Callable[[Sequence[Message], Sampling | None], ChatTrace]
 End = Callable[[ChatTrace, BaseException | None], None]

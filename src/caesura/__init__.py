@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from caesura.runtime.limits import Limits
     from caesura.runtime.scripted import ScriptedEngine
     from caesura.runtime.session import Answer, Session
-    from caesura.scheduler.records import Sampling
+    from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
 
 __version__ = "0.1.0"
@@ -33,7 +33,7 @@ _HOME = {
     "EngineFailed": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
     "Limits": "caesura.runtime.limits",
-    "Sampling": "caesura.scheduler.records",
+    "Sampling": "caesura.scheduler.messages",
     "ScriptedEngine": "caesura.runtime.scripted",
     "Session": "caesura.runtime.session",
     "Tool": "caesura.tools",

@@ -12,7 +12,7 @@ from caesura.runtime.recording import reading
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.runs import KINDS, Runs
 from caesura.runtime.recording.store import Store
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.scheduler.vllm.client.engine import VllmEngine
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,7 @@ import pytest
 
 from caesura.intercept.events import CallFinished, Event, TextDelta, TurnEnded
 from caesura.runtime.errors import ContextOverflow, UsageError
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.session import VllmSession

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from caesura.intercept.events import CallFinished, TextDelta, TurnEnded
-from caesura.scheduler.records import Sampling, SessionSpec
+from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 from tests.formats.world import stand_in, tool

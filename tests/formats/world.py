@@ -22,7 +22,7 @@ from caesura.intercept.inline import InlineParser
 from caesura.intercept.react import ReactParser
 from caesura.intercept.trigger import Verdict, Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
-from caesura.scheduler.records import Message
+from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
 from caesura.scheduler.vllm.client.reader import TurnReader
 from caesura.scheduler.vllm.watching import vocabulary_from

@@ -14,7 +14,7 @@ from caesura.runtime.events import RunEnded
 from caesura.runtime.limits import Limits
 from caesura.runtime.scripted import ScriptedEngine, call, say
 from caesura.runtime.shared import SharedEngines
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools import tool
 
 

@@ -20,7 +20,7 @@ from caesura.runtime.events import (
 )
 from caesura.runtime.loop import MOST_REPORTS, run
 from caesura.runtime.scripted import ScriptedEngine, call, calls, fail, inline, malformed, say
-from caesura.scheduler.records import SessionSpec
+from caesura.scheduler.messages import SessionSpec
 from caesura.tools import Dispatcher, Registry, Tool, tool
 from caesura.tools.context import current
 

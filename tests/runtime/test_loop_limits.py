@@ -9,7 +9,7 @@ from caesura.runtime.events import RunEnded, TurnEnded
 from caesura.runtime.limits import Budget, Limits
 from caesura.runtime.loop import run
 from caesura.runtime.scripted import ScriptedEngine, call, say
-from caesura.scheduler.records import Sampling, SessionSpec
+from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.tools import Dispatcher, Registry, tool
 
 ASK = [{"role": "user", "content": "Go on."}]

@@ -25,7 +25,7 @@ from caesura.runtime.scripted import (
     malformed,
     say,
 )
-from caesura.scheduler.records import Sampling, SessionSpec
+from caesura.scheduler.messages import Sampling, SessionSpec
 
 USER = {"role": "user", "content": "Go on then."}
 

@@ -11,7 +11,7 @@ from caesura.intercept.formats import NAMES
 from caesura.intercept.hint import LEAST_SECONDS, MOST_SECONDS, PauseHint
 from caesura.intercept.trigger import MOST_CHARACTERS, MOST_TEXTS, WatchPlan
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.records import SessionSpec
+from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import WATCH_KEY
 

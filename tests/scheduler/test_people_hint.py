@@ -9,8 +9,8 @@ import pytest
 from caesura.intercept.formats import resolve
 from caesura.intercept.hint import PauseHint
 from caesura.intercept.trigger import WatchPlan
+from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.predict.pause import MOST_TOOLS, PausePredictor
-from caesura.scheduler.records import SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.hinted import hinted
 from caesura.scheduler.vllm.wire import WATCH_KEY

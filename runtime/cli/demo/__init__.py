@@ -18,7 +18,7 @@ from caesura.runtime.cli.recording import Traces, recorded
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.recorder import Recorder
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools import Tool
 from caesura.tools.config.caesura_toml import Config
 

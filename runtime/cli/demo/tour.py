@@ -14,7 +14,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
 from caesura.runtime.recording.recorder import Recorder
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Pending
 

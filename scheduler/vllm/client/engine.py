@@ -18,7 +18,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from caesura.intercept.formats import TURN_FORMATS, detect
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
-from caesura.scheduler.records import Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.session import VllmSession

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta
 from caesura.intercept.inline import InlineParser
 from caesura.intercept.react import ReactParser
-from caesura.scheduler.records import Message
+from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import TurnParser
 from caesura.scheduler.vllm.client.stops import StopText
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from caesura.intercept.react import observation
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.records import Message, ToolSpec
+from caesura.scheduler.messages import Message, ToolSpec
 
 
 class Renderer:

@@ -20,7 +20,7 @@ from caesura.intercept.inline import InlineParser
 from caesura.intercept.react import ReactParser
 from caesura.intercept.trigger import Turn, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
-from caesura.scheduler.records import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.reader import TurnReader

@@ -16,7 +16,7 @@ from caesura.runtime.errors import EngineFailed, LimitReached, UsageError
 from caesura.runtime.events import TextDelta
 from caesura.runtime.limits import Limits
 from caesura.runtime.scripted import ScriptedEngine, call, calls, fail, inline, malformed, say
-from caesura.scheduler.records import Sampling
+from caesura.scheduler.messages import Sampling
 from caesura.tools import calculator, tool
 from caesura.tools.artifacts import Artifact
 from caesura.tools.context import current

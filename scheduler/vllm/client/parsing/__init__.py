@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from caesura.intercept.events import Event
 from caesura.intercept.formats import HARMONY, CallFormat
-from caesura.scheduler.records import ToolSpec
+from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id
 from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
 from caesura.scheduler.vllm.client.parsing.reading import CallReader

@@ -13,7 +13,7 @@ from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.tool_parsers.utils import handle_single_tool
 
 from caesura.intercept.formats import PYTHONIC, CallFormat
-from caesura.scheduler.records import ToolSpec
+from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import Found, json_of
 
 _OTHER_MARKERS = ("[ARGS]", "[CALL_ID]", "<think>", "</think>")

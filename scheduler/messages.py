@@ -1,4 +1,4 @@
-"""Plain records that the runtime hands to an engine."""
+"""What the runtime hands to an engine: messages, sampling settings, and how a session opens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
