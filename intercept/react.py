@@ -110,10 +110,10 @@ class ReactParser:
             yield from self._finish(body)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: so is a call that had no line break."""
+        """The turn is over: so is a line that had no line break, unless it holds nothing yet."""
         if self._body is not None:
             self._body.end()
-            yield from self._finish(self._body)
+            yield from self._finish(self._body, self._body.text.strip() != b"")
         yield from self._show(len(self._window))
 
     def answer(self, content: str) -> str:
@@ -129,14 +129,21 @@ class ReactParser:
         yield from self._show(found - len(line) if named else found)
         self._window = ""
 
-    def _finish(self, body: CallBody) -> Iterator[Event]:
-        """The request has paused, so nothing but what came with the same token can follow."""
+    def _finish(self, body: CallBody, written: bool = True) -> Iterator[Event]:
+        """The request has paused, so nothing but what came with the same token can follow.
+
+        `written`: the line was closed, or the turn ended behind an input.
+        """
         name, raw = self._name, bytes(body.text[: body.held]).decode()
         self._body, self._fresh = None, True
         call_id = self._new_id()
         if not name:
             reason = 'write a line "Action: TOOL" above "Action Input:"'
             yield CallMalformed(call_id, None, raw, reason, inline=True)
+            return
+        if not written:
+            reason = 'the turn ended before the Action Input; write "Action Input: {}" for none'
+            yield CallMalformed(call_id, name, raw, reason, inline=True)
             return
         yield CallStarted(call_id, name, inline=True)
         try:

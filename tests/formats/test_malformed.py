@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from caesura.intercept.formats import TURN_FORMATS
 from caesura.intercept.trigger import Verdict
 from tests.formats.cases import ANCHORED, SEARCH, TOOLS, cuts
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER
@@ -90,13 +89,3 @@ def test_a_quote_that_is_never_closed_costs_its_own_call_only(name: str) -> None
     outcome = decode(model, model.by_bytes(broken + good), TOOLS)
     assert [(got, json.loads(raw)) for got, raw in outcome.calls] == [tuple(SEARCH)]
     assert len(outcome.malformed) == 1
-
-
-@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm", "deepseek_v31", "kimi_k2"])
-def test_a_call_whose_closing_marker_is_missing_at_the_end_of_the_turn(name: str) -> None:
-    model, row = stand_in(name), TURN_FORMATS[name]
-    text = RENDER[name]([SEARCH]).removesuffix(row.section[1]).removesuffix(row.closes or "")
-    for step in (1, len(text)):
-        outcome = decode(model, model.by_bytes(text), TOOLS, step)
-        assert len(outcome.calls) + len(outcome.malformed) == 1
-        assert outcome.shown == ""

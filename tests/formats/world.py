@@ -200,14 +200,18 @@ def decode(
     tokens: Sequence[int],
     tools: Sequence[dict[str, Any]],
     step: int = 1,
+    end: str = "",
+    cut: bool = False,
 ) -> Outcome:
     """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
 
-    The turn ends as models end it, with a token of its own.
+    The turn ends as models end it, with a token of its own: `end`, or the one that closes calls if
+    the family has one. With `cut` the token limit ends it, without a token of its own.
     """
     names = tuple(each["function"]["name"] for each in tools)
     watch = Watch(WatchPlan((row_of(model.name),), names), model.vocabulary, model.ends)
-    tokens = [*tokens, max(model.ends)]
+    if not cut:
+        tokens = [*tokens, model.tokenizer.convert_tokens_to_ids(end) if end else max(model.ends)]
     found = watch.first_stop(tokens)
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
@@ -217,8 +221,9 @@ def decode(
     for start in range(0, read, step):
         ids = tokens[start : min(start + step, read)]
         data = b"".join(model.vocabulary.bytes_of(id_) for id_ in ids if id_ not in model.ends)
-        events += reader.push(utf8.decode(data), ids)
-    if not in_sentence:
+        last = start + step >= read
+        events += reader.push(utf8.decode(data), ids, cut and last)
+    if not in_sentence or cut:
         events += reader.end()
     check_order(events)
     return Outcome(read, verdict, tuple(events), reader.message(), watch.overshoot)

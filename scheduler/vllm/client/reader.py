@@ -22,6 +22,7 @@ class TurnReader:
         self._turn = turn
         self._inline = inline
         self._stops = StopText(stops)
+        self._cut = False
         self.text = ""
         """What the reader has seen of the turn."""
         self.raw = ""
@@ -34,8 +35,12 @@ class TurnReader:
         assert self._inline is not None
         return self._inline.answer(content)
 
-    def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
+    def push(self, text: str, token_ids: Sequence[int], cut: bool = False) -> Iterator[Event]:
+        """Read more of the turn.
+
+        `cut`: with this text the token limit cut the turn, so that no call that ends here is run.
+        """
+        self._cut = cut
         self.raw += text
         events = iter([TextDelta(text)]) if self._turn is None else self._turn.push(text, token_ids)
         yield from self._chain(events)
@@ -81,6 +86,8 @@ class TurnReader:
             if isinstance(event, TextDelta):
                 yield from self._show(self._stops.push(event.text))
                 continue
+            if self._cut and isinstance(event, CallFinished):
+                event = _refused(event)
             if isinstance(event, CallFinished | CallMalformed):
                 self.calls.append(event)
             yield event
@@ -89,3 +96,9 @@ class TurnReader:
         if text:
             self.text += text
             yield TextDelta(text)
+
+
+def _refused(call: CallFinished) -> CallMalformed:
+    """Return a call that ended as the token limit was met; its result would reach no model."""
+    reason = "the token limit cut the turn, so the call was not run; raise max_tokens"
+    return CallMalformed(call.call_id, call.name, call.arguments, reason, call.inline)

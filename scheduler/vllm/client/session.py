@@ -204,7 +204,8 @@ class VllmSession:
                 text = piece.text
                 if piece.finish_reason is not None and token_ids:
                     text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
-                for event in self._reader.push(text, token_ids):
+                cut = piece.finish_reason == "length"
+                for event in self._reader.push(text, token_ids, cut):
                     yield event
         assert last is not None
         finish = last.outputs[0].finish_reason

@@ -17,6 +17,9 @@ from caesura.intercept.events import (
 _DECODER = json.JSONDecoder()
 _MOST_LOOKS = 16
 
+UNREADABLE = "the call cannot be read"
+UNCLOSED = "the turn ended before the call was closed, so it was not run"
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -59,7 +62,7 @@ class CallEvents:
 
     def __init__(self, shape: str, verbatim: bool) -> None:
         """`shape` is told for a malformed call; `verbatim`: arguments stand as JSON in the text."""
-        self._reason = f"the call cannot be read; expected {shape}"
+        self._shape = shape
         self._verbatim = verbatim
         self._calls: list[_Call] = []
 
@@ -81,14 +84,19 @@ class CallEvents:
                 call.streamed += piece.arguments
                 yield ArgumentsDelta(call.call_id, piece.arguments)
 
-    def settle(self, found: Sequence[Found], text: str) -> Iterator[CallEvent]:
-        """Finish the calls that `text` was found to hold; others that were announced are bad."""
+    def settle(
+        self, found: Sequence[Found], text: str, reason: str = UNREADABLE
+    ) -> Iterator[CallEvent]:
+        """Finish the calls that `text` was found to hold; refuse others that were announced.
+
+        `reason` says why they are refused.
+        """
         at = 0
         for index, (name, arguments) in enumerate(found):
             call = self._calls[index] if index < len(self._calls) else _Call(new_call_id())
             whole, at = self._whole(arguments, text, at, call.streamed)
             if whole is None or call.name not in ("", name):
-                yield self._malformed(call, text)
+                yield self._refuse(call, text, reason)
                 continue
             if not call.name:
                 yield CallStarted(call.call_id, name)
@@ -96,15 +104,16 @@ class CallEvents:
                 yield ArgumentsDelta(call.call_id, whole[len(call.streamed) :])
             yield CallFinished(call.call_id, name, whole)
         for call in self._calls[len(found) :]:
-            yield self._malformed(call, text)
+            yield self._refuse(call, text, reason)
         self._calls.clear()
 
-    def malformed(self, text: str, name: str | None) -> CallMalformed:
+    def malformed(self, text: str, name: str | None, reason: str = UNREADABLE) -> CallMalformed:
         """Return the event for a text that opened a call which was never announced."""
-        return CallMalformed(new_call_id(), name, text, self._reason)
+        return self._refuse(_Call(new_call_id(), name or ""), text, reason)
 
-    def _malformed(self, call: _Call, text: str) -> CallMalformed:
-        return CallMalformed(call.call_id, call.name or None, text, self._reason)
+    def _refuse(self, call: _Call, text: str, reason: str) -> CallMalformed:
+        reason = f"{reason}; expected {self._shape}"
+        return CallMalformed(call.call_id, call.name or None, text, reason)
 
     def _whole(self, arguments: str, text: str, at: int, streamed: str) -> tuple[str | None, int]:
         """Return the arguments so that they go on from `streamed`, and where they end in `text`.

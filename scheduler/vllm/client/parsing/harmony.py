@@ -5,7 +5,14 @@ from typing import Any
 
 from caesura.intercept.events import Event, TextDelta
 from caesura.intercept.formats import HARMONY
-from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, Piece, json_of
+from caesura.scheduler.vllm.client.parsing.calls import (
+    UNCLOSED,
+    UNREADABLE,
+    CallEvents,
+    Found,
+    Piece,
+    json_of,
+)
 
 
 class HarmonyTurn:
@@ -26,19 +33,22 @@ class HarmonyTurn:
         self._is_function = harmony_utils.is_function_recipient
         self._name = harmony_utils.extract_function_from_recipient
         self._parser = HarmonyParser(tokenizer)
+        self._return = tokenizer.convert_tokens_to_ids("<|return|>")
         self._events = CallEvents(HARMONY.shape, verbatim=False)
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Read more of the turn."""
-        for segment in self._parser.process_chunk(token_ids).segments:
+        # The token that ends a turn also ends its message, though it does not close a call.
+        ids = [token_id for token_id in token_ids if token_id != self._return]
+        for segment in self._parser.process_chunk(ids).segments:
             yield from self._read(segment)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: finish what is open."""
+        """The turn is over: refuse a call that is still open."""
         for segment in self._parser.flush():
-            yield from self._read(segment)
+            yield from self._read(segment, closed=False)
 
-    def _read(self, segment: Any) -> Iterator[Event]:
+    def _read(self, segment: Any, closed: bool = True) -> Iterator[Event]:
         message = segment.completed_message
         channel, recipient = segment.channel, segment.recipient
         if message is not None:
@@ -48,14 +58,17 @@ class HarmonyTurn:
             if message is None:
                 yield from self._events.announce([Piece(0, name, segment.delta)])
             else:
-                yield from self._settle(name, "".join(part.text for part in message.content))
+                text = "".join(part.text for part in message.content)
+                yield from self._settle(name, text, closed)
         elif segment.delta and (channel == "final" or (channel == "commentary" and not recipient)):
             yield TextDelta(segment.delta)
 
-    def _settle(self, name: str, text: str) -> Iterator[Event]:
+    def _settle(self, name: str, text: str, closed: bool) -> Iterator[Event]:
         whole = text if text.strip() else "{}"
-        found = [Found(name, whole)] if isinstance(json_of(whole), dict) else []
+        readable = closed and isinstance(json_of(whole), dict)
+        found = [Found(name, whole)] if readable else []
+        reason = UNREADABLE if closed else UNCLOSED
         if found or self._events.announced:
-            yield from self._events.settle(found, text)
+            yield from self._events.settle(found, text, reason)
         else:
-            yield self._events.malformed(text, name)
+            yield self._events.malformed(text, name, reason)

@@ -7,7 +7,7 @@ from caesura.intercept.events import Event, TextDelta
 from caesura.intercept.formats import CallFormat
 from caesura.intercept.markers import first_hit, held_back
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
-from caesura.scheduler.vllm.client.parsing.calls import CallEvents
+from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, UNREADABLE, CallEvents
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 
 Steps = Generator[Event, None, bytes]
@@ -44,10 +44,10 @@ class RegionTurn:
         yield from self._read(text.encode())
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: finish what is open, and give back as text what was no call."""
+        """The turn is over: refuse a call that is still open, and show what was held back."""
         while self._region is not None:
             self._region.body.end()
-            rest = yield from self._settle(self._region)
+            rest = yield from self._settle(self._region, closed=False)
             yield from self._read(rest)
         yield from self._show(self._window)
         self._window = b""
@@ -86,20 +86,24 @@ class RegionTurn:
         behind = yield from self._settle(region)
         return behind + rest
 
-    def _settle(self, region: _Region) -> Steps:
-        """Say what came of a call that has ended; return what turned out not to belong to it."""
+    def _settle(self, region: _Region, closed: bool = True) -> Steps:
+        """Say what came of a call that has ended; return what turned out not to belong to it.
+
+        A call that is not `closed` may lack the rest of a value, or further values.
+        """
         self._region, self._space = None, ""
         text, rest = region.text(), b""
-        found = self._reader.read(text)
+        found = self._reader.read(text) if closed else []
+        reason = UNREADABLE if closed else UNCLOSED
         if not found and region.body.doubtful is not None:
             # A marker that seemed to stand in a string was the end of a broken call after all.
             rest = bytes(region.body.text[region.body.doubtful :])
             text = region.text(region.body.doubtful)
-            found = self._reader.read(text)
+            found, reason = self._reader.read(text), UNREADABLE
         if found or region.events.announced:
-            yield from region.events.settle(found, text)
+            yield from region.events.settle(found, text, reason)
         else:
-            yield region.events.malformed(text, self._reader.name_in(text))
+            yield region.events.malformed(text, self._reader.name_in(text), reason)
         return rest
 
     def _show(self, data: bytes) -> Iterator[Event]:
