@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from caesura.scheduler.records import Sampling, SessionSpec
 
 from caesura.intercept.events import CallFinished, CallMalformed
 from caesura.intercept.formats import TURN_FORMATS
 from caesura.intercept.trigger import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.loop import run
+from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import REPORT_KEY
