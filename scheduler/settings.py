@@ -27,9 +27,8 @@ class Settings:
     of a file that keeps what was observed of tools' pauses and of sessions over restarts.
     `pause_deadline` is how many seconds a pause may last before its KV cache is given up
     altogether, on the host too; `retention` how many seconds the KV cache of a request that ended
-    with calls is kept for its follow-up (0: not at all). `prefetch`: what is on the host is loaded
-    ahead, into blocks that nobody needs, when its tool is expected back within so many seconds (0:
-    never). `records` has a record made of every pause and every step.
+    with calls is kept for its follow-up (0: not at all). `records` has a record made of every
+    pause and every step.
     """
 
     handling: str = DEFAULT_HANDLING
@@ -42,7 +41,6 @@ class Settings:
     pauses: str | None = None
     pause_deadline: float = 600.0
     retention: float = 120.0
-    prefetch: float = 0.0
     records: bool = True
 
     def __post_init__(self) -> None:
@@ -54,7 +52,7 @@ class Settings:
         make_ranking(self.ranking)
         make_admission(self.admission, Random(0))
         self._check_chunk()
-        for name in ("pause_deadline", "retention", "prefetch"):
+        for name in ("pause_deadline", "retention"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
                 raise ValueError(f"caesura.{name} must be a number of seconds, not {value!r}")

@@ -10,8 +10,6 @@ from caesura.scheduler.predict.oracle import QUANTITIES, Oracle
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.predict.truth import Plan
 
-PREDICTORS = ("history", "oracle")
-
 DEFAULT_PREDICTOR = "history"
 
 Truth = Callable[[str], Plan | None]

@@ -18,7 +18,6 @@ from caesura.intercept.pause import Pause, State
 from caesura.intercept.view import Decision
 from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.vllm.ahead import Prefetch
 from caesura.scheduler.vllm.copying import Copying
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.ledger import Ledger
@@ -65,7 +64,6 @@ class Keeper:
         if planner is not None:
             self._rates = LinkRates(planner, self.costs)
             self._copying = Copying(planner, self.mechanics, self.sight)
-            self._prefetch = Prefetch(scheduler, planner, self.sight, settings.prefetch)
 
     # -- the life of a holding -------------------------------------------------------------------
 
@@ -202,7 +200,6 @@ class Keeper:
         if self._copying is None or not self.holdings:
             return
         left = self._copying.swap(self._decisions, self.holdings)
-        left = self._prefetch.load(self.holdings.values(), left, now)
         if self.handling.write_behind:
             self._copying.behind(self.holdings, left, now)
 

@@ -169,14 +169,14 @@ class Ledger:
         """Estimate how many free blocks the prefix cache can still find.
 
         It knows full blocks, free or not. Of those in use all are full but the last ones of
-        requests (`partial` of those that run), and what loads and copies ahead have still to fill.
+        requests (`partial` of those that run), and what loads have still to fill.
         """
         pool, keeper = self._scheduler.kv_cache_manager.block_pool, self._scheduler._keeper
         for holding in keeper.holdings.values():
             in_place = holding.detached is None and holding.present > 0
             partial += in_place and holding.context_tokens % self._scheduler.block_size > 0
         if keeper.planner is not None:
-            partial += keeper.planner.unfilled_blocks
+            partial += keeper.planner.loads.unfilled_blocks
         in_use = pool.num_gpu_blocks - 1 - free - partial
         return max(0, min(free, len(pool.cached_block_hash_to_block) - in_use))
 

@@ -82,8 +82,6 @@ def check_store(scheduler: Any) -> None:
         wanted.update(holding.keys)
     for loading in loads._loading.values():
         wanted.update(loading.keys)
-    for fetching in keeper.planner._fetching.values():
-        wanted.update(fetching.keys)
     for joined in [loads._in_step, *loads._in_flight]:
         for keys, _ in joined:
             wanted.update(keys)
@@ -125,11 +123,10 @@ def held_to_budget(world: World) -> None:
     orders, planner = output.kv_connector_metadata, scheduler._keeper.planner
     if orders is None or planner is None:
         return
-    loads = [load for load in orders.loads if not load.job]  # loads ahead are counted elsewhere
-    copied = sum(len(order.blocks) for order in [*loads, *orders.saves])
+    copied = sum(len(order.blocks) for order in [*orders.loads, *orders.saves])
     assert copied <= max(1, planner.traffic.budget)
     assert planner.traffic.saved == sum(len(save.blocks) for save in orders.saves)
-    assert planner.traffic.loaded == sum(len(load.blocks) for load in loads)
+    assert planner.traffic.loaded == sum(len(load.blocks) for load in orders.loads)
 
 
 def check_rest(world: World) -> None:

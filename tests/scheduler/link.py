@@ -61,11 +61,6 @@ class FakeLink:
                     self._copy_out(order)
                 (report.failed if failed else report.saved)[order.job] = 1
                 continue
-            if order.job:
-                if not failed:
-                    self._copy_in(order)
-                (report.failed if failed else report.saved)[order.job] = 1
-                continue
             if failed:
                 self._broken.add(order.request_id)
             elif order.request_id not in self._broken:

@@ -229,7 +229,7 @@ def test_cached_blocks_are_never_too_many_and_hardly_too_few(
 ) -> None:
     """Against a walk over all free blocks, in each step."""
     rng = random.Random(seed)
-    world = faulty_world(asynchronous, depth, blocks=rng.choice([40, 80]), prefetch=3.0)
+    world = faulty_world(asynchronous, depth, blocks=rng.choice([40, 80]))
     scheduler, ledger = world.scheduler, world.scheduler._keeper.ledger
     scheduler._keeper.handling = Whims(rng)
     world.link.pace = random_pace(rng)

@@ -42,7 +42,6 @@ class Machine(RuleBasedStateMachine):
         in_step=st.booleans(),
         budget=st.sampled_from([None, 1, 3, 10]),
         handling=st.sampled_from(HANDLINGS),
-        prefetch=st.sampled_from([0.0, 0.0, 3.0, 30.0]),
         seed=INDEX,
         sessions=st.sampled_from([1, 2, 3, 5, 20]),
     )
@@ -57,7 +56,6 @@ class Machine(RuleBasedStateMachine):
         in_step: bool,
         budget: int | None,
         handling: str,
-        prefetch: float,
         seed: int,
         sessions: int,
     ) -> None:
@@ -70,7 +68,6 @@ class Machine(RuleBasedStateMachine):
             asynchronous=mode[0],
             host_blocks=host,
             in_step=in_step,
-            prefetch=prefetch,
         )
         scheduler._watcher._formats = resolve(("hermes",), ())
         if budget is not None:

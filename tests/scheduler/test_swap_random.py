@@ -31,7 +31,6 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
             host_blocks=rng.choice([1, 20, 400]),
             in_step=rng.random() < 0.5,
             handling=rng.choice(HANDLINGS),
-            prefetch=rng.choice([0, 0, 3, 30]),
         ),
         depth,
     )

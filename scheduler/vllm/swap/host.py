@@ -17,7 +17,7 @@ class HostStore:
 
     A slot is free, being written (`reserve` until `confirm` or `fail`), or holds a confirmed copy.
     Copies that a paused request may come back for are wanted and are never reused; the others are,
-    least recently used first. So are those that are read from at the moment (`hold`).
+    least recently used first. Those that are read from at the moment are wanted too.
     """
 
     def __init__(self, slots: int) -> None:
@@ -98,9 +98,3 @@ class HostStore:
     def confirmed(self) -> list[Key]:
         """Everything that there is a copy of."""
         return list(self._slot_of)
-
-    def touch(self, keys: Iterable[Key]) -> None:
-        """These were used: they are reused last."""
-        for key in keys:
-            if key in self._reusable:
-                self._reusable.move_to_end(key)

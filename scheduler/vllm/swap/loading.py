@@ -74,7 +74,7 @@ class Loads:
         self.store.want(keys)
         if self._joins(len(keys)):
             self.in_step_blocks -= len(keys)
-            load = Load(request_id, blocks, self.slots(keys), in_step=True, last=True)
+            load = Load(request_id, blocks, self._slots(keys), in_step=True, last=True)
             self._in_step.append((keys, load))
         else:
             self._loading[request_id] = _Loading(keys, blocks)
@@ -111,7 +111,7 @@ class Loads:
             last = loading.called_off or loading.sent + len(blocks) >= len(loading.blocks)
             if not blocks and not last:
                 continue
-            slots = self.slots(loading.keys[part])
+            slots = self._slots(loading.keys[part])
             orders.loads.append(Load(request_id, blocks, slots, in_step=False, last=last))
             left -= len(blocks)
             loading.sent = len(loading.blocks) + 1 if last else loading.sent + len(blocks)
@@ -164,13 +164,18 @@ class Loads:
         return {request_id: len(load.blocks) for request_id, load in self._loading.items()}
 
     @property
+    def unfilled_blocks(self) -> int:
+        """Blocks that were allocated to be loaded into, and are not loaded yet."""
+        return sum(len(load.blocks) for load in self._loading.values())
+
+    @property
     def keys_being_read(self) -> set[Key]:
         """Whose copies must stay where they are for now."""
         read = {key for loading in self._loading.values() for key in loading.keys}
         read |= {key for keys, _ in self._in_step for key in keys}
         return read | {key for step in self._in_flight for keys, _ in step for key in keys}
 
-    def slots(self, keys: Iterable[Key]) -> list[int]:
+    def _slots(self, keys: Iterable[Key]) -> list[int]:
         """Return where the copies are."""
         slots = [self.store.slot_of(key) for key in keys]
         assert None not in slots, "a copy that is being read was reused"

@@ -25,8 +25,6 @@ class Load:
     Otherwise the request is not scheduled before the worker has reported it as received, which it
     does when the piece that is `last` and all before it are done. A last piece may be empty: the
     rest was called off.
-
-    With a `job` nobody waits for it: it is confirmed as savings are.
     """
 
     request_id: str
@@ -34,7 +32,6 @@ class Load:
     slots: list[int]
     in_step: bool
     last: bool
-    job: int = 0
 
 
 @dataclass(slots=True)

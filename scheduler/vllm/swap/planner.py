@@ -10,14 +10,14 @@ come back are served first (`loading`), what is left copies KV of paused ones.
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from caesura.intercept.cost import Direction
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 from caesura.scheduler.vllm.swap.loading import Loads
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport, Traffic
+from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, Traffic
 
 logger = logging.getLogger(__name__)
 
@@ -34,15 +34,6 @@ class _Saving:
     confirmed: int = 0
     failed: bool = False
     called_off: bool = False
-
-
-@dataclass(slots=True)
-class _Fetching:
-    blocks: list[Any]
-    keys: list[Key]
-    done: Callable[[bool], None]
-    confirmed: int = 0
-    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -95,8 +86,6 @@ class SwapPlanner:
         self._token_bytes = block_bytes / block_size
         self._saving: dict[int, _Saving] = {}
         self._wishes: list[tuple[Any, Key]] = []
-        self._fetching: dict[int, _Fetching] = {}
-        self._fetches: list[Load] = []
         self._settled: list[Key] = []
         self._jobs = 0
         self._failures = 0
@@ -117,22 +106,8 @@ class SwapPlanner:
         self.traffic = StepTraffic(budget=left)
         left = self.loads.order(orders, left, computes)
         self.traffic.loaded = sum(len(load.blocks) for load in orders.loads)
-        orders.loads += self._fetches
-        self._fetches = []
         self._new_saves(orders, left)
         return orders
-
-    def fetch(self, blocks: Sequence[Any], keys: list[Key], done: Callable[[bool], None]) -> None:
-        """Load ahead in the coming step into blocks that the caller has taken from the pool.
-
-        `done` is told whether it succeeded; the blocks are the caller's again then.
-        """
-        self._jobs += 1
-        self.store.want(keys)
-        self._fetching[self._jobs] = _Fetching(list(blocks), keys, done)
-        ids = [block.block_id for block in blocks]
-        slots = self.loads.slots(keys)
-        self._fetches.append(Load("", ids, slots, in_step=False, last=True, job=self._jobs))
 
     def _new_saves(self, orders: SwapOrders, left: int) -> None:
         wishes, self._wishes = self._wishes, []
@@ -182,15 +157,6 @@ class SwapPlanner:
                 self.copies_measured += 1
 
     def _confirm(self, job: int, workers: int, failed: bool) -> None:
-        fetching = self._fetching.get(job)
-        if fetching is not None:
-            fetching.confirmed += workers
-            fetching.failed = fetching.failed or failed
-            if fetching.confirmed >= self._workers:
-                del self._fetching[job]
-                self.store.unwant(fetching.keys)
-                fetching.done(not fetching.failed)
-            return
         saving = self._saving[job]
         saving.confirmed += workers
         saving.failed = saving.failed or failed
@@ -244,7 +210,7 @@ class SwapPlanner:
     @property
     def busy(self) -> bool:
         """Whether the engine must go on stepping for copies to be made and confirmed."""
-        return bool(self._saving or self._fetching) or self.loads.busy
+        return bool(self._saving) or self.loads.busy
 
     @property
     def frees_blocks_soon(self) -> bool:
@@ -253,13 +219,6 @@ class SwapPlanner:
             block.ref_cnt == 1 for saving in self._saving.values() for block in saving.blocks
         )
 
-    @property
-    def unfilled_blocks(self) -> int:
-        """Blocks that were handed out to be loaded into, and are not loaded yet."""
-        ahead = sum(len(fetching.blocks) for fetching in self._fetching.values())
-        return ahead + sum(self.loads.under_way.values())
-
     def blocks_in_flight(self) -> list[Any]:
         """Blocks that are referenced here until their copies are confirmed."""
-        copies: list[_Saving | _Fetching] = [*self._saving.values(), *self._fetching.values()]
-        return [block for copy in copies for block in copy.blocks]
+        return [block for saving in self._saving.values() for block in saving.blocks]

@@ -157,10 +157,6 @@ class SwapWorker:
             if not possible:
                 self._bad_blocks.update(load.blocks)
             return possible and bool(load.blocks)
-        if load.job:
-            if not possible:
-                self._report.failed[load.job] = 1
-            return possible and bool(load.blocks)
         arrival = self._arrivals.setdefault(load.request_id, _Arrival())
         arrival.last = arrival.last or load.last
         arrival.failed = arrival.failed or not possible
@@ -202,7 +198,7 @@ class SwapWorker:
                 traffic.bytes += task.bytes
                 traffic.seconds += task.seconds
                 traffic.beside += task.beside
-            if isinstance(order, Save) or order.job:
+            if isinstance(order, Save):
                 outcome = self._report.saved if task.error is None else self._report.failed
                 outcome[order.job] = 1
             elif order.in_step:

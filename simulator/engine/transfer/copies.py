@@ -105,8 +105,7 @@ class SwapCopies(Copies):
         """Loads go first: somebody waits for them."""
         for load in orders.loads:
             self._put(load, len(load.blocks), now, out=False, urgent=load.in_step)
-            if not load.job:
-                self._note_load(load.request_id, len(load.blocks))
+            self._note_load(load.request_id, len(load.blocks))
         for save in orders.saves:
             self._put(save, len(save.blocks), now, out=True)
 
@@ -121,7 +120,7 @@ class SwapCopies(Copies):
             traffic.seconds += copy.seconds
             traffic.beside += self.link.beside(copy)
             order = copy.order
-            if copy.out or order.job:
+            if copy.out:
                 report.saved[order.job] = 1
             elif order.last and not order.in_step:
                 received.append(order.request_id)
