@@ -14,10 +14,10 @@ class Life:
     that it called last, before that the tools that it is offered; `kinds` are all that it has had.
     Its last segment was given `given_tokens` and has decoded `decoded_tokens`; with them its
     context was `context_tokens` long. `queued_at` is when its present wait began, `passes` counts
-    the steps in which others ran and it was left waiting, `overtaken` those in which somebody
-    behind it was admitted. `score` was made in the step `scored_in`, from the KV that `scored_for`
-    names. `misfit` is what it needed in the step `misfit_in`, when there was no room: blocks, and
-    tokens that need no computation.
+    the steps in which others ran and it was left waiting, `overtaken` those of its present wait in
+    which a request was admitted whose wait began later. `score` was made in the step `scored_in`,
+    from the KV that `scored_for` names. `misfit` is what it needed in the step `misfit_in`, when
+    there was no room: blocks, and tokens that need no computation.
     """
 
     session: str

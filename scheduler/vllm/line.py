@@ -1,8 +1,9 @@
 """The waiting line: the order in which requests are tried, and what each has lacked.
 
 The ranking gives scores, which are kept as long as they hold; admission may refuse. With
-back-filling nobody is blocked by a large request before him, but a request that was overtaken for
-too long is not overtaken again: nobody behind it is admitted before it is.
+back-filling a request that fits goes before a larger one that does not. Neither the ranking nor
+back-filling may starve a request: one that was overtaken in `MAX_OVERTAKEN_STEPS` steps is overdue.
+It goes to the front, nothing is admitted past it, and what is freed is kept for it.
 """
 
 from collections.abc import Callable
@@ -24,8 +25,8 @@ LOOKAHEAD = 64
 FORGET = 16
 """After so many steps it is asked anew what a request needs that did not fit."""
 
-PATIENCE = 512
-"""In so many steps at most a request is overtaken by one behind it."""
+MAX_OVERTAKEN_STEPS = 512
+"""A request is overtaken in at most this many steps of one wait, whatever the ranking says."""
 
 
 class Line:
@@ -43,6 +44,7 @@ class Line:
         self.stuck = False
         """Nothing came of the last step: the next one is left to vLLM's own order."""
         self._step = 0
+        self._ready: list[Request] = []
 
     # -- before the step -------------------------------------------------------------------------
 
@@ -54,6 +56,7 @@ class Line:
             queues.append(scheduler.waiting)
         found = [one for queue in queues for one in queue if one.status in READY]
         self._step += 1
+        self._ready = found
         if len(found) < 2:
             return found
         if in_vllms_order(scheduler):
@@ -71,7 +74,13 @@ class Line:
 
     def _place(self, request: Request) -> Any:
         life = self.lives[request.request_id]
-        return (life.score or (), life.arrival)
+        if self.overdue(request):
+            return (0, (life.queued_at,), life.arrival)
+        return (1, life.score or (), life.arrival)
+
+    def overdue(self, request: Request) -> bool:
+        """Return whether the request was overtaken so often that nothing may go before it now."""
+        return self.lives[request.request_id].overtaken >= MAX_OVERTAKEN_STEPS
 
     def _stands(self, life: Life, mark: Any) -> bool:
         """Whether a score may be used again."""
@@ -158,8 +167,7 @@ class Line:
         def look_further(request: Request) -> bool:
             nonlocal passed
             passed += 1
-            overtaken = self.lives[request.request_id].overtaken
-            return self.backfill and passed <= LOOKAHEAD and overtaken < PATIENCE
+            return self.backfill and passed <= LOOKAHEAD and not self.overdue(request)
 
         return look_further
 
@@ -182,14 +190,27 @@ class Line:
     def passed_over(self, ready: list[Request], chosen: list[Request]) -> None:
         """Count for those who are not among the chosen that others were served."""
         among = {request.request_id for request in chosen}
-        last = ready.index(chosen[-1]) if chosen else -1  # both are in the order of the line
         threshold = self.ranking.starvation_steps
-        for place, request in enumerate(ready):
+        for request in ready:
             if request.request_id in among:
                 continue
             life = self.lives[request.request_id]
-            life.overtaken += place < last
             # A session that was never served has not been put off by its rank alone.
             life.passes += life.started
             if threshold and life.passes >= threshold and not life.starved:
                 life.starved, life.score = True, None
+
+    def after_step(self) -> None:
+        """Count who was overtaken: a request whose wait began later was admitted before it.
+
+        The order of the waits decides and not the order of the line, since a ranking may put
+        every newcomer before the same request.
+        """
+        ready, self._ready = self._ready, []
+        waits = [(one, self.lives[one.request_id]) for one in ready]
+        admitted = [life.queued_at for one, life in waits if one.status not in READY]
+        if not admitted:
+            return
+        latest = max(admitted)
+        for request, life in waits:
+            life.overtaken += request.status in READY and life.queued_at < latest

@@ -3,7 +3,8 @@
 Before a step, the blocks that it will ask for are compared with those that are free (`admitting`).
 What is missing is taken from paused requests, in the order that the handling gives. Running
 requests always win. To admit a waiting one, in the order of the line, a handling may protect what
-is worth more where it is, but not if nobody runs: then the first in the line is admitted by force.
+is worth more where it is. It may not if nothing runs: then the first in the line is admitted by
+force. The same holds for a request that was overtaken for too long (`line.MAX_OVERTAKEN_STEPS`).
 Requests that have come back from a pause and hold KV while they queue are spared as long as
 somebody is running, who will free blocks in time, with one exception: a request that is back and
 all but complete takes the few blocks that it lacks from the last in the line. Without these rules
@@ -149,15 +150,16 @@ class _Admissions:
         scheduler, keeper = self._scheduler, self._keeper
         if not keeper.holdings:
             return
-        short, alone = needed - self._free, self._alone
-        if alone or short < self._hopeless:
+        short = needed - self._free
+        forced = self._alone or self._line.overdue(request)
+        if forced or short < self._hopeless:
             among = [one for one in _paused(keeper) if one.follow_up != request.request_id]
-            self._free += _reclaim(scheduler, short, alone, among, "admit")
+            self._free += _reclaim(scheduler, short, forced, among, "admit")
             short = needed - self._free
             if short <= 0:
                 return
             self._hopeless = short
-        if alone or (request.request_id in keeper.holdings and short <= FEW_BLOCKS):
+        if forced or (request.request_id in keeper.holdings and short <= FEW_BLOCKS):
             self._free += _reclaim_returned(scheduler, self._ready, short, request, "admit")
 
 

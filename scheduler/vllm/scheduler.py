@@ -139,6 +139,7 @@ class PausingScheduler(StoppingScheduler):
             self.num_waiting_for_streaming_input = sessions
             self.max_num_scheduled_tokens = most_tokens
             self._aside.put_back()
+        self._line.after_step()
         if self._keeper.holdings:
             self._note_admissions(output)
             pressure.unwedge(self, output)

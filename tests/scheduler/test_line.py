@@ -7,6 +7,7 @@ import pytest
 from vllm.v1.core.sched.request_queue import SchedulingPolicy, create_request_queue
 
 from caesura.scheduler.admission.view import Batched
+from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import line as line_module
@@ -110,7 +111,7 @@ def test_a_request_is_not_overtaken_for_ever(
     patience: int, served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small requests arrive without end, and two of them fill the memory."""
-    monkeypatch.setattr(line_module, "PATIENCE", patience)
+    monkeypatch.setattr(line_module, "MAX_OVERTAKEN_STEPS", patience)
     world = world_of(LargeFirst())
     for step in range(200):
         if step == 20:
@@ -119,6 +120,47 @@ def test_a_request_is_not_overtaken_for_ever(
             world.plain(f"s{step}", range(5000 + step * 200, 5100 + step * 200), "x" * 30)
         world.step()
     assert world.sessions["large"].finished is served
+
+
+@pytest.mark.parametrize(
+    ("ranking", "handling"),
+    [
+        *((ranking, "caesura") for ranking in (*RANKINGS, "newest-first")),
+        ("newest-first", "preserve"),
+    ],
+)
+def test_no_ranking_lets_short_requests_starve_a_long_one(
+    ranking: str, handling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short sessions in a closed loop, some of them paused, beside one that needs most blocks."""
+    monkeypatch.setattr(line_module, "MAX_OVERTAKEN_STEPS", 10)
+    own = ranking == "newest-first"
+    options: dict[str, Any] = {"blocks": 20, "max_model_len": 320, "max_num_seqs": 4}
+    world = World(make_scheduler(**options, handling=handling))
+    world.scheduler._line.ranking = NewestFirst() if own else make_ranking(ranking)
+    for step in range(300):
+        if step == 30:
+            long = world.session("long", range(100_000, 100_270), "x")
+        if step >= 30 and long.finished:
+            break
+        if step % 2 == 0:
+            begin = 1000 + step * 100
+            world.session(f"s{step}", range(begin, begin + 40), CALL, "r" * 20 + "]", "x" * 5)
+        world.step()
+        for session in world.sessions.values():
+            slow = session.request_id.endswith("0")  # its tool never returns
+            if session.paused and not session.finished and not slow:
+                world.answer(session)
+    assert long.finished
+
+
+class NewestFirst:
+    """A ranking that puts every newcomer before all others."""
+
+    name, refresh_steps, starvation_steps = "newest-first", 0, 0
+
+    def score(self, queued: Queued, view: QueueView) -> Score:
+        return (-queued.queued_at,)
 
 
 class LargeFirst:

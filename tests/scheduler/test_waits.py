@@ -50,6 +50,7 @@ def test_there_are_no_blocks_and_a_smaller_one_goes_before() -> None:
     world.session("a", range(200), "y" * 30)
     world.step()
     world.session("b", range(1000, 1200), "y")
+    world.step()
     world.session("c", range(2000, 2020), "y")
     found = waits(world)
     assert set(found) == {"b"}
