@@ -23,10 +23,10 @@ from rich.table import Table
 
 from benchmarks.pairs import ratio
 from caesura.intercept.events import Event, TextDelta
-from caesura.runtime.script import Item, call, say
-from caesura.runtime.scripted import ScriptedEngine
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
+from caesura.runtime.testing import ScriptedEngine
+from caesura.runtime.testing.script import Item, call, say
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools import Registry, Tool, tool
 from caesura.tools.worker import WorkerPool

@@ -29,11 +29,11 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.pairs import ratio
-from caesura.runtime.agent import Agent
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import record, start_engine
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import HTTP, Receiver

@@ -20,14 +20,14 @@ from pathlib import Path
 from PIL import Image
 from playwright.async_api import Browser, async_playwright
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.cli.demo.services import population, price, weather
 from caesura.runtime.launch import facts_of, record, start_engine
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.export import write_html
+from caesura.runtime.recording.files.export import write_html
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.messages import Sampling
 from caesura.simulator.trace import read_trace

@@ -8,7 +8,6 @@ written. After every pause the engine reports how the request came back.
 
 import asyncio
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.events import (
     CallFinished,
     CallMalformed,
@@ -18,8 +17,9 @@ from caesura.runtime.events import (
     ToolReturned,
     TurnEnded,
 )
-from caesura.runtime.limits import Limits
-from caesura.runtime.session import Session
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.sdk.session import Session
 from caesura.scheduler.messages import Sampling
 from caesura.tools import tool
 

@@ -10,9 +10,9 @@ engine keeps record of what the model would have seen.
 import asyncio
 from collections.abc import Sequence
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.engine import Engine
-from caesura.runtime.scripted import Item, ScriptedEngine, call, calls, malformed, say
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import Item, ScriptedEngine, call, calls, malformed, say
 from caesura.scheduler.messages import Message, ToolSpec
 
 STOCK = {"lamp": 3, "chair": 0}

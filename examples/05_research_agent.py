@@ -17,7 +17,7 @@ from pathlib import Path
 
 from caesura import Agent, ScriptedEngine
 from caesura.runtime.engine import Engine
-from caesura.runtime.scripted import Item, call, say
+from caesura.runtime.testing import Item, call, say
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools.config.caesura_toml import Config, DataSettings
 from caesura.tools.search.corpus import Corpus, corpus_path

@@ -13,12 +13,12 @@ import argparse
 import asyncio
 from contextlib import aclosing
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.cli.player import PROMPT, play
+from caesura.runtime.cli.demo.player import PROMPT, play
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import CallFinished, RunEvent, TextDelta, ToolReturned
-from caesura.runtime.limits import Limits
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.config.caesura_toml import Config
 
 INSTRUCTIONS = (

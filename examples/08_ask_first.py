@@ -12,8 +12,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.scripted import Item, ScriptedEngine, call, say
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import Item, ScriptedEngine, call, say
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.tools import tool
 from caesura.tools.people import Pending

@@ -1,7 +1,7 @@
 """The one seam between the runtime and whatever decodes: `Engine` and `EngineSession`.
 
 `caesura.scheduler.vllm.client.engine.VllmEngine` is the real one, and its public peer in memory is
-`caesura.runtime.scripted.ScriptedEngine`. Both speak messages in and events out; tokens stay behind
+`caesura.runtime.testing.ScriptedEngine`. Both speak messages in and events out; tokens stay behind
 the seam, so that a resume is token-exact by construction: nothing above it could re-render or
 re-tokenise.
 """

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from caesura.runtime.scripted import call
 from caesura.runtime.server.metrics import Metrics
+from caesura.runtime.testing import call
 
 from .runtime.server.conftest import double, serve_script
 

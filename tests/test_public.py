@@ -19,7 +19,7 @@ def test_unknown_names_are_attribute_errors() -> None:
         caesura.agent_smith  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["caesura", "caesura.runtime.scripted", "caesura.tools"])
+@pytest.mark.parametrize("module", ["caesura", "caesura.runtime.testing", "caesura.tools"])
 def test_nothing_but_the_adapter_needs_vllm(module: str) -> None:
     """A user's own tests run without an engine installed."""
     code = (

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from caesura import __version__
-from caesura.runtime.cli import kb, people, tools
-from caesura.runtime.cli.commands import replay, simulate
-from caesura.runtime.cli.mistakes import mistakes_told
+from caesura.runtime.cli import kb
+from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
     DEFAULTS,
@@ -34,7 +33,8 @@ from caesura.runtime.cli.options import (
     VllmArgs,
     chunk_of,
 )
-from caesura.runtime.cli.serving_options import (
+from caesura.runtime.cli.people import commands as people
+from caesura.runtime.cli.serve.options import (
     AllowedHosts,
     ApiKey,
     Host,
@@ -45,7 +45,9 @@ from caesura.runtime.cli.serving_options import (
     TraceContent,
     TraceFile,
 )
-from caesura.runtime.cli.trace import app as trace_app
+from caesura.runtime.cli.simulate.commands import replay, simulate
+from caesura.runtime.cli.tools import commands as tools
+from caesura.runtime.cli.trace.commands import app as trace_app
 
 app = typer.Typer(
     name="caesura",
@@ -92,7 +94,7 @@ def ask(
 ) -> None:
     """Ask one question, and watch the calls that it takes."""
     set_log_level(verbose)
-    from caesura.runtime.cli.talk import ask_once
+    from caesura.runtime.cli.ask_chat import ask_once
 
     run(ask_once(question, model, tool, format, vllm_args or [], config, trace))
 
@@ -110,7 +112,7 @@ def chat(
 ) -> None:
     """Talk with a model in the terminal."""
     set_log_level(verbose)
-    from caesura.runtime.cli.talk import converse
+    from caesura.runtime.cli.ask_chat import converse
 
     run(converse(model, tool, format, system, vllm_args or [], config, trace))
 
@@ -145,7 +147,7 @@ def serve(
     """Serve an OpenAI-style endpoint, with tools that run inside the request."""
     set_log_level(verbose)
     from caesura.runtime.cli.recording import Traces
-    from caesura.runtime.cli.serving import Scheduling, serve_model
+    from caesura.runtime.cli.serve.serve import Scheduling, serve_model
 
     run(
         serve_model(
@@ -192,7 +194,7 @@ def calibrate(
 ) -> None:
     """Measure what steps cost on this machine, and the link to host memory."""
     set_log_level(verbose)
-    from caesura.runtime.cli.calibrate import measure_model
+    from caesura.runtime.cli.calibrate.calibrate import measure_model
 
     run(measure_model(model, output, quick, host_gib, vllm_args or []))
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from caesura.runtime.cli.mistakes import mistakes_told
+from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.options import ConfigFile
 from caesura.tools.services import SetupError
 

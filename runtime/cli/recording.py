@@ -12,10 +12,10 @@ from caesura import __version__
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import facts_of, record
-from caesura.runtime.recording.bounds import DAY_SECONDS, MB, Bounds
-from caesura.runtime.recording.database import may_be_one
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage.bounds import DAY_SECONDS, MB, Bounds
+from caesura.runtime.recording.storage.database import may_be_one
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.tracing.content import is_captured
 from caesura.tools.config.caesura_toml import Config
 

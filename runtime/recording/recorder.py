@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.backlog import MAX_ROWS, Backlog
-from caesura.runtime.recording.database import is_broken
 from caesura.runtime.recording.entries import Entry, Row, row_of, without_content
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage.database import is_broken
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.recording.subscription import Subscription
 
 LOG = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
-from caesura.runtime.recording.reading import Page
+from caesura.runtime.recording.storage.reading import Page
 
 MAX_WAITING = 5000
 """A watcher with more entries before it than this reads them from the store instead."""

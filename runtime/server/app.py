@@ -10,13 +10,13 @@ from aiohttp.typedefs import Handler
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.limits import Limits
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.access import HEALTH, access_checks
 from caesura.runtime.server.artifacts import serve_artifacts
-from caesura.runtime.server.chat import chat_completions
+from caesura.runtime.server.chat.gate import Gate
+from caesura.runtime.server.chat.handler import chat_completions
 from caesura.runtime.server.errors import ApiError, errors_middleware
-from caesura.runtime.server.gate import Gate
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import serve_people
 from caesura.runtime.server.state import OUTCOME, STATE, State

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.limits import Limits
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.access import needs_mention
 from caesura.runtime.server.app import UNDER_WAY, create_app
 from caesura.runtime.server.state import STATE

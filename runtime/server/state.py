@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from caesura.runtime.engine import Engine
-from caesura.runtime.limits import Limits
-from caesura.runtime.server.gate import Gate
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.metrics import Metrics
 from caesura.tools.registry import Registry
 

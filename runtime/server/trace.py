@@ -12,11 +12,11 @@ from typing import TypeVar
 from aiohttp import web
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.entries import Recording, encoded
-from caesura.runtime.recording.export import pieces
-from caesura.runtime.recording.reading import Page
+from caesura.runtime.recording.files.export import pieces
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.reading import Page
 from caesura.runtime.recording.subscription import Subscription
 from caesura.runtime.server.errors import ApiError, invalid
 from caesura.runtime.server.state import STATE

@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording.page import Page, built
+from caesura.runtime.recording.files.page import Page, built
 from caesura.runtime.server.errors import ApiError
 
 OPEN = frozenset({"/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})

@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from caesura.runtime.agent import Agent
     from caesura.runtime.errors import (
         CaesuraError,
         ContextOverflow,
@@ -17,25 +16,26 @@ if TYPE_CHECKING:
         LimitReached,
         UsageError,
     )
-    from caesura.runtime.limits import Limits
-    from caesura.runtime.scripted import ScriptedEngine
-    from caesura.runtime.session import Answer, Session
+    from caesura.runtime.run.limits import Limits
+    from caesura.runtime.sdk.agent import Agent
+    from caesura.runtime.sdk.session import Answer, Session
+    from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Agent": "caesura.runtime.agent",
-    "Answer": "caesura.runtime.session",
+    "Agent": "caesura.runtime.sdk.agent",
+    "Answer": "caesura.runtime.sdk.session",
     "CaesuraError": "caesura.runtime.errors",
     "ContextOverflow": "caesura.runtime.errors",
     "EngineFailed": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
-    "Limits": "caesura.runtime.limits",
+    "Limits": "caesura.runtime.run.limits",
     "Sampling": "caesura.scheduler.messages",
-    "ScriptedEngine": "caesura.runtime.scripted",
-    "Session": "caesura.runtime.session",
+    "ScriptedEngine": "caesura.runtime.testing",
+    "Session": "caesura.runtime.sdk.session",
     "Tool": "caesura.tools",
     "UsageError": "caesura.runtime.errors",
     "tool": "caesura.tools",

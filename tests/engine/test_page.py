@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording import reading
+from caesura.runtime.recording.storage import reading
 from caesura.tools import calculator
 from tests.ui.conftest import Open, chromium, open_page, serving
 from tests.ui.reading import about, amount, listed

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.launch import facts_of, record
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.runs import KINDS, Runs
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.scheduler.vllm.client.engine import VllmEngine
 

@@ -11,7 +11,7 @@ from caesura.intercept.events import CallFinished, CallMalformed
 from caesura.intercept.formats import TURN_FORMATS
 from caesura.intercept.trigger import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
-from caesura.runtime.loop import run
+from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
 from caesura.scheduler.vllm.client.session import VllmSession

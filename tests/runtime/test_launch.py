@@ -12,7 +12,7 @@ import pytest
 
 from caesura.runtime import launch
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.vllm.client.launch import _deaf_to_ctrl_c
 
 MASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"

@@ -12,9 +12,9 @@ from aiohttp import web
 from caesura.runtime.launch import record
 from caesura.runtime.recording.entries import Entry, Recording, row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.registry import Registry
 

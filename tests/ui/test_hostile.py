@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.scripted import call
+from caesura.runtime.testing import call
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.tool import tool
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.scripted import call
+from caesura.runtime.testing import call
 from caesura.tools.tool import tool
 
 from . import recordings

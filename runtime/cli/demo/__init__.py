@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.cli.demo.board import Board, Row
 from caesura.runtime.cli.demo.game import play_to_the_end
 from caesura.runtime.cli.demo.services import population, price, weather
@@ -18,6 +17,7 @@ from caesura.runtime.cli.recording import Traces, recorded
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.tools import Tool
 from caesura.tools.config.caesura_toml import Config

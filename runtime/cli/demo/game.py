@@ -5,13 +5,13 @@ from contextlib import aclosing
 from rich.console import Console
 from rich.markup import escape
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.cli.player import PROMPT, play
+from caesura.runtime.cli.demo.player import PROMPT, play
 from caesura.runtime.cli.show import shorten
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, TextDelta, ToolReturned
-from caesura.runtime.limits import Limits
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine
 
 LIMITS = Limits(max_turns=60)
 CONTEXT_TOKENS = 100_000

@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.cli.show import describe_call, shorten
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.events import CallFinished, RunEnded, ToolReturned
 from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Pending

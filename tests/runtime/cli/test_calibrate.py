@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 from caesura.intercept.cost import CostModel
 from caesura.runtime import launch
-from caesura.runtime.cli import calibrate, doctor, serving
+from caesura.runtime.cli import doctor
 from caesura.runtime.cli.app import app
+from caesura.runtime.cli.calibrate import calibrate
+from caesura.runtime.cli.serve import serve as serving
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory, pauses_path
 

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from caesura import __version__
 from caesura.intercept.events import CallMalformed
-from caesura.runtime.cli import demo, doctor, talk
+from caesura.runtime.cli import ask_chat as talk
+from caesura.runtime.cli import demo, doctor
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.demo.tour import Stop
 from caesura.runtime.cli.show import Printer, describe_resume, shorten
@@ -23,7 +24,7 @@ from caesura.runtime.events import (
     ToolReturned,
     TurnEnded,
 )
-from caesura.runtime.scripted import ScriptedEngine, call, inline, say
+from caesura.runtime.testing import ScriptedEngine, call, inline, say
 from caesura.tools.result import ToolCall, ToolResult
 
 

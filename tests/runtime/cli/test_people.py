@@ -14,13 +14,13 @@ from aiohttp import web
 from rich.console import Console
 from typer.testing import CliRunner
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.cli import pending
 from caesura.runtime.cli.app import app as command_line
-from caesura.runtime.cli.asking import Terminal
-from caesura.runtime.cli.pending import line_of
-from caesura.runtime.scripted import ScriptedEngine, call, say
+from caesura.runtime.cli.people import pending
+from caesura.runtime.cli.people.pending import line_of
+from caesura.runtime.cli.prompt import Terminal
+from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
 

@@ -1,7 +1,7 @@
 import pytest
 
-from caesura.runtime.cli.player import Goal, goal_of, play
-from caesura.runtime.script import Calls
+from caesura.runtime.cli.demo.player import Goal, goal_of, play
+from caesura.runtime.testing.script import Calls
 
 ROOM = (
     "You are in the middle of a room. Looking quickly around you, you see a cabinet 1, "

@@ -1,6 +1,6 @@
 """What `caesura serve` says when it starts."""
 
-from caesura.runtime.cli.serving import tools_line
+from caesura.runtime.cli.serve.serve import tools_line
 from caesura.tools import tool
 from caesura.tools.registry import Registry
 

@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from caesura.runtime.cli import simulate as command
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.simulate import describe, parse_policies, parse_seeds
-from caesura.runtime.cli.studying import make_study
-from caesura.runtime.cli.watching import Bar, watching
+from caesura.runtime.cli.simulate import run as command
+from caesura.runtime.cli.simulate.progress import Bar, watching
+from caesura.runtime.cli.simulate.run import describe, parse_policies, parse_seeds
+from caesura.runtime.cli.simulate.study import make_study
 from caesura.simulator.latency.plans import PLANS
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.study.plan import StudyError

@@ -9,13 +9,13 @@ from typer.testing import CliRunner, Result
 
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.recording import Traces, recorded
-from caesura.runtime.cli.serving import traces_line
+from caesura.runtime.cli.serve.serve import traces_line
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.entries import Entry, row_of
 from caesura.runtime.recording.runs import Runs
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.config.caesura_toml import Config
 
 REQUEST = "session-abc-1f2e"

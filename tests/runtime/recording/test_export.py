@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import export
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.export import write, write_html
-from caesura.runtime.recording.files import read_lines
-from caesura.runtime.recording.page import Page, packed
+from caesura.runtime.recording.files import export
+from caesura.runtime.recording.files.export import write, write_html
+from caesura.runtime.recording.files.json_lines import read_lines
+from caesura.runtime.recording.files.page import Page, packed
 from caesura.runtime.recording.window import cut, times_of
 from caesura.tools.artifacts import ArtifactStore
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.runtime.recording import reading
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.recording import backlog, entries, reading, subscription
+from caesura.runtime.recording import backlog, entries, subscription
 from caesura.runtime.recording.backlog import Backlog
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.recording.subscription import Subscription
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine
 
 MB = 2**20
 

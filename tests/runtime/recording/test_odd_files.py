@@ -13,11 +13,11 @@ import pytest
 
 from caesura.runtime.cli.recording import Traces
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.export import write
-from caesura.runtime.recording.files import read_lines
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.files.export import write
+from caesura.runtime.recording.files.json_lines import read_lines
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.recording.window import cut
 
 PLAIN, SAID = Recording(1, "one", "serve", 1.0), Recording(2, "two", "serve", 1.0, content=True)

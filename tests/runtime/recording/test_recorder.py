@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.recording import reading, subscription
-from caesura.runtime.recording.bounds import Bounds
+from caesura.runtime.recording import subscription
 from caesura.runtime.recording.recorder import FLUSH_SECONDS, MAX_ENTRY_BYTES, Recorder
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.bounds import Bounds
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.recording.subscription import Subscription
 from tests.runtime.server.conftest import eventually
 

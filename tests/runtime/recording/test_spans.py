@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading
 from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine, call, fail, say
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine, call, fail, say
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools import tool
 from tests.runtime.tracing.conftest import Spans, set_up_anew, spans

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading
-from caesura.runtime.recording.bounds import Bounds
-from caesura.runtime.recording.database import size_of
 from caesura.runtime.recording.entries import Recording, Row, encoded, row_of
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.bounds import Bounds
+from caesura.runtime.recording.storage.database import size_of
+from caesura.runtime.recording.storage.store import Store
 
 MB = 2**20
 

@@ -6,9 +6,9 @@ A program of its own: `python -m tests.runtime.recording.writer FILE`.
 import sys
 from pathlib import Path
 
-from caesura.runtime.recording.bounds import Bounds
 from caesura.runtime.recording.entries import row_of
-from caesura.runtime.recording.store import Store
+from caesura.runtime.recording.storage.bounds import Bounds
+from caesura.runtime.recording.storage.store import Store
 
 
 def main() -> None:

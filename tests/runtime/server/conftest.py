@@ -11,8 +11,8 @@ import openai
 import pytest
 from aiohttp import web
 
-from caesura.runtime.scripted import ScriptedEngine
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
 

@@ -7,10 +7,10 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine, call, say
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app, serve
 from caesura.runtime.server.access import is_loopback
+from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry

@@ -1,6 +1,6 @@
 """Plain and streamed answers without server tools, as the wire shows them."""
 
-from caesura.runtime.scripted import ScriptedEngine, call, calls, malformed
+from caesura.runtime.testing import ScriptedEngine, call, calls, malformed
 
 
 def joined(events, field="content"):

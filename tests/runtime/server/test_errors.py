@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
-from caesura.runtime.scripted import call, fail
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import call, fail
 from caesura.tools.registry import Registry
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from caesura.runtime.scripted import ScriptedEngine, call
+from caesura.runtime.testing import ScriptedEngine, call
 
 LEFT = '{route="/v1/chat/completions",status="499"} 1.0'
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from caesura.runtime.scripted import ScriptedEngine, call, say
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.toolset import Toolset
 from caesura.tools.mcp import MCPServer

@@ -4,7 +4,7 @@ import asyncio
 
 from prometheus_client import REGISTRY, Counter
 
-from caesura.runtime.scripted import call, calls
+from caesura.runtime.testing import call, calls
 
 
 async def test_metrics(serve_script, double):

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.scripted import call, calls, fail
+from caesura.runtime.testing import call, calls, fail
 
 HELLO = [{"role": "user", "content": "Hello"}]
 MODEL = "tiny/scripted"

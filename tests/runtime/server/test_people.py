@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from caesura.runtime.scripted import ScriptedEngine, call, say
 from caesura.runtime.server import create_app
 from caesura.runtime.server.people import PEOPLE
+from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import People, make_ask_user, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from caesura.runtime.server.chat.schema import parse
 from caesura.runtime.server.errors import ApiError
-from caesura.runtime.server.schema import parse
 
 
 def body(**fields):

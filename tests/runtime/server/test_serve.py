@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.scripted import ScriptedEngine, call
 from caesura.runtime.server import serve
+from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.registry import Registry
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "x"}]}

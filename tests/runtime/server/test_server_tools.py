@@ -2,8 +2,8 @@
 
 import asyncio
 
-from caesura.runtime.limits import Limits
-from caesura.runtime.scripted import call, calls, inline, malformed
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.testing import call, calls, inline, malformed
 
 
 def content(events):

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from caesura.runtime.scripted import call, say
+from caesura.runtime.testing import call, say
 from caesura.tools import tool
 from caesura.tools.context import current
 

@@ -16,9 +16,9 @@ import pytest
 from caesura.runtime.recording import subscription
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import call, say
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import trace
+from caesura.runtime.testing import call, say
 from caesura.tools.artifacts import ArtifactStore
 from tests.runtime.server.conftest import Served
 
@@ -358,7 +358,7 @@ async def test_the_page_needs_no_key_and_is_kept_strict(
 async def test_a_page_that_was_not_built_says_how_to(
     serve_script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from caesura.runtime.recording import page
+    from caesura.runtime.recording.files import page
 
     monkeypatch.setattr(page, "files", lambda _: tmp_path)
     page.built.cache_clear()

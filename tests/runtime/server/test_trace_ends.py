@@ -12,12 +12,13 @@ import aiohttp
 import pytest
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.recording import reading, subscription
+from caesura.runtime.recording import subscription
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.store import Store
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import serve, trace
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 
 FOREVER = 3600.0

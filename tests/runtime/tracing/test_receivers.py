@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.scripted import ScriptedEngine, call, calls, fail, malformed, say
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail, malformed, say
 from caesura.runtime.tracing import export
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import from_environment, receiver_in
@@ -102,8 +102,8 @@ async def test_over_grpc(exporting: Make) -> None:
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 async def test_the_spans_of_a_short_program_arrive(protocol: str) -> None:
     program = (
-        "from caesura.runtime.agent import Agent\n"
-        "from caesura.runtime.scripted import ScriptedEngine, say\n"
+        "from caesura.runtime.sdk.agent import Agent\n"
+        "from caesura.runtime.testing import ScriptedEngine, say\n"
         "print(Agent(ScriptedEngine([say('Hi.')], model='m'), []).run_sync('Hi?'))\n"
     )
     async with http_receiver() if protocol != "grpc" else grpc_receiver() as received:

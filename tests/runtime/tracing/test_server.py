@@ -15,9 +15,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import StatusCode
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.scripted import ScriptedEngine, call, say
+from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
 from caesura.tools import tool
 from caesura.tools.mcp import MCPServer

@@ -100,8 +100,8 @@ def test_a_missing_package_is_told_with_the_command(
 
 def test_off_imports_nothing_of_opentelemetry() -> None:
     program = (
-        "import sys, caesura.runtime.agent, caesura.runtime.server, caesura.runtime.scripted as s;"
-        "caesura.runtime.agent.Agent(s.ScriptedEngine([]));"
+        "import sys, caesura.runtime.sdk.agent as a, caesura.runtime.server;"
+        "import caesura.runtime.testing as s; a.Agent(s.ScriptedEngine([]));"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

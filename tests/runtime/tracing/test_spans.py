@@ -11,11 +11,11 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.errors import EngineFailed, LimitReached, UsageError
 from caesura.runtime.events import TextDelta
-from caesura.runtime.limits import Limits
-from caesura.runtime.scripted import ScriptedEngine, call, calls, fail, inline, malformed, say
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say
 from caesura.scheduler.messages import Sampling
 from caesura.tools import calculator, tool
 from caesura.tools.artifacts import Artifact

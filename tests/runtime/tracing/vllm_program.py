@@ -7,8 +7,8 @@ import asyncio
 import json
 import os
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.launch import start_engine
+from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.tracing.setup import from_environment
 from tests.runtime.tracing.receivers import http_receiver
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from caesura.runtime.agent import Agent
 from caesura.runtime.errors import UsageError
-from caesura.runtime.scripted import ScriptedEngine, call, calls
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine, call, calls
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 from caesura.tools.context import current
 from caesura.tools.worker import Worker, WorkerPool

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from caesura.runtime.agent import Agent
-from caesura.runtime.cli.player import PROMPT, play
-from caesura.runtime.limits import Limits
-from caesura.runtime.scripted import ScriptedEngine
+from caesura.runtime.cli.demo.player import PROMPT, play
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent import Agent
+from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.environment.settings import TASK_TYPES
 from caesura.tools.tool import Tool
 from tests.tools.environment.playing import Player, opened

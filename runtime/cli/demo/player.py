@@ -1,0 +1,187 @@
+"""A player for ALFWorld's games that knows nothing but what the tool `environment` says.
+
+It reads the task and the last line, "You can: ...", of each observation, looks into one place
+after the other, and does what the task asks. As the script of a `ScriptedEngine` it stands in for
+a model: everything else, from the loop to the process that plays, is as it is for one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from caesura.runtime.testing.script import Item, calls, say
+from caesura.runtime.testing.script import call as call_of
+from caesura.scheduler.messages import Message, ToolSpec
+
+PROMPT = "Play one game in the environment to its end."
+THING = r"([a-z]+ \d+)"
+TASKS = (
+    r"(?:put|find) (?P<two>two) (?P<thing>\w+) (?:in|and put them in) (?P<place>\w+)",
+    r"put a (?P<treat>clean|hot|cool) (?P<thing>\w+) in (?P<place>\w+)",
+    r"(?P<treat>clean|heat|cool) some (?P<thing>\w+) and put it in (?P<place>\w+)",
+    r"(?:look at|examine the) (?P<thing>\w+) (?:under|with) the (?P<lamp>\w+)",
+    r"put (?:a|some) (?P<thing>\w+) (?:in|on) (?P<place>\w+)",
+)
+TREATED_AT = {
+    "clean": ("clean", "sinkbasin"),
+    "hot": ("heat", "microwave"),
+    "heat": ("heat", "microwave"),
+    "cool": ("cool", "fridge"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the task asks for: kinds of things and places, "" where it does not say."""
+
+    thing: str
+    place: str = ""
+    lamp: str = ""
+    verb: str = ""
+    verb_place: str = ""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What has been seen and done, in order."""
+
+    goal: Goal | None = None
+    can: tuple[str, ...] = ()
+    outcome: str = ""
+    unseen: list[str] = field(default_factory=list)
+    """Places not looked into yet."""
+    places: list[str] = field(default_factory=list)
+    where: dict[str, str] = field(default_factory=dict)
+    """Things that were seen, and the place where each was."""
+    at: str = ""
+    holding: str = ""
+    treated: set[str] = field(default_factory=set)
+    delivered: dict[str, str] = field(default_factory=dict)
+    """Things that were put where they belong, and the place."""
+
+
+def play(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Item:
+    """What the player says next: a script for a `ScriptedEngine`."""
+    told = str(messages[-1].get("content"))
+    if messages[-1]["role"] == "tool" and told.startswith("error:"):
+        return say(f"I cannot go on: {told}")
+    memory = remember(messages)
+    if memory.outcome:
+        return say(f"The game is {memory.outcome}.")
+    if memory.goal is None:
+        return calls(call_of("environment", action="reset"), text="I start a game. ")
+    thought, action = choose(memory)
+    if not action:
+        return say(thought)
+    return calls(call_of("environment", action=action), text=f"{thought} ")
+
+
+def remember(messages: Sequence[Message]) -> Memory:
+    """Read a conversation: all observations since the last game was started."""
+    memory = Memory()
+    for message in messages:
+        if message["role"] == "tool":
+            text = str(message["content"])
+            if "Your task is to:" in text:
+                memory = Memory(goal=goal_of(text))
+                memory.places = re.findall(rf"an? {THING}", text.partition("Your task")[0])
+                memory.unseen = list(memory.places)
+            note(memory, text)
+    return memory
+
+
+def goal_of(text: str) -> Goal | None:
+    """The goal that an observation states, if it is one that the player knows."""
+    for pattern in TASKS:
+        found = re.search(rf"Your task is to: {pattern}\.", text)
+        if found:
+            said = {"place": "", "lamp": "", "treat": "", **found.groupdict()}
+            verb, verb_place = TREATED_AT.get(said["treat"], ("", ""))
+            return Goal(said["thing"], said["place"], said["lamp"], verb, verb_place)
+    return None
+
+
+def note(memory: Memory, text: str) -> None:
+    """Add one observation."""
+    observed, _, last = text.rpartition("\n")
+    memory.can = tuple(last.removeprefix("You can: ").split(", "))
+    memory.outcome = last.removeprefix("Done: ") if last.startswith("Done: ") else ""
+    if found := re.search(rf"You arrive at {THING}", observed):
+        memory.at = found[1]
+        if f"The {memory.at} is closed" not in observed:
+            _looked(memory, observed)
+    elif re.match(rf"You open the {THING}", observed):
+        _looked(memory, observed)
+    elif found := re.match(rf"You pick up the {THING} from", observed):
+        memory.holding = found[1]
+        memory.where.pop(memory.holding, None)
+    elif found := re.match(rf"You move the {THING} to the {THING}", observed):
+        memory.holding = ""
+        memory.where[found[1]] = found[2]
+        if memory.goal and _kind(found[2]) == memory.goal.place:
+            memory.delivered[found[1]] = found[2]
+    elif found := re.match(rf"You (?:clean|heat|cool) the {THING}", observed):
+        memory.treated.add(found[1])
+
+
+def choose(memory: Memory) -> tuple[str, str]:
+    """A thought, and the action that follows from it; no action: the player gives up."""
+    for thought, action in _options(memory):
+        if action in memory.can or action.startswith("go to "):
+            return thought, action
+    return "I have looked everywhere, and I give up.", ""
+
+
+def _options(memory: Memory) -> Iterator[tuple[str, str]]:
+    """What would help, the most helpful first, whether or not it can be done now."""
+    goal = memory.goal or Goal("")
+    if memory.holding:
+        yield from _with(memory, goal, memory.holding)
+    else:
+        for thing, place in memory.where.items():
+            if _kind(thing) == goal.thing and thing not in memory.delivered:
+                yield f"I take the {goal.thing}.", f"take {thing} from {place}"
+                yield from _go(memory, place, f"I have seen a {goal.thing} there.")
+    if memory.at in memory.unseen:
+        yield "It is closed: I look inside.", f"open {memory.at}"
+    wanted = goal.lamp if memory.holding and goal.lamp else goal.thing
+    for place in memory.unseen:
+        if place != memory.at:
+            yield f"I look for a {wanted}.", f"go to {place}"
+
+
+def _with(memory: Memory, goal: Goal, held: str) -> Iterator[tuple[str, str]]:
+    """What would help with the thing in hand."""
+    at = memory.at
+    if goal.verb and held not in memory.treated:
+        yield f"Here I can {goal.verb} the {goal.thing}.", f"{goal.verb} {held} with {at}"
+        yield from _go(memory, goal.verb_place, f"To {goal.verb} it I need a {goal.verb_place}.")
+    elif goal.lamp:
+        for lamp, place in memory.where.items():
+            if _kind(lamp) == goal.lamp:
+                yield f"I look at it under the {goal.lamp}.", f"use {lamp}"
+                yield from _go(memory, place, f"I have seen a {goal.lamp} there.")
+    else:
+        if _kind(at) == goal.place:
+            yield f"Here the {goal.thing} belongs.", f"move {held} to {at}"
+            yield f"The {at} has to be open first.", f"open {at}"
+        first = next(iter(memory.delivered.values()), goal.place)  # two belong into one place
+        yield from _go(memory, first, f"I bring it to the {goal.place}.")
+
+
+def _go(memory: Memory, place: str, thought: str) -> Iterator[tuple[str, str]]:
+    """Go to a place, or to the first one of a kind, unless it is where the player is."""
+    targets = [each for each in memory.places if place in (each, _kind(each))]
+    if targets and memory.at not in targets:
+        yield thought, f"go to {targets[0]}"
+
+
+def _looked(memory: Memory, observed: str) -> None:
+    """Note what lies in the place where the player is."""
+    memory.unseen = [place for place in memory.unseen if place != memory.at]
+    for thing in re.findall(rf"\ba {THING}", observed.partition("you see")[2]):
+        memory.where[thing] = memory.at
+
+
+def _kind(name: str) -> str:
+    return name.partition(" ")[0]

@@ -1,0 +1,1 @@
+"""`caesura people`: questions and calls that wait for a person."""

@@ -1,0 +1,1 @@
+"""`caesura serve`."""

@@ -1,0 +1,1 @@
+"""`caesura simulate` and `caesura replay`: studies in the terminal."""

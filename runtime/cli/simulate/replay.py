@@ -1,0 +1,28 @@
+"""`caesura replay`: what other policies would have made of the traffic in a record file."""
+
+from math import inf, nextafter
+from pathlib import Path
+
+from caesura.runtime.cli.simulate.run import How, start, study_of
+from caesura.simulator.study.plan import StudyError
+from caesura.simulator.workload.records import read_sessions
+
+
+def replay(record: Path, speed: float, how: How) -> None:
+    """Simulate the sessions of a record file, which arrive `speed` times as fast as they did.
+
+    Raises `StudyError` for a file that holds none, and for options that will not do.
+    """
+    try:
+        arrivals = [session.arrival for session in read_sessions(record)]
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    if not 0 < speed < inf:
+        raise StudyError(f"--speed is a factor above 0, not {speed:g}")
+    span = (arrivals[-1] - arrivals[0]) / speed
+    if not span > 0:
+        raise StudyError(f"{record}: a single session has no rate; there is nothing to compare")
+    rate = (len(arrivals) - 1) / span
+    # The last session arrives at the very end of the span, and is to be among them.
+    seconds = nextafter(span, inf)
+    start(study_of("record", record, (rate,), False, seconds, how), how)

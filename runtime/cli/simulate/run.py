@@ -1,0 +1,220 @@
+"""`caesura simulate`: compare policies by simulation; what its options say, and what there is."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from caesura.runtime.cli.simulate.study import make_study
+from caesura.scheduler.settings import Settings
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.latency.plans import PLANS
+from caesura.simulator.policy import POLICIES, Policy, parse_policy
+from caesura.simulator.study.plan import Study, StudyError
+from caesura.simulator.workload.names import make_workload
+from caesura.simulator.workload.options import Options
+from caesura.simulator.workload.sources import SOURCES
+
+POLICIES_COMPARED = ("stock,caesura",)
+MACHINE = ("gptj-6b-a100-40g",)
+RATES = ("1,2",)
+"""What is compared where nothing is said: a study that takes a minute or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is common to studies, as the options say; `jobs` 0: as many as there are cores."""
+
+    policies: Sequence[str] | None
+    machines: Sequence[str] | None
+    seeds: str
+    window: float | None
+    warm_up: float | None
+    baseline: str | None
+    out: Path
+    jobs: int
+    quiet: bool
+    trace: bool = False
+
+
+def simulate(
+    workload: str, data: Path | None, rates: Sequence[str], clients: str, seconds: float, how: How
+) -> None:
+    """Make the study that the options describe; raises `StudyError` for those that will not do."""
+    closed, loads = _loads(workload, rates, clients)
+    start(study_of(workload, data, loads, closed, seconds, how), how)
+
+
+def study_of(
+    workload: str,
+    data: Path | None,
+    loads: tuple[float, ...],
+    closed: bool,
+    seconds: float,
+    how: How,
+) -> Study:
+    """Return the study; raises `StudyError`."""
+    policies = tuple(parse_policies(how.policies or POLICIES_COMPARED))
+    # The first is what the others are compared with, unless it is alone.
+    baseline = how.baseline or (policies[0].name if len(policies) > 1 else "")
+    return Study(
+        workload=workload,
+        policies=policies,
+        rates=loads,
+        seeds=parse_seeds(how.seeds),
+        machines=tuple(how.machines or MACHINE),
+        seconds=seconds,
+        data=data,
+        window=how.window,
+        warm_up=how.warm_up,
+        baseline="" if baseline == "none" else baseline,
+        closed=closed,
+    )
+
+
+def start(study: Study, how: How) -> None:
+    """Find mistakes before the minutes that a study takes, and make it; raises `StudyError`."""
+    cell = study.cells()[0]
+    try:
+        for machine in study.machines:
+            make_machine(machine)
+        workload = make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    if not workload.sessions:
+        raise StudyError(
+            f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}"
+        )
+    make_study(study, how.out, how.jobs or cores(), how.quiet, how.trace)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+# -- what the options say ------------------------------------------------------------------------
+
+
+def parse_policies(texts: Sequence[str]) -> Iterator[Policy]:
+    """Yield the policies of `name,name:key=value,key=value,name`, given once or more.
+
+    A comma is followed by the next policy, unless it is followed by `key=value`: that goes on with
+    the policy before it. Raises `StudyError`.
+    """
+    specs: list[str] = []
+    for text in texts:
+        begun = False
+        for part in filter(None, text.split(",")):
+            # In `lamps:ranking=fcfs` the name stands before the first equals sign.
+            if begun and "=" in part.partition(":")[0]:
+                specs[-1] += f"{',' if ':' in specs[-1] else ':'}{part}"
+            else:
+                specs.append(part.strip())
+                begun = True
+    for spec in specs:
+        try:
+            policy = parse_policy(spec)
+            if policy.engine == "caesura":
+                Settings.from_mapping(policy.settings)
+        except ValueError as error:
+            raise StudyError(f"--policy {spec}: {error}") from None
+        yield policy
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read `5` (0 to 4), `31-35` (those five) or `1,4,9`; raises `StudyError`."""
+    try:
+        if "," in text:
+            return tuple(int(part) for part in text.split(",") if part)
+        first, dash, last = text.partition("-")
+        return tuple(range(int(first), int(last) + 1)) if dash else tuple(range(int(text)))
+    except ValueError:
+        raise StudyError(f"--seeds is 5, 31-35 or 1,4,9, not {text!r}") from None
+
+
+def parse_numbers(option: str, texts: Sequence[str]) -> tuple[float, ...]:
+    """Read `1,2.5,3`, given once or more; raises `StudyError`."""
+    try:
+        return tuple(float(part) for text in texts for part in text.split(",") if part)
+    except ValueError:
+        raise StudyError(f"{option} is numbers like 1,2.5, not {','.join(texts)!r}") from None
+
+
+def _loads(workload: str, rates: Sequence[str], clients: str) -> tuple[bool, tuple[float, ...]]:
+    """Return whether the workload is a closed loop, and its loads: rates, or numbers of clients."""
+    try:
+        options = Options(workload)
+        source = SOURCES.get(options.name)
+        own = options.whole("clients", source.clients if source is not None else 0)
+    except ValueError as error:
+        raise StudyError(str(error)) from None
+    if not (own or clients):
+        return False, parse_numbers("--rate", rates or RATES)
+    if rates:
+        raise StudyError(f"{workload}: sessions come from clients, not at a rate: give --clients")
+    return True, parse_numbers("--clients", [clients or str(own)])
+
+
+# -- what there is -------------------------------------------------------------------------------
+
+
+MADE_MACHINES = {
+    "calibration:path=FILE": "costs what `caesura calibrate` has measured; takes kv= and host= too",
+    "samullm:model=NAME": "an A100-80G that costs what SamuLLM's timed iterations say",
+}
+
+
+def list_names() -> None:
+    """Print workloads, machines and policies, with a line about each."""
+    console = Console()
+    workloads = {
+        name: source.about + (f"; --data: {source.file}" if source.file else "")
+        for name, source in SOURCES.items()
+    }
+    machines = {
+        name: f"{plan.kv_tokens:,} tokens of KV, link {plan.link_bytes / 1e9:g} GB/s,"
+        f" host {plan.host_bytes / 1e9:g} GB"
+        for name, plan in PLANS.items()
+    }
+    machines |= MADE_MACHINES
+    policies = {name: describe(policy) for name, policy in POLICIES.items()}
+    for title, names in (
+        ("workloads", workloads),
+        ("machines", machines),
+        ("policies", policies),
+    ):
+        table = Table(title=title, title_justify="left", title_style="bold", box=None)
+        table.add_column(no_wrap=True)
+        table.add_column(style="dim")
+        table.show_header = False
+        for name, about in names.items():
+            table.add_row(escape(name), escape(about))
+        console.print(table, highlight=False)
+
+
+def describe(policy: Policy) -> str:
+    """Say in a line what a policy is."""
+    if policy.engine == "caesura":
+        settings = policy.settings
+        said = [f"handling {settings['handling']}", f"ranking {settings['ranking']}"]
+        said += ["no back-filling"] if settings.get("backfill") is False else []
+    else:
+        said = ["vLLM's own scheduler"]
+        said += ["its offloading to the host"] if policy.engine == "stock-offload" else []
+    saturating = policy.engine == "caesura" and policy.settings.get("chunk", "auto") == "auto"
+    said.append("chunks by saturation" if saturating else f"chunks of {policy.chunk_tokens} tokens")
+    told = {
+        "no prefix caching": not policy.prefix_caching,
+        "follow-ups at their session's place": policy.session_order,
+        "steps wait for copies": policy.synchronous_swap,
+        "a bound: copies take no time": policy.free_link,
+    }
+    return ", ".join(said + [words for words, holds in told.items() if holds])

@@ -1,0 +1,1 @@
+"""`caesura tools`: which tools there are, and whether they work here."""

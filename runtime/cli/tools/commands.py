@@ -1,0 +1,44 @@
+"""`caesura tools`: which tools there are, and whether they work here."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from caesura.runtime.cli.errors import mistakes_told
+from caesura.runtime.cli.options import ConfigFile
+
+app = typer.Typer(
+    help="Show the tools, and try them.", no_args_is_help=True, rich_markup_mode="rich"
+)
+
+
+@app.command("list")
+def list_tools(
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Show every tool: on or off, and why; what works behind it; its limits."""
+    from caesura.runtime.cli.tools.list_tools import show
+
+    with mistakes_told():
+        asyncio.run(show(config, as_json))
+
+
+@app.command("test")
+def test(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A tool's name, or `all`.")],
+    arguments: Annotated[
+        str | None,
+        typer.Argument(metavar="ARGUMENTS_JSON", help="Default: a sample, for built-in tools."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Call a tool once, as a model would; the exit code is 1 where the result is an error."""
+    from caesura.runtime.cli.tools.one_call import try_tools
+
+    with mistakes_told():
+        failed = asyncio.run(try_tools(name, arguments, config, as_json))
+        if failed:
+            raise typer.Exit(1)

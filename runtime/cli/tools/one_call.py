@@ -1,0 +1,136 @@
+"""What `caesura tools test` does: one real call, through the dispatcher that serves models."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from caesura.runtime.cli.prompt import Terminal
+from caesura.runtime.cli.show import plain
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS, Toolset
+from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.people import people_of
+from caesura.tools.result import ToolCall, ToolResult
+from caesura.tools.services import SetupError
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "calculator": {"expression": "2^10"},
+    "clock": {"timezone": "Europe/Paris"},
+    "search": {"query": "largest planet"},
+    "environment": {"action": "reset"},
+    "render_chart": {
+        "spec": {
+            "mark": "bar",
+            "data": {"values": [{"tree": "oak", "count": 12}, {"tree": "elm", "count": 7}]},
+        }
+    },
+    "render_svg": {
+        "svg": "<svg viewBox='0 0 200 200'><circle cx='100' cy='100' r='80' fill='teal'/></svg>"
+    },
+    "generate_image": {"prompt": "a fox in the snow"},
+    "speak": {"text": "Good morning."},
+    "ask_user": {"question": "Can you read this?", "options": ["yes", "no"]},
+}
+
+console = Console()
+
+
+async def try_tools(
+    name: str, arguments: str | None, config: Path | None, as_json: bool = False
+) -> int:
+    """Call one tool, or all built-in ones that are on; returns how many results were errors.
+
+    as_json: print a list of objects instead of lines.
+
+    Raises SetupError for a tool that there is not, or that cannot be set up.
+    """
+    read = Config.load(config)
+    if name == "all":
+        if arguments is not None:
+            raise SetupError("`all` takes no arguments: each tool is called with a sample")
+        async with read.toolset() as toolset:
+            return await _try_all(toolset, as_json)
+    # By its name it is tried although it is off; a name that is no built-in's is a server's tool.
+    toolset = read.toolset([name] if name in BUILTINS else None)
+    async with toolset:
+        if name not in toolset.registry:
+            raise SetupError(toolset.registry.unknown(name))
+        if arguments is None and name not in SAMPLES:
+            raise SetupError(f"say with which arguments: caesura tools test {name} '{{...}}'")
+        reason = _needs_person(toolset, name)
+        if reason is not None:
+            raise SetupError(f"{name} {reason}")
+        result = await _try(toolset, name, arguments or json.dumps(SAMPLES[name]))
+    if as_json:
+        _print_json([_row(name, result)])
+    else:
+        _print(name, result)
+    return int(result.error is not None)
+
+
+async def _try_all(toolset: Toolset, as_json: bool) -> int:
+    skipped: dict[str, str] = {}
+    results: dict[str, ToolResult] = {}
+    for name in toolset.registry.names:
+        if name not in SAMPLES:
+            skipped[name] = "not a built-in tool: test it with arguments of your own"
+        elif (reason := _needs_person(toolset, name)) is not None:
+            skipped[name] = reason
+        else:
+            results[name] = await _try(toolset, name, json.dumps(SAMPLES[name]))
+            if not as_json:
+                _print(name, results[name])
+    skipped |= toolset.off
+    failed = sum(result.error is not None for result in results.values())
+    if as_json:
+        rows = [_row(name, result) for name, result in results.items()]
+        _print_json(rows + [{"name": name, "skipped": why} for name, why in skipped.items()])
+        return failed
+    for name, reason in skipped.items():
+        told = escape(f"{name}: {reason}")
+        console.print(f"[dim]skipped[/dim] {told}", highlight=False, soft_wrap=True)
+    works = f"{len(results) - failed} of {len(results)} work"
+    console.print(f"{works}, {len(skipped)} skipped", highlight=False)
+    return failed
+
+
+async def _try(toolset: Toolset, name: str, arguments: str) -> ToolResult:
+    """Call it, with the person at this terminal for its questions."""
+    Terminal(console).answers_for(people_of(toolset.services))
+    async with Dispatcher(toolset.registry) as dispatcher:
+        return await dispatcher.run(ToolCall("test", name, arguments))
+
+
+def _row(name: str, result: ToolResult) -> dict[str, Any]:
+    return {
+        "name": name,
+        "error": result.error,
+        "seconds": result.seconds,
+        "content": result.content,
+        "artifacts": [str(artifact.path) for artifact in result.artifacts],
+    }
+
+
+def _print_json(rows: list[dict[str, Any]]) -> None:
+    print(json.dumps(rows, indent=2))
+
+
+def _print(name: str, result: ToolResult) -> None:
+    verdict = "[green]ok[/green]" if result.error is None else "[red]error[/red]"
+    console.print(f"{verdict} {escape(name)}, {result.seconds:.3f} s", highlight=False)
+    for line in result.content.splitlines():
+        console.print(f"  {plain(line)}", markup=False, highlight=False, soft_wrap=True)
+    for artifact in result.artifacts:
+        console.print(f"  {artifact.path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _needs_person(toolset: Toolset, name: str) -> str | None:
+    """Why the tool cannot be tried here, where nobody sits at the terminal."""
+    tool = toolset.registry.get(name)
+    if tool is None or not (tool.approval or tool.waits_for_person) or sys.stdin.isatty():
+        return None
+    return "needs a person at a terminal"

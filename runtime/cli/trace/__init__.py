@@ -1,0 +1,1 @@
+"""`caesura trace`: recordings in the terminal and as files."""

@@ -1,0 +1,169 @@
+"""What `caesura trace ls` and `show` print."""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from caesura.runtime.cli.recording import store_of
+from caesura.runtime.cli.show import shorten
+from caesura.runtime.cli.trace.run_tree import tree_of
+from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.entries import Entry, Recording
+from caesura.runtime.recording.runs import KINDS, Run, Runs, Session
+from caesura.runtime.recording.storage import reading
+from caesura.tools.config.caesura_toml import Config
+
+PLAIN_WIDTH = 132
+"""Columns of the output where there is no terminal to ask."""
+
+
+def store_file(given: Path | None, config: Path | None) -> Path:
+    """The file of recordings: named, configured, or the user's own."""
+    return given or store_of(Config.load(config)).path
+
+
+def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
+    """Print recordings, or what one of them holds; raises `UsageError`."""
+    if wanted is not None:
+        _show_runs(store, reading.find(store, wanted), as_json)
+        return
+    known, counts = reading.recordings(store), reading.counts(store)
+    if as_json:
+        told = [{**each.public(), "kinds": counts.get(int(each.id), {})} for each in known]
+        print(json.dumps(told, indent=2))
+        return
+    table = _table("id", "recording", "started", "seconds", "entries", "pauses", "")
+    for each in known:
+        kinds = counts.get(int(each.id), {})
+        ended = time.time() if each.live else each.ended or each.started
+        table.add_row(
+            str(each.id),
+            escape(shorten(each.title, 60)),
+            _date(each.started),
+            f"{ended - each.started:.0f}",
+            str(each.entries),
+            str(kinds.get("pause", 0)),
+            ", ".join(_marks(each)),
+        )
+    _console().print(table)
+    if not known:
+        print(f"nothing is recorded in {store} yet")
+
+
+def show_one(store: Path, recording: str | None, wanted: str, as_json: bool) -> None:
+    """Print a run, or all runs of a session, as trees; raises `UsageError`."""
+    places = [reading.find(store, recording)] if recording else reading.recordings(store)
+    for place in places:
+        found = _matching(_runs(store, place), wanted)
+        if as_json and found:
+            public = [_public(each) for each in found]
+            print(json.dumps(public if len(public) > 1 else public[0], indent=2))
+        elif found:
+            for each in found:
+                _console().print(tree_of(each), highlight=False)
+        if found:
+            return
+    raise UsageError(f"no run or session is called {wanted!r}: `caesura trace ls ID` lists them")
+
+
+def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
+    folded = _runs(store, recording)
+    runs = folded.runs()
+    alone = list(folded.alone(runs))
+    if as_json:
+        every: list[Run | Session] = [*runs, *alone]
+        print(json.dumps([_public(each) for each in every], indent=2))
+        return
+    table = _table(
+        "id", "what", "started", "seconds", "turns", "calls", "pauses", "regret, blk·s", "status"
+    )
+    for run in runs:
+        span = run.span
+        seconds = "" if span["end"] is None else f"{span['end'] - span['start']:.2f}"
+        numbers = (str(len(each)) for each in (run.turns, run.calls, run.pauses))
+        status = "under way" if span["end"] is None else span["status"]
+        table.add_row(
+            run.id,
+            escape(shorten(span["name"], 40)),
+            _date(run.start),
+            seconds,
+            *numbers,
+            _regret(run.pauses),
+            status.replace("unset", "ok"),
+        )
+    for session in alone:
+        pauses = list(session.pauses.values())
+        outcome = str((session.end or {}).get("outcome", ""))
+        row = ("session", _date(session.start), "", "", "", str(len(pauses)), _regret(pauses))
+        table.add_row(escape(shorten(session.id, 60)), *row, escape(outcome))
+    _console().print(table)
+
+
+def _runs(store: Path, recording: Recording) -> Runs:
+    return Runs(reading.entries(store, int(recording.id), KINDS))
+
+
+def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
+    """What is called so, or else the one that begins so; what is of a run is the run.
+
+    Several may be called so: a session has as many runs as it was asked for. Raises `UsageError`
+    where it is not clear which is meant.
+    """
+    runs = folded.runs()
+    every: list[Run | Session] = [*runs, *folded.alone(runs)]
+    exact = [each for each in every if wanted in each.ids]
+    begin = [each for each in every if any(i.startswith(wanted) for i in each.ids)]
+    if not exact and len(begin) > 1:
+        several = ", ".join(each.id for each in begin[:5])
+        raise UsageError(f"several ids begin with {wanted!r}, such as {several}: say more of it")
+    return exact or begin
+
+
+def _public(found: Run | Session) -> Entry:
+    if isinstance(found, Run):
+        sessions = [_public(session) for session in found.sessions]
+        spans = {"run": found.span, "turns": found.turns, "calls": found.calls}
+        return {"id": found.id, **spans, "sessions": sessions}
+    pauses = list(found.pauses.values())
+    return {"id": found.id, "pauses": pauses, "waits": found.waits, "end": found.end}
+
+
+def _regret(pauses: Sequence[Entry]) -> str:
+    """Block-seconds beyond the best in hindsight, of the pauses that have ended."""
+    known = [pause["regret"] for pause in pauses if pause.get("regret") is not None]
+    return f"{sum(known):.1f}" if known else ""
+
+
+def _marks(recording: Recording) -> list[str]:
+    said: list[tuple[Any, str]] = [
+        (recording.live, "live"),
+        (recording.content, "with content"),
+        (recording.trimmed, f"{recording.trimmed} deleted"),
+    ]
+    return [text for holds, text in said if holds]
+
+
+def _date(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    right = ("seconds", "entries", "pauses", "turns", "calls", "regret, blk·s")
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
+    return table
+
+
+def _console() -> Console:
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, PLAIN_WIDTH)
+    return console

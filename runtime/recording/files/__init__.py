@@ -1,0 +1,1 @@
+"""Recordings as files: a page, JSON lines, a trace for Perfetto."""

@@ -1,0 +1,194 @@
+"""One run: model turns and tool calls until the answer is complete.
+
+The loop starts a tool as soon as the model has closed its call, so that the tool overlaps the rest
+of the decode, and resumes the paused turn when the results of all of its calls are in.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing
+
+from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
+from caesura.runtime.engine import EngineSession
+from caesura.runtime.errors import EngineFailed
+from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
+from caesura.runtime.run.limits import Budget, Clock, Limits
+from caesura.runtime.run.transcript import NAMELESS, tool_message
+from caesura.scheduler.messages import Message, Sampling
+from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
+
+DEFAULT_LIMITS = Limits()
+MOST_REPORTS = 100
+"""Tools' reports that wait to be read; what comes beyond is dropped."""
+
+
+async def run(
+    session: EngineSession,
+    messages: Sequence[Message],
+    *,
+    dispatcher: Dispatcher,
+    own_tools: Collection[str],
+    caller_tools: Collection[str] = (),
+    limits: Limits = DEFAULT_LIMITS,
+    sampling: Sampling | None = None,
+    pausing: bool = True,
+    clock: Clock = time.monotonic,
+) -> AsyncGenerator[RunEvent, None]:
+    """Send `messages` and yield all that happens until the run ends; `RunEnded` comes last.
+
+    Calls of `own_tools`, the names in `dispatcher`'s registry, run through it; a call of a tool
+    that nobody has is answered there as an error, which the model sees. Calls of `caller_tools`
+    are the caller's to run: a turn that holds one ends the run with reason `calls`, and own calls
+    of that turn are dropped. `sampling` replaces the session's for every turn (None: the
+    session's own). Say `pausing=False` for a session opened so: all calls are the caller's then.
+
+    The session stays open, whatever happens: closing it is its owner's job. After anything but a
+    run that ended with `stop` or `length` it cannot take another run. Close the iterator
+    (`contextlib.aclosing`) if you leave it early: that cancels the tools under way.
+
+    Raises `LimitReached` after cancelling the tools, and what the engine raises.
+    """
+    budget = Budget(limits, clock)
+    usage = Usage()
+    lead = ""  # text before in-line calls: the turn that follows them goes on with the sentence
+    feed = messages
+    while True:
+        turn = _Turn(dispatcher, own_tools, caller_tools, pausing)
+        try:
+            async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
+                while (event := await budget.wait(anext(events, None))) is not None:
+                    turn.take(event)
+                    yield event
+            usage += turn.usage
+            budget.spend(turn.usage.completion_tokens)
+            if (ended := turn.ended(lead, usage)) is not None:
+                await turn.cancel()
+                yield ended
+                return
+            while turn.waiting:
+                yield await budget.wait(turn.next_of_tools())
+            lead = lead + turn.text if turn.inline else ""
+            feed = turn.answers()
+        finally:
+            await turn.cancel()
+
+
+class _Turn:
+    """One turn of a run: its text, its calls in order, and the tools at work on them."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        own_tools: Collection[str],
+        caller_tools: Collection[str],
+        pausing: bool,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._own_tools = own_tools
+        self._caller_tools = caller_tools
+        self._pausing = pausing
+        self._text: list[str] = []
+        self._malformed_text: list[str] = []
+        self._calls: dict[str, ToolCall] = {}
+        self._callers: list[ToolCall] = []
+        self._tasks: list[asyncio.Task[ToolResult]] = []
+        self._returned: asyncio.Queue[asyncio.Future[ToolResult] | ToolReported] = asyncio.Queue()
+        dispatcher.on_report = self._report
+        self._results: dict[str, ToolResult] = {}
+        self._end: TurnEnded | None = None
+        self.inline = False
+
+    def take(self, event: Event) -> None:
+        """Note one engine event; a call is dispatched here, while the model still decodes."""
+        match event:
+            case TextDelta(text=text):
+                self._text.append(text)
+            case CallFinished():
+                self._take_call(event)
+            case CallMalformed():
+                self._take_malformed(event)
+            case TurnEnded():
+                self._end = event
+            case _:
+                pass
+
+    def _take_call(self, event: CallFinished) -> None:
+        call = ToolCall(event.call_id, event.name, event.arguments)
+        self.inline = event.inline
+        if not self._pausing or self._is_callers(call.name):
+            self._callers.append(call)
+            return
+        self._calls[call.id] = call
+        task = self._dispatcher.start(call)
+        task.add_done_callback(self._returned.put_nowait)
+        self._tasks.append(task)
+
+    def _take_malformed(self, event: CallMalformed) -> None:
+        name = event.name or NAMELESS
+        self.inline = event.inline
+        self._malformed_text.append(event.text)
+        self._calls[event.call_id] = ToolCall(event.call_id, name, event.text)
+        answer: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        answer.set_result(malformed(event.call_id, name, event.text, event.reason))
+        self._returned.put_nowait(answer)
+
+    def _is_callers(self, name: str) -> bool:
+        return name in self._caller_tools and name not in self._own_tools
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def usage(self) -> Usage:
+        end = self._ended()
+        calls = len(self._calls) + len(self._callers)
+        return Usage(end.prompt_tokens, end.completion_tokens, end.cached_tokens, 1, calls)
+
+    def _ended(self) -> TurnEnded:
+        if self._end is None:
+            raise EngineFailed("the engine broke off a turn without saying how it ended")
+        return self._end
+
+    def ended(self, lead: str, usage: Usage) -> RunEnded | None:
+        """Say how this turn ended the run; None if the run goes on with results."""
+        reason = self._ended().reason
+        text = lead + self.text
+        if reason != "call":
+            return RunEnded(reason, text, usage)
+        if self._callers:
+            return RunEnded("calls", text, usage, tuple(self._callers))
+        if not self._pausing:
+            # Nobody can answer a malformed call here: the reader gets what the model wrote.
+            return RunEnded("stop", text + "".join(self._malformed_text), usage)
+        return None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a call of this turn still has no result."""
+        return len(self._results) < len(self._calls)
+
+    def _report(self, call: ToolCall, text: str) -> None:
+        if self._returned.qsize() < MOST_REPORTS:
+            self._returned.put_nowait(ToolReported(call, text))
+
+    async def next_of_tools(self) -> ToolReturned | ToolReported:
+        """Wait for the next tool to return, or to say how far it is."""
+        told = await self._returned.get()
+        if isinstance(told, ToolReported):
+            return told
+        result = told.result()
+        self._results[result.call_id] = result
+        return ToolReturned(self._calls[result.call_id], result)
+
+    def answers(self) -> list[Message]:
+        """The results as messages for the model, in call order."""
+        results = [self._results[call_id] for call_id in self._calls]
+        return [tool_message(r.call_id, r.name, r.content) for r in results]
+
+    async def cancel(self) -> None:
+        """Cancel the tools still at work and wait until they are gone."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

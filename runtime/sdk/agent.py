@@ -1,0 +1,183 @@
+"""`Agent`: a model, its tools and its instructions, ready to be asked."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from caesura.runtime.engine import Engine
+from caesura.runtime.events import RunEvent
+from caesura.runtime.recording.recorder import Recorder
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.sdk.agent_tools import AgentTools, AnyTool
+from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
+from caesura.runtime.sdk.session import Answer, Session
+from caesura.runtime.tracing.setup import tracing_of
+from caesura.scheduler.messages import Message, Sampling
+from caesura.tools import Tool
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.people import Callback, people_of
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.setup import Given
+
+DEFAULT_SAMPLING = Sampling()
+
+
+class Agent:
+    """A model with tools.
+
+        agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
+        answer = await agent.run("What is 12 * 7?")
+
+    `model` is None for the bundled tiny model, a Hugging Face id, a directory, or an `Engine` to
+    use as it is. A named model's engine starts at first use and is shared by all agents of the
+    process that name it; `aclose`, or `async with`, lets go of it, and the last agent to do so
+    closes it. An engine belongs to one event loop: `run` and `stream` use the caller's, `run_sync`
+    one of its own.
+
+    `tools` are typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
+    built-in tools and of the configuration's MCP servers. Sources start at the first run; a
+    session has the tools that there are when it begins. `config` is a configuration or its file:
+    it sets built-in tools, and `tools` left out are then all of its tools. `instructions` become
+    the system message. `limits` bound each run; None: as configured, else `Limits()`.
+
+    `on_question` answers the questions of `ask_user`, `on_approval` approves (True) or denies
+    (False, or a text, which is the reason) the calls of tools that ask for it. Both are called
+    with what is `Pending`, are async or run in a thread, and may return None to leave it to
+    `Session.answer`, `approve` and `deny`.
+
+    `tracing` is a `TracerProvider` or a `SpanProcessor` of OpenTelemetry for the runs' spans, or
+    False for none; None: as `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say. A `recorder`
+    (`caesura.runtime.recording.recorder`) gets them besides, and stays its owner's to close.
+
+    Raises `UsageError` for an unknown name and for a tool that cannot be set up, and TypeError or
+    ValueError for a function or a name that cannot be a tool's.
+    """
+
+    def __init__(
+        self,
+        model: str | Engine | None = None,
+        tools: Iterable[AnyTool] | None = None,
+        *,
+        config: Config | Path | str | None = None,
+        instructions: str | None = None,
+        name: str | None = None,
+        sampling: Sampling = DEFAULT_SAMPLING,
+        limits: Limits | None = None,
+        on_question: Callback | None = None,
+        on_approval: Callback | None = None,
+        tracing: "Given" = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._model = model
+        self._tracing = tracing_of(tracing, recorder)
+        self._tools = AgentTools(tools, config)
+        self._people = people_of(self._tools.toolset.services)
+        self._people.on_question, self._people.on_approval = on_question, on_approval
+        self._instructions = instructions
+        self._sampling = sampling
+        self._limits = self._tools.limits if limits is None else limits
+        self.name = name
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The agent's own tools in the order given, then those of sources that have started."""
+        return tuple(self._tools.registry)
+
+    async def run(self, prompt: str) -> Answer:
+        """Ask once, with no history, and wait for the answer.
+
+        Raises `LimitReached`, `ContextOverflow`, `EngineFailed`. A tool that fails raises
+        nothing: its error goes to the model.
+        """
+        async with self.session() as session:
+            return await session.run(prompt)
+
+    async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+        """Ask once and yield all that happens; `RunEnded` comes last.
+
+        To leave the loop early, wrap the call in `contextlib.aclosing`, so that the run is
+        cancelled at once. Raises what `run` raises.
+        """
+        async with self.session() as session, aclosing(session.stream(prompt)) as events:
+            async for event in events:
+                yield event
+
+    def run_sync(self, prompt: str) -> Answer:
+        """`run` for code without an event loop; the engine stays up from call to call.
+
+        Raises `UsageError` inside a running event loop, and what `run` raises.
+        """
+        return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
+
+    def session(self, messages: Sequence[Message] = ()) -> Session:
+        """Start a conversation; use it in `async with`.
+
+        `messages` is a history to go on with, such as `answer.messages`; the agent's instructions
+        are put before it unless it begins with a system message.
+        """
+        history = list(messages)
+        if self._instructions is not None and (not history or history[0]["role"] != "system"):
+            history.insert(0, {"role": "system", "content": self._instructions})
+        registry = self._tools.selection()
+        filled = False
+
+        async def engine() -> Engine:
+            nonlocal filled
+            if not filled:
+                await self._tools.fill(registry)
+                filled = True
+            return await self._engine()
+
+        return Session(
+            engine,
+            registry,
+            sampling=self._sampling,
+            limits=self._limits,
+            messages=history,
+            people=self._people,
+            tracing=self._tracing,
+            name=self.name,
+        )
+
+    async def aclose(self) -> None:
+        """Let go of what the agent started: its engine, unless it was passed in, and its tools.
+
+        A built-in tool that keeps processes or files open does not work any more after it.
+        """
+        try:
+            await self._tools.aclose()
+        finally:
+            if self._model is None or isinstance(self._model, str):
+                await ENGINES.release(self._model, self)
+
+    def close(self) -> None:
+        """`aclose` for code that uses `run_sync`."""
+        BACKGROUND.run(self.aclose, "await agent.aclose()")
+
+    async def __aenter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the agent."""
+        await self.aclose()
+
+    async def _engine(self) -> Engine:
+        if self._model is None or isinstance(self._model, str):
+            return await ENGINES.hold(self._model, self)
+        return self._model
+
+    def __repr__(self) -> str:
+        model = self._model if isinstance(self._model, str | None) else self._model.model
+        name = f" {self.name!r}" if self.name else ""
+        return (
+            f"<Agent{name} on {model or 'the bundled model'}: {list(self._tools.registry.names)}>"
+        )

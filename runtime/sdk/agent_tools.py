@@ -1,0 +1,98 @@
+"""An agent's tools: functions, built-ins and sources; made at once, started when needed."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.run.limits import Limits, configured_limits
+from caesura.tools import Registry, Tool, tool
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.toolset import BUILTINS
+from caesura.tools.services import SetupError
+from caesura.tools.source import ToolSource
+
+AnyTool = Tool | ToolSource | Callable[..., Any] | str
+"""What may stand in an agent's list of tools."""
+
+
+class AgentTools:
+    """The tools of one agent, and what they share.
+
+    given: None is all that `config` has. Raises `UsageError` for a name that nobody knows and for
+    what cannot be set up, and TypeError or ValueError for what cannot be a tool.
+    """
+
+    def __init__(self, given: Iterable[AnyTool] | None, config: Config | Path | str | None) -> None:
+        self._own: list[Tool] = []
+        self._sources: list[ToolSource] = []
+        self._starting: asyncio.Task[Registry] | None = None
+        try:
+            read = Config.load(Path(config)) if isinstance(config, str | Path) else config
+            self.toolset = (read or Config()).toolset()
+            if given is None and read is not None:
+                self._own += self.toolset.built_ins()
+                self._sources += self.toolset.sources
+            for each in given or ():
+                self._add(each)
+        except SetupError as error:
+            raise UsageError(str(error)) from None
+        self.limits = Limits() if read is None else configured_limits(read.limits)
+        self.registry = self.toolset.registry
+        """The tools as they are now; those of sources once they have started."""
+        self.registry.hold(map(self.toolset.ready, self._own))
+
+    def selection(self) -> Registry:
+        """What a session is to use: the tools so far, which `fill` completes."""
+        return Registry(self.registry, shared=self.registry)
+
+    async def fill(self, selection: Registry) -> None:
+        """Start the sources, once, and put the tools that there are now into the selection.
+
+        Raises `UsageError` for a source that has to start and does not.
+        """
+        if not self._sources:
+            return
+        if self._starting is None or _is_lost(self._starting):
+            self._starting = asyncio.create_task(self.toolset.hold(self._own, self._sources))
+        try:
+            # Shielded: several sessions may wait for the same start.
+            selection.hold(await asyncio.shield(self._starting))
+        except SetupError as error:
+            raise UsageError(str(error)) from None
+
+    async def aclose(self) -> None:
+        """End what the tools have started. The sources start again at the next run."""
+        starting, self._starting = self._starting, None
+        if starting is not None and not (starting.done() or starting.get_loop().is_closed()):
+            starting.cancel()
+            await asyncio.wait([starting])
+        await self.toolset.aclose()
+
+    def _add(self, given: AnyTool) -> None:
+        if isinstance(given, Tool):
+            self._own.append(given)
+        elif isinstance(given, str):
+            self._add_named(given)
+        elif isinstance(given, ToolSource):
+            self._sources.append(given)
+        else:
+            self._own.append(tool(given))
+
+    def _add_named(self, name: str) -> None:
+        servers = {source.name: source for source in self.toolset.sources}
+        if name in BUILTINS:
+            self._own.append(self.toolset.make(name))
+        elif name in servers:
+            self._sources.append(servers[name])
+        else:
+            known = ", ".join((*BUILTINS, *servers))
+            raise UsageError(f"no built-in tool {name!r}: there are {known}")
+
+
+def _is_lost(starting: asyncio.Task[Registry]) -> bool:
+    """Whether a start failed, or its event loop has ended, and what was started with it."""
+    if starting.get_loop().is_closed():
+        return True
+    return starting.done() and (starting.cancelled() or starting.exception() is not None)

@@ -1,0 +1,261 @@
+"""A conversation of an agent: several runs with one history, in one engine session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from caesura.intercept.events import CallFinished, CallMalformed, TurnEnded
+from caesura.runtime.engine import Engine, EngineSession
+from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.loop import run
+from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.transcript import Transcript, digest
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
+from caesura.tools.people import Pending, People, PeopleError
+from caesura.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from caesura.runtime.tracing.tracing import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a run came to.
+
+    `reason` is `stop`, or `length` where a token limit cut the text. `calls` are the run's calls
+    with their results, in the order in which the model made them, malformed ones included.
+    `messages` is the whole history after the run, in OpenAI's shape.
+    """
+
+    text: str
+    reason: Literal["stop", "length"]
+    usage: Usage
+    calls: tuple[tuple[ToolCall, ToolResult], ...]
+    messages: tuple[Message, ...]
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def __repr__(self) -> str:
+        tokens = self.usage.completion_tokens
+        return f"<Answer {self.text!r}: {self.reason}, {len(self.calls)} call(s), {tokens} tokens>"
+
+
+class Session:
+    """A conversation, from `Agent.session()`; close it, or use it in `async with`.
+
+    One run at a time. A tool that fails is told to the model, and the run goes on. A run that is
+    broken off (cancelled, out of limits, failed) leaves what the model had said in `messages`,
+    with its open calls answered as cancelled, and the next run opens a new engine session on
+    that; a run that broke off before the model said anything leaves no trace.
+    """
+
+    def __init__(
+        self,
+        engine: Callable[[], Awaitable[Engine]],
+        registry: Registry,
+        *,
+        sampling: Sampling,
+        limits: Limits,
+        messages: Sequence[Message] = (),
+        people: People | None = None,
+        tracing: "Tracing | None" = None,
+        name: str | None = None,
+    ) -> None:
+        self._engine = engine
+        self._registry = registry
+        self._sampling = sampling
+        self._limits = limits
+        self._people = people
+        self._tracing = tracing
+        self._name = name
+        self._model = ""
+        self._dispatcher = Dispatcher(registry)
+        self._transcript = Transcript(messages)
+        self._engine_session: EngineSession | None = None
+        self._usage = Usage()
+        self._heard = False
+        self._busy = False
+        self._closed = False
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The history in OpenAI's shape, without the turn under way."""
+        return self._transcript.messages
+
+    @property
+    def usage(self) -> Usage:
+        """Totals over all turns of the session that ended, broken-off runs included."""
+        return self._usage
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        """What the tools under way wait for a person to answer or approve, the oldest first."""
+        session = self._dispatcher.scope.session
+        found = () if self._people is None else self._people.waited_for
+        return tuple(item for item in found if item.session == session)
+
+    async def answer(self, item_id: str, text: str) -> None:
+        """Answer a question among `pending`; raises `UsageError` where it cannot be."""
+        await self._settle(lambda people: people.answer(item_id, text))
+
+    async def approve(self, item_id: str) -> None:
+        """Approve a call among `pending`; raises `UsageError` where it cannot be."""
+        await self._settle(lambda people: people.decide(item_id, True))
+
+    async def deny(self, item_id: str, reason: str = "") -> None:
+        """Deny a call among `pending`, which the model is told; raises `UsageError`."""
+        await self._settle(lambda people: people.decide(item_id, False, reason))
+
+    async def run(self, prompt: str) -> Answer:
+        """Ask and wait for the answer.
+
+        Raises `LimitReached`, `ContextOverflow`, `EngineFailed`, and `UsageError` if a run is
+        under way or the session is closed.
+        """
+        order: list[str] = []
+        returned: dict[str, tuple[ToolCall, ToolResult]] = {}
+        async with aclosing(self.stream(prompt)) as events:
+            async for event in events:
+                match event:
+                    case CallFinished(call_id=call_id) | CallMalformed(call_id=call_id):
+                        order.append(call_id)
+                    case ToolReturned(call=call, result=result):
+                        returned[call.id] = (call, result)
+                    case RunEnded(reason="stop" | "length" as reason):
+                        calls = tuple(returned[each] for each in order if each in returned)
+                        return Answer(event.text, reason, event.usage, calls, self.messages)
+                    case _:
+                        pass
+        raise EngineFailed("the run ended without an answer")
+
+    async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+        """Ask and yield all that happens; `RunEnded` comes last.
+
+        To leave the loop early, wrap the call in `contextlib.aclosing`, so that the run is
+        cancelled at once. Raises what `run` raises.
+        """
+        self._claim()
+        before = len(self.messages)
+        self._heard = ended = False
+        try:
+            async with aclosing(self._events(prompt)) as events:
+                async for event in events:
+                    self._note(event)
+                    ended = isinstance(event, RunEnded)
+                    yield event
+        except Exception as error:
+            if self._closed:
+                raise UsageError("this session was closed while a run was under way") from error
+            raise
+        finally:
+            try:
+                await self._leave(before, ended)
+            finally:
+                self._busy = False
+
+    async def aclose(self) -> None:
+        """Cancel the tools and free what the session holds in the engine. Idempotent."""
+        self._closed = True
+        try:
+            await self._dispatcher.aclose()
+        finally:
+            await self._close_engine_session()
+
+    async def __aenter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the session."""
+        await self.aclose()
+
+    async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
+        if self._people is None:
+            raise UsageError("the tools of this session ask nobody")
+        try:
+            await say(self._people)
+        except PeopleError as error:
+            raise UsageError(str(error)) from None
+
+    def _claim(self) -> None:
+        if self._closed:
+            raise UsageError("this session is closed: open another one")
+        if self._busy:
+            raise UsageError(
+                "this session has a run under way: await its end, or open a second session"
+            )
+        self._busy = True
+
+    async def _events(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+        self._transcript.add({"role": "user", "content": prompt})
+        feed = self.messages[-1:]
+        self._dispatcher.conversation = digest(self.messages)
+        if self._engine_session is None:
+            engine = await self._engine()
+            self._model = engine.model
+            self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
+            pauses = pauses_of(self._registry)
+            spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses)
+            self._engine_session = engine.open(spec)
+            feed = self.messages
+        engine_session, trace = self._engine_session, None
+        if self._tracing is not None:
+            conversation = self._dispatcher.scope.session
+            trace = self._tracing.run(self._dispatcher, self._model, self._name, conversation)
+            engine_session = trace.session(engine_session)
+        events = run(
+            engine_session,
+            feed,
+            dispatcher=self._dispatcher,
+            own_tools=self._registry.names,
+            limits=self._limits,
+            sampling=self._sampling,
+        )
+        if trace is not None:
+            events = trace.events(events)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    def _note(self, event: RunEvent) -> None:
+        self._heard = True
+        self._transcript.take(event)
+        match event:
+            case TurnEnded():
+                tokens = (event.prompt_tokens, event.completion_tokens, event.cached_tokens)
+                self._usage += Usage(*tokens, turns=1)
+            case CallFinished() | CallMalformed():
+                self._usage += Usage(calls=1)
+            case _:
+                pass
+
+    async def _leave(self, before: int, ended: bool) -> None:
+        """Bring the history into a clear state, and drop an engine session that is not in it."""
+        if not self._heard:
+            self._transcript.rewind(before)
+        was_cut = self._transcript.settle()
+        if was_cut or not ended:
+            await self._close_engine_session()
+
+    async def _close_engine_session(self) -> None:
+        session, self._engine_session = self._engine_session, None
+        if session is not None:
+            # Shielded: a second cancellation must not leave it behind in the engine.
+            await asyncio.shield(session.close())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "running" if self._busy else "idle"
+        return f"<Session: {len(self.messages)} messages, {self._usage.turns} turns, {state}>"

@@ -1,0 +1,106 @@
+"""From a request to a run: which tools are shown, who runs them, and within which limits."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
+from caesura.runtime.server.errors import ApiError, invalid
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.tools.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One request, ready to run.
+
+    `registry` holds the tools that the server runs, and no others: a tool that the client did not
+    ask for cannot be reached, whatever the model writes. `client_tools` are the client's to run.
+    """
+
+    messages: tuple[Message, ...]
+    spec: SessionSpec
+    sampling: Sampling
+    registry: Registry
+    client_tools: frozenset[str]
+    limits: Limits
+
+
+def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
+    """Check `request` against what is served; raises `ApiError` for what is not."""
+    if request.model != model:
+        message = f"The model {request.model!r} is not served here; {model!r} is."
+        raise ApiError(404, message, param="model", code="model_not_found")
+    registry = _server_tools(request.server_tools, tools)
+    clients = _client_tools(request.tools, registry)
+    if isinstance(request.tool_choice, NamedChoice):
+        registry, clients = _only(request.tool_choice.function.name, registry, clients)
+    specs = [tool.spec() for tool in clients.values()] + registry.specs()
+    if request.tool_choice == "none":
+        registry = Registry()  # the tools are shown, and none is within reach
+    sampling = request.sampling()
+    return Plan(
+        messages=_records(request.messages),
+        spec=SessionSpec(
+            tools=specs,
+            sampling=sampling,
+            pausing=len(registry) > 0,
+            tool_choice="none" if request.tool_choice == "none" else "auto",
+            pauses=pauses_of(registry),
+        ),
+        sampling=sampling,
+        registry=registry,
+        client_tools=frozenset(clients),
+        limits=_tightened(limits, request.token_limit),
+    )
+
+
+def _server_tools(names: Sequence[str], tools: Registry) -> Registry:
+    try:
+        return tools.select(dict.fromkeys(names))
+    except ValueError as error:
+        raise invalid(f"server_tools: {error}.", "server_tools", "unknown_tool") from None
+
+
+def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, ClientTool]:
+    """The client's tools by name; a name stands for one tool only."""
+    clients: dict[str, ClientTool] = {}
+    for number, tool in enumerate(tools):
+        name, param = tool.function.name, f"tools[{number}].function.name"
+        if name in clients:
+            raise invalid(f"{param}: there is already a tool named {name!r}.", param)
+        if name in registry:
+            raise invalid(f"{param}: {name!r} is named in server_tools too.", param)
+        clients[name] = tool
+    return clients
+
+
+def _only(
+    name: str, registry: Registry, clients: dict[str, ClientTool]
+) -> tuple[Registry, dict[str, ClientTool]]:
+    """Nothing but the tool of that name."""
+    if name not in registry and name not in clients:
+        raise invalid(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
+    kept = {name: clients[name]} if name in clients else {}
+    return registry.select([name] if name in registry else []), kept
+
+
+def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+    """The messages as an engine takes them; a tool message says which tool it is from."""
+    names: dict[str | None, str] = {}
+    records: list[dict[str, Any]] = []
+    for message in messages:
+        names |= {call.id: call.function.name for call in message.tool_calls}
+        record = message.record()
+        if message.role == "tool" and message.tool_call_id in names:
+            record["name"] = names[message.tool_call_id]
+        records.append(record)
+    return tuple(records)
+
+
+def _tightened(limits: Limits, max_tokens: int | None) -> Limits:
+    """The server's limits, with the client's bound on the answer's tokens."""
+    bounds = [bound for bound in (limits.max_tokens, max_tokens) if bound is not None]
+    return replace(limits, max_tokens=min(bounds, default=None))

@@ -1,0 +1,59 @@
+"""An answer in OpenAI's shapes: `chat.completion` and `chat.completion.chunk`."""
+
+from typing import Any
+
+from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.tools.people import Pending
+
+
+def completion(answer: Answer) -> dict[str, Any]:
+    """A whole answer; `caesura` is our own field, there only if the server ran tools."""
+    choice = {
+        "index": 0,
+        "message": answer.message(),
+        "logprobs": None,
+        "finish_reason": answer.finish_reason,
+    }
+    body = _head(answer, "chat.completion") | {"choices": [choice], "usage": answer.usage()}
+    if (extension := answer.extension()) is not None:
+        body["caesura"] = extension
+    return body
+
+
+class Chunks:
+    """The chunks of one streamed answer."""
+
+    def __init__(self, answer: Answer, *, include_usage: bool) -> None:
+        self._answer = answer
+        self._include_usage = include_usage
+
+    def opening(self) -> dict[str, Any]:
+        """The first chunk, which says who speaks."""
+        return self.delta({"role": "assistant", "content": ""})
+
+    def delta(self, delta: Delta, finish_reason: str | None = None) -> dict[str, Any]:
+        """A chunk of the answer."""
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        body = _head(self._answer, "chat.completion.chunk") | {"choices": [choice]}
+        return body | {"usage": None} if self._include_usage else body
+
+    def pending(self, item: Pending) -> dict[str, Any]:
+        """A chunk that adds nothing to the answer and says what waits for a person."""
+        return self.delta({}) | {"caesura": {"pending": item.public()}}
+
+    def closing(self) -> list[dict[str, Any]]:
+        """The chunks after the last delta: why the answer ended, and its usage if asked for.
+
+        The first of them says what the server ran, in `caesura`, as a whole answer does.
+        """
+        last = self.delta({}, self._answer.finish_reason)
+        if (extension := self._answer.extension()) is not None:
+            last["caesura"] = extension
+        if not self._include_usage:
+            return [last]
+        usage = {"choices": [], "usage": self._answer.usage()}
+        return [last, _head(self._answer, "chat.completion.chunk") | usage]
+
+
+def _head(answer: Answer, kind: str) -> dict[str, Any]:
+    return {"id": answer.id, "object": kind, "created": answer.created, "model": answer.model}

@@ -1,0 +1,35 @@
+"""An engine in memory that follows a script, to test agents without a model."""
+
+from caesura.runtime.testing.script import (
+    Calls,
+    Fail,
+    Item,
+    Malformed,
+    Script,
+    ScriptError,
+    call,
+    calls,
+    fail,
+    inline,
+    malformed,
+    say,
+)
+from caesura.runtime.testing.scripted_engine import ScriptedEngine
+from caesura.runtime.testing.scripted_session import ScriptedSession
+
+__all__ = [
+    "Calls",
+    "Fail",
+    "Item",
+    "Malformed",
+    "Script",
+    "ScriptError",
+    "ScriptedEngine",
+    "ScriptedSession",
+    "call",
+    "calls",
+    "fail",
+    "inline",
+    "malformed",
+    "say",
+]

@@ -1,0 +1,150 @@
+"""The sessions of a `ScriptedEngine`."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from caesura.intercept.events import CallFinished, CallMalformed, Event, ResumeReport, TurnEnded
+from caesura.runtime.errors import ContextOverflow
+from caesura.runtime.run.transcript import Transcript
+from caesura.runtime.testing.script import (
+    Calls,
+    Fail,
+    Reader,
+    ScriptError,
+    as_calls,
+    count_units,
+    cut,
+    play,
+)
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+
+if TYPE_CHECKING:
+    from caesura.runtime.testing.scripted_engine import ScriptedEngine
+
+
+class ScriptedSession:
+    """One conversation with a `ScriptedEngine`, with a record of what was sent to it."""
+
+    def __init__(
+        self, engine: "ScriptedEngine", spec: SessionSpec, reader: Reader, number: int
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._number = number
+        self._transcript = Transcript()
+        self._context = 0
+        self._open_calls: list[str] = []
+        self._busy = False
+        self._broken_off = False
+        self.request_id: str | None = f"scripted-{number}"
+        """What the session's request is called, as a real engine's has a name."""
+        self.spec = spec
+        self.turns: list[tuple[Message, ...]] = []
+        """The messages of every turn, as they came."""
+        self.samplings: list[Sampling] = []
+        """How every turn was asked to decode."""
+        self.closed = False
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole conversation, what the script said included."""
+        return self._transcript.messages
+
+    async def turn(
+        self, messages: Sequence[Message], sampling: Sampling | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Play the next item of the script.
+
+        Raises `ScriptError` for what the contract forbids (a turn at the same time as another,
+        results that do not answer the calls) and at the end of the script.
+        """
+        if self._busy:
+            raise self._error("was asked for while another turn decodes")
+        self._busy = True
+        try:
+            async for event in self._decode(tuple(messages), sampling or self.spec.sampling):
+                if self._engine.pace is not None:
+                    await self._engine.pace(event)
+                await asyncio.sleep(0)  # a real engine lets other tasks run between tokens
+                self._transcript.take(event)
+                yield event
+        finally:
+            self._busy = False
+
+    async def close(self) -> None:
+        """End the session. Idempotent."""
+        self.closed = True
+
+    async def _decode(
+        self, messages: tuple[Message, ...], sampling: Sampling
+    ) -> AsyncGenerator[Event, None]:
+        cached, prompt = self._context, sum(map(_message_units, messages))
+        resumed = self._accept(messages, prompt)
+        self.samplings.append(sampling)
+        item = await self._reader.read(self.messages, self.spec.tools, self._error)
+        turn, tokens, was_cut = cut(as_calls(item), sampling.max_tokens)
+        if turn.calls and self.spec.tool_choice == "none":
+            raise self._error("calls a tool, but the session was opened with tool_choice='none'")
+        for event in play(turn, self._engine.piece_characters, self._engine.next_call_id):
+            if isinstance(event, CallFinished | CallMalformed):
+                self._open_calls.append(event.call_id)
+            yield event
+        if isinstance(item, Fail) and not was_cut:
+            self._engine.note_failure(item.error)
+            raise item.error
+        if was_cut:
+            self._open_calls.clear()
+        self._broken_off = False
+        self._context += prompt + tokens
+        report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
+        yield TurnEnded(_reason(turn, was_cut), prompt, tokens, cached, report)
+
+    def _accept(self, messages: tuple[Message, ...], prompt: int) -> bool:
+        """Check and note what a turn was sent; return whether it resumes a paused one."""
+        self.turns.append(messages)
+        if self.closed or self._engine.closed:
+            raise self._error("was asked for after its session was closed")
+        if self._broken_off:
+            raise self._error("follows a turn that was broken off: open a new session")
+        resumed = bool(self._open_calls)
+        if resumed and not self.spec.pausing:
+            raise self._error("follows calls, but the session was opened with pausing=False")
+        if resumed:
+            answered = [m.get("tool_call_id") for m in messages if m.get("role") == "tool"]
+            if answered != self._open_calls or len(answered) != len(messages):
+                raise self._error(f"must answer {self._open_calls} in order, got {answered}")
+        elif not messages:
+            raise self._error("was sent no messages")
+        if self._context + prompt > self._engine.context_tokens:
+            raise ContextOverflow(
+                f"{self._context + prompt} tokens exceed {self._engine.context_tokens}"
+            )
+        self._open_calls.clear()
+        self._broken_off = True  # until this turn has ended
+        if not resumed:
+            self._transcript.settle()
+        for message in messages:
+            self._transcript.add(message)
+        return resumed
+
+    def _error(self, what: str) -> ScriptError:
+        return ScriptError(f"turn {len(self.turns)} of session {self._number} {what}")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<ScriptedSession {self._number}: {len(self.turns)} turn(s), {state}>"
+
+
+def _reason(turn: Calls, was_cut: bool) -> Literal["call", "stop", "length"]:
+    if was_cut:
+        return "length"
+    return "call" if turn.calls else "stop"
+
+
+def _message_units(message: Message) -> int:
+    content = message.get("content") or ""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    made = [c["function"] for c in message.get("tool_calls") or ()]
+    return count_units(text) + sum(count_units(f"{f['name']} {f['arguments']}") for f in made)
