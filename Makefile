@@ -41,8 +41,11 @@ test: dev ## Run the tests, but the slow ones
 test-all: dev ## Run all tests, the slow ones too
 	@$(PYTEST)
 
+# VLLM=0.33.0 runs them, and our own, on the Python sources of that release.
 vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
-	@$(BIN)/python tests/upstream/run.py
+	@$(BIN)/python tests/upstream/run.py $(if $(VLLM),--vllm $(VLLM))
+	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
+		$(PYTEST) tests/scheduler -m 'not slow')
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
 NODE := .cache/node

@@ -15,6 +15,7 @@ differ from vLLM's stock sessions, since a pause must never stand in anybody's w
 import time
 from typing import Any
 
+from vllm import __version_tuple__ as vllm_version
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, RequestStatus, StreamingUpdate
@@ -30,6 +31,9 @@ from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.retention import Retainer
 from caesura.scheduler.vllm.setup import make_keeper, make_line
 from caesura.scheduler.vllm.stopping import NOTHING, StoppingScheduler
+
+VLLM_QUEUES_AGAIN = vllm_version[:2] >= (0, 33)
+"""Whether vLLM itself queues sessions again that stop while they are preempted."""
 
 
 class PausingScheduler(StoppingScheduler):
@@ -262,8 +266,8 @@ class PausingScheduler(StoppingScheduler):
         return outputs
 
     def _queue_again(self) -> None:
-        """Undo that vLLM takes requests that stopped while preempted out of its queues."""
-        for request in self._displaced:
+        """Undo that vLLM 0.32 takes requests that stopped while preempted out of its queues."""
+        for request in () if VLLM_QUEUES_AGAIN else self._displaced:
             self.waiting.prepend_request(request)
             if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
                 self.deferred_waiting.add(request)

@@ -20,6 +20,7 @@ OPT_MODELS = {"facebook/opt-125m": 768, "facebook/opt-350m": 1024}
 LLAVA_MODEL = "llava-hf/llava-1.5-7b-hf"
 # Any multimodal model does for the tests that name this one: they never look inside an image.
 LLAVA_ALIASES = ("Qwen/Qwen2.5-VL-3B-Instruct",)
+HYBRID_MODEL = "Qwen/Qwen3-Next-80B-A3B-Instruct"  # linear attention, and heads that draft tokens
 
 
 def build_models(root: Path) -> None:
@@ -27,6 +28,7 @@ def build_models(root: Path) -> None:
     for name, hidden_size in OPT_MODELS.items():
         _write_opt(_fresh(root / name), hidden_size)
     _write_llava(_fresh(root / LLAVA_MODEL))
+    _write_hybrid(_fresh(root / HYBRID_MODEL))
     for alias in LLAVA_ALIASES:
         shutil.copytree(root / LLAVA_MODEL, _fresh(root / alias), dirs_exist_ok=True)
 
@@ -70,6 +72,32 @@ def _write_opt(path: Path, hidden_size: int) -> None:
         num_attention_heads=hidden_size // 64,
         max_position_embeddings=2048,
         architectures=["OPTForCausalLM"],
+        dtype="float16",
+    ).save_pretrained(path)
+    _tokenizer(["<s>", "<pad>", "</s>", "<unk>"]).save_pretrained(path)
+
+
+def _write_hybrid(path: Path) -> None:
+    from transformers import Qwen3NextConfig
+
+    Qwen3NextConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        num_experts=4,
+        num_experts_per_tok=2,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        num_nextn_predict_layers=1,
+        architectures=["Qwen3NextForCausalLM"],
         dtype="float16",
     ).save_pretrained(path)
     _tokenizer(["<s>", "<pad>", "</s>", "<unk>"]).save_pretrained(path)

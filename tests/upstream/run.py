@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -19,11 +20,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from compare import BAD, PASSED, Run, differences, failures, indent, table
+from release import sources
 from runner import HERE, environment, log_file, run_all
-from source import HarnessError, download, unpack
+from source import CACHE, HarnessError, download, unpack
 from suites import OURS, selection
 
-CACHE = HERE.parents[1] / ".cache" / "vllm-tests"
 SCHEDULERS = ("stock", "caesura")
 STOCK_CLASSES = {"Scheduler", "AsyncScheduler"}
 
@@ -33,6 +34,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scheduler", choices=[*SCHEDULERS, "both"], default="both")
     parser.add_argument("--all", action="store_true", help="also the tests that take minutes")
+    parser.add_argument(
+        "--vllm", metavar="RELEASE", help="this release's Python sources, not the installed ones"
+    )
     parser.add_argument("--sdist", type=Path, metavar="FILE", help="vLLM's sdist, if you have it")
     parser.add_argument("-k", metavar="EXPRESSION", help="pytest's -k: only the tests that match")
     args = parser.parse_args()
@@ -40,7 +44,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, terminate)
     try:
         with sole_run():
-            root = prepare(args.sdist)
+            if args.vllm is not None:
+                lay_before(sources(args.vllm, args.sdist))
+            root = prepare(args.vllm or vllm_version(), args.sdist)
             return report(root, run_all(root, names, selection(args.all), args.k))
     except HarnessError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -64,12 +70,19 @@ def sole_run() -> Iterator[None]:
         yield
 
 
-def prepare(sdist: Path | None) -> Path:
+def lay_before(directory: Path) -> None:
+    """Have every process that is started from here import from `directory` first."""
+    path = [str(directory), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+
+
+def prepare(release: str, sdist: Path | None) -> Path:
     """Return the directory to run in: vLLM's tests and the models they name."""
-    release = vllm_version()
     root = CACHE / release
     if sdist is not None or not root.is_dir():
-        unpack(sdist or download(release, CACHE), release, root)
+        # pyproject.toml holds the pytest markers that the tests use. vLLM's sources must not be
+        # there: they would shadow the installed ones.
+        unpack(sdist or download(release, CACHE), release, ("tests/", "pyproject.toml"), root)
     stamp, recipe = root / "models.sha256", HERE / "fixtures.py"
     wanted = hashlib.sha256(recipe.read_bytes()).hexdigest()
     if not stamp.exists() or stamp.read_text() != wanted:

@@ -15,32 +15,35 @@ from index import Index, indexes
 from rich.progress import wrap_file
 
 # A release never changes, so a hash kept here guards against the index as well.
-PINNED = {"0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad"}
+PINNED = {
+    "0.32.0": "d2c957d5eee3d0985012151315ddc62cbe0cd368fc96a5fc3510438d9dddf2ad",
+    "0.33.0": "f4c33c2503d52bb411146afa9618a4f48bed68912f617e6803ac8d76e4c74112",
+}
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vllm-tests"
 
 
 class HarnessError(Exception):
     """A reason why the tests cannot be run, with its mend."""
 
 
-def unpack(sdist: Path, version: str, target: Path) -> None:
-    """Unpack the sdist's tests, and nothing that would shadow the installed vLLM, into `target`."""
+def unpack(sdist: Path, version: str, wanted: tuple[str, ...], target: Path) -> None:
+    """Replace `target` by the wanted folders (`name/`) and files of an sdist.
+
+    HarnessError: the file cannot be unpacked, or the first of the wanted is not in it.
+    """
     top = f"vllm-{version}"
     part = target.with_name(target.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         with tarfile.open(sdist) as tar:
-            # pyproject.toml holds the pytest markers that the tests use.
-            keep = [
-                member
-                for member in tar
-                if member.name.startswith(f"{top}/tests/") or member.name == f"{top}/pyproject.toml"
-            ]
+            starts = tuple(f"{top}/{name}" for name in wanted)
+            keep = [member for member in tar if member.name.startswith(starts)]
             tar.extractall(part, members=keep, filter="data")
     except (OSError, tarfile.TarError) as error:
         reason = str(error).partition("\n")[0]
         raise HarnessError(f"cannot unpack {sdist}: {reason}") from error
-    if not (part / top / "tests").is_dir():
-        raise HarnessError(f"{sdist} is not the sdist of vLLM {version}: no {top}/tests in it")
+    if not (part / top / wanted[0]).exists():
+        raise HarnessError(f"{sdist} is not vLLM {version}'s sdist: no {top}/{wanted[0]} in it")
     shutil.rmtree(target, ignore_errors=True)
     (part / top).rename(target)
     part.rmdir()
