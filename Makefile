@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests ui lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests ui records lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,10 +60,14 @@ ui: ## Check, test and build the page: ui/ into runtime/static
 	@cd ui && export PATH="$(CURDIR)/$(NODE)/bin:$$PATH" && \
 		npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
+records: dev ## Generate the page's types and the tables of docs/records.md from the schema
+	@$(BIN)/python -m caesura.scheduler.records.describe
+
 lint: dev ## Run the linters and the type checker
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m caesura.scheduler.records.describe --check
 
 format: dev ## Format the code
 	@$(BIN)/ruff check --fix .

@@ -1,0 +1,132 @@
+"""What the kinds of records are built from: prices, inputs, decisions, lacks and events."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+
+class About(NamedTuple):
+    """What a field says, in which unit, and which readers use it."""
+
+    says: str
+    unit: str = ""
+    read_by: str = "page"
+
+
+class Record:
+    """A record of one `kind`; `set_by` names the module that writes it."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    set_by: ClassVar[str]
+
+    def entry(self) -> dict[str, Any]:
+        """Return the record as plain data for JSON; columns are shared, not copied."""
+        return {"kind": self.kind, **plain_fields(self)}
+
+
+def plain_fields(record: Any) -> dict[str, Any]:
+    """Return the fields of a schema type by name, with nested schema types as plain data too."""
+    return {name: _plain(getattr(record, name)) for name in _names(type(record))}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return plain_fields(value)
+    if type(value) is tuple:
+        return [list(each) if isinstance(each, tuple) else _plain(each) for each in value]
+    return value
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(kind: type) -> tuple[str, ...]:
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(each.name for each in fields(kind))
+    return _NAMES[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class PriceRecord:
+    """What each alternative was expected to waste. Null means that it was not possible."""
+
+    preserve: Annotated[float | None, About("keep the blocks", "block-seconds")] = None
+    discard: Annotated[float | None, About("drop and recompute", "block-seconds")] = None
+    swap: Annotated[float | None, About("copy to the host and back", "block-seconds")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningInputs:
+    """What the prices of an opening were computed from: the request first, then the engine."""
+
+    elapsed: Annotated[float | None, About("time since the pause began", "s")] = None
+    remaining: Annotated[float | None, About("expected time until the result", "s")] = None
+    resident: Annotated[int | None, About("blocks that only this request holds", "blocks")] = None
+    free_to_release: Annotated[int | None, About("of them copied to the host", "blocks")] = None
+    uncopied: Annotated[int | None, About("of them without a copy", "blocks")] = None
+    hosted: Annotated[int | None, About("its blocks on the host only", "blocks")] = None
+    missing: Annotated[int | None, About("its blocks that are nowhere", "blocks")] = None
+    block_size: Annotated[int | None, About("tokens of one block", "tokens")] = None
+    total_blocks: Annotated[int | None, About("size of the KV cache", "blocks")] = None
+    free_blocks: Annotated[int | None, About("free blocks", "blocks")] = None
+    host_free: Annotated[int | None, About("free blocks of the host", "blocks")] = None
+    running_tokens: Annotated[int | None, About("query tokens of the coming step", "tokens")] = None
+    running_context: Annotated[int | None, About("their context", "tokens")] = None
+    link_blocks: Annotated[
+        int | None, About("what the link carries beside a step", "blocks per step")
+    ] = None
+    swap_pays: Annotated[
+        bool | None, About("whether loading a block is faster than recomputing it")
+    ] = None
+    step_seconds: Annotated[float | None, About("expected time of the coming step", "s")] = None
+
+
+class DecisionRow(NamedTuple):
+    """One decision about a paused request, with the price of every alternative at that moment.
+
+    A price is null where the alternative was not possible. The price of the act that was taken is
+    the one under its own name: `discard`, `swap`, or `preserve`.
+    """
+
+    seconds: Annotated[float, About("time since the pause began", "s")]
+    act: Annotated[str, About("`discard` or `swap`")]
+    blocks: Annotated[int, About("blocks that it concerned", "blocks")]
+    why: Annotated[
+        str,
+        About(
+            "`decided` by the handling itself, `running` requests needed blocks, to `admit` a "
+            "waiting one, the engine was `stuck`, the pause's `deadline`, a `reset` of the prefix "
+            "cache"
+        ),
+    ] = ""
+    preserve: Annotated[float | None, About("price of keeping", "block-seconds")] = None
+    discard: Annotated[float | None, About("price of discarding", "block-seconds")] = None
+    swap: Annotated[float | None, About("price of swapping", "block-seconds")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class LackedSteps:
+    """In how many steps a waiting request lacked what. A step counts where the search stopped."""
+
+    blocks: Annotated[int, About("free KV blocks", "steps")] = 0
+    slots: Annotated[int, About("runner slots (`max_num_seqs`)", "steps")] = 0
+    tokens: Annotated[int, About("query tokens of the step", "steps")] = 0
+    admission: Annotated[int, About("the admission policy's consent", "steps")] = 0
+    line: Annotated[int, About("a place before a request that must not be passed", "steps")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    """An event within a span."""
+
+    name: Annotated[str, About("the event's name", read_by="page, export")]
+    at: Annotated[float, About("when it happened", "s", read_by="page, export")]
+    attributes: Annotated[
+        Mapping[str, Any], About("OpenTelemetry attributes", read_by="page, export")
+    ] = field(default_factory=dict)
+
+
+NO_PRICES = PriceRecord()
+NO_INPUTS = OpeningInputs()
+NOTHING_LACKED = LackedSteps()

@@ -1,0 +1,288 @@
+"""The records by kind. Writers construct these types, `reading.parse` returns them.
+
+`describe` generates the page's `records.ts` and the tables of docs/records.md from the annotations.
+Times are Unix seconds (a simulation begins at 0), sizes are blocks of KV cache on the device. A
+field without a default is in every record of its kind. Older files lack some of the others.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+from caesura.scheduler.records.parts import (
+    NO_INPUTS,
+    NO_PRICES,
+    NOTHING_LACKED,
+    About,
+    DecisionRow,
+    LackedSteps,
+    OpeningInputs,
+    PriceRecord,
+    Record,
+    SpanEvent,
+)
+
+Numbers = list[float]
+Texts = list[str]
+
+
+RequestId = Annotated[str, About("the request's id in the engine", read_by="page, export, runs")]
+SessionId = Annotated[
+    str, About("the id of the session's first request", read_by="page, runs, replay")
+]
+Tool = Annotated[str | None, About("the tool's name, if it shows", read_by="page, replay")]
+Arrival = Annotated[float | None, About("when the session arrived", "s", read_by="page, replay")]
+Given = Annotated[
+    int,
+    About("tokens of the segment's prompt or tool result", "tokens", read_by="page, replay"),
+]
+Decoded = Annotated[int, About("tokens that the segment decoded", "tokens", read_by="page, replay")]
+Context = Annotated[int, About("the request's context", "tokens")]
+Resident = Annotated[int, About("blocks that only this request held", "blocks")]
+Predicted = Annotated[float | None, About("how long the pause was expected to last", "s")]
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningRecord(Record):
+    """A pause has begun: what was known, and what each alternative was priced at."""
+
+    kind: ClassVar[str] = "opening"
+    set_by: ClassVar[str] = "the scheduler, when a request pauses"
+
+    request: RequestId
+    at: Annotated[float, About("when the pause began", "s", read_by="page, export, runs")]
+    session: SessionId = ""
+    tool: Tool = None
+    person: Annotated[
+        bool, About("whether the call waits for a person", read_by="page, export")
+    ] = False
+    context_tokens: Context = 0
+    blocks: Resident = 0
+    predicted_seconds: Predicted = None
+    deadline_seconds: Annotated[
+        float | None, About("the longest that the pause may last, if the runtime said so", "s")
+    ] = None
+    handling: Annotated[str, About("the policy that decides")] = ""
+    prices: Annotated[PriceRecord, About("what each alternative was expected to waste")] = NO_PRICES
+    inputs: Annotated[OpeningInputs, About("what the prices were computed from")] = NO_INPUTS
+
+
+@dataclass(frozen=True, slots=True)
+class PauseRecord(Record):
+    """A pause has ended: what was decided, what it cost, and the regret in hindsight."""
+
+    kind: ClassVar[str] = "pause"
+    set_by: ClassVar[str] = "the scheduler, when a paused request runs again or is given up"
+
+    request: RequestId
+    at: Annotated[float, About("when the pause began", "s", read_by="page, export, runs, replay")]
+    session: SessionId = ""
+    arrival: Arrival = None
+    given_tokens: Given = 0
+    decoded_tokens: Decoded = 0
+    tool: Tool = None
+    context_tokens: Context = 0
+    blocks: Resident = 0
+    predicted_seconds: Predicted = None
+    prices: Annotated[PriceRecord, About("the prices of its opening")] = NO_PRICES
+    decisions: Annotated[
+        tuple[DecisionRow, ...],
+        About("every release of blocks, with the prices at that moment", read_by="page, export"),
+    ] = ()
+    outcome: Annotated[
+        str,
+        About(
+            "`resumed`, `followed` by a new request after a client's call, or `ended`",
+            read_by="page, export, replay",
+        ),
+    ] = "ended"
+    handling: Annotated[
+        str,
+        About(
+            "what happened to the KV: `preserve`, `discard`, `swap`; `none` unless it resumed",
+            read_by="page, export, metrics",
+        ),
+    ] = "none"
+    pause_seconds: Annotated[
+        float,
+        About("time until the result came", "s", read_by="page, export, replay, metrics"),
+    ] = 0.0
+    queue_seconds: Annotated[
+        float, About("time from the result until it ran", "s", read_by="page, export")
+    ] = 0.0
+    loaded_tokens: Annotated[int, About("context loaded from the host", "tokens")] = 0
+    recomputed_tokens: Annotated[int, About("context computed again", "tokens")] = 0
+    cost: Annotated[float | None, About("what the pause did cost", "block-seconds")] = None
+    hindsight: Annotated[
+        PriceRecord | None, About("the opening's prices with the true duration")
+    ] = None
+    regret: Annotated[
+        float | None,
+        About(
+            "`cost` less the cheapest of `hindsight`",
+            "block-seconds",
+            read_by="page, metrics",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord(Record):
+    """A session has ended."""
+
+    kind: ClassVar[str] = "session"
+    set_by: ClassVar[str] = "the scheduler, when a session's last request ends"
+
+    request: RequestId
+    at: Annotated[float, About("when the session ended", "s", read_by="page, runs, replay")]
+    session: SessionId = ""
+    arrival: Arrival = None
+    given_tokens: Given = 0
+    decoded_tokens: Decoded = 0
+    calls: Annotated[int, About("calls of the session", "calls", read_by="page, replay")] = 0
+    most_tokens: Annotated[
+        int | None, About("the last request's `max_tokens`", "tokens", read_by="replay")
+    ] = None
+    outcome: Annotated[str, About("vLLM's finish reason", read_by="page, runs")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LanesRecord(Record):
+    """Requests entered states: columns of equal length, in the order of time."""
+
+    kind: ClassVar[str] = "lanes"
+    set_by: ClassVar[str] = "the scheduler, at every change of a request's state"
+
+    request: Annotated[Texts, About("the request of each row", read_by="page, export")]
+    state: Annotated[Texts, About("the state that it entered", read_by="page, export")]
+    at: Annotated[Numbers, About("when it entered the state", "s", read_by="page, export")]
+    blocks: Annotated[
+        Numbers, About("device blocks that it holds", "blocks", read_by="page, export")
+    ] = field(default_factory=list)
+    host: Annotated[
+        Numbers, About("blocks of its context on the host only", "blocks", read_by="page, export")
+    ] = field(default_factory=list)
+    tokens: Annotated[Numbers, About("its context", "tokens", read_by="page, export")] = field(
+        default_factory=list
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRecord(Record):
+    """A request that was passed over in at least two steps has stopped waiting."""
+
+    kind: ClassVar[str] = "wait"
+    set_by: ClassVar[str] = "the scheduler, when a wait of at least two steps ends"
+
+    request: RequestId
+    since: Annotated[float, About("when the wait began", "s")]
+    until: Annotated[float, About("when the wait ended", "s", read_by="page, export")]
+    steps: Annotated[int, About("steps that were made without it", "steps")] = 0
+    lacked: Annotated[
+        LackedSteps, About("in how many steps it lacked what", read_by="page, export")
+    ] = NOTHING_LACKED
+    needed_blocks: Annotated[
+        int | None, About("blocks that it needed when it last did not fit", "blocks")
+    ] = None
+    free_blocks: Annotated[int | None, About("blocks that were free then", "blocks")] = None
+    overtaken: Annotated[int, About("steps in which a request behind it was admitted", "steps")] = 0
+    after: Annotated[str, About("`fresh`, `tool` or `preempted`")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StepsRecord(Record):
+    """Up to 64 steps with a forward pass: columns of equal length, in the order of time."""
+
+    kind: ClassVar[str] = "steps"
+    set_by: ClassVar[str] = "the scheduler, twice a second while steps are made"
+
+    at: Annotated[Numbers, About("when the step was scheduled", "s", read_by="page, export")]
+    seconds: Annotated[Numbers, About("how long it took", "s", read_by="page, export")]
+    running: Annotated[Numbers, About("requests in the step", "requests")]
+    paused: Annotated[Numbers, About("paused requests", "requests")]
+    decode_tokens: Annotated[Numbers, About("decoded", "tokens", read_by="page, metrics")]
+    prefill_tokens: Annotated[
+        Numbers, About("computed for the first time", "tokens", read_by="page, metrics")
+    ]
+    recompute_tokens: Annotated[
+        Numbers, About("computed again after a pause", "tokens", read_by="page, metrics")
+    ]
+    budget_blocks: Annotated[Numbers, About("what the link may carry", "blocks")]
+    saved_blocks: Annotated[
+        Numbers, About("copies ordered to the host", "blocks", read_by="page, metrics")
+    ]
+    loaded_blocks: Annotated[
+        Numbers, About("copies ordered from the host", "blocks", read_by="page, metrics")
+    ]
+    running_blocks: Annotated[
+        Numbers, About("held by running requests", "blocks", read_by="page, metrics")
+    ]
+    paused_blocks: Annotated[
+        Numbers, About("held by paused requests", "blocks", read_by="page, metrics")
+    ]
+    free_blocks: Annotated[Numbers, About("free", "blocks", read_by="page, metrics")]
+    waiting: Annotated[Numbers, About("requests in the queue", "requests")]
+    cached_blocks: Annotated[
+        Numbers, About("free blocks that the prefix cache still finds (an estimate)", "blocks")
+    ]
+    host_blocks: Annotated[
+        Numbers, About("host blocks that hold a copy or are being written", "blocks")
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRecord(Record):
+    """An OpenTelemetry span of a run, a turn or a call."""
+
+    kind: ClassVar[str] = "span"
+    set_by: ClassVar[str] = "the runtime, when a span begins and when it ends"
+
+    trace: Annotated[str, About("the trace's id", read_by="page, export, runs")]
+    span: Annotated[str, About("the span's id", read_by="page, export, runs")]
+    name: Annotated[str, About("the span's name", read_by="page, export, runs")]
+    start: Annotated[float, About("when it began", "s", read_by="page, export, runs")]
+    end: Annotated[
+        float | None,
+        About("when it ended; null while it is open", "s", read_by="page, export, runs"),
+    ]
+    parent: Annotated[str | None, About("the parent span's id", read_by="page, export, runs")] = (
+        None
+    )
+    status: Annotated[str, About("`ok`, `error` or `unset`", read_by="page, export, runs")] = (
+        "unset"
+    )
+    message: Annotated[str, About("what the error was", read_by="page, export, runs")] = ""
+    attributes: Annotated[
+        Mapping[str, Any],
+        About("OpenTelemetry attributes", read_by="page, export, runs"),
+    ] = field(default_factory=dict)
+    events: Annotated[
+        tuple[SpanEvent, ...], About("what happened within it", read_by="page, export")
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GapRecord(Record):
+    """Records before this one were lost."""
+
+    kind: ClassVar[str] = "gap"
+    set_by: ClassVar[str] = "the recorder, when it could not keep up or the disk was full"
+
+    at: Annotated[float, About("when the loss was noticed", "s", read_by="page, export")]
+    lost: Annotated[int, About("entries that were lost", "entries", read_by="page, export")] = 0
+    why: Annotated[str, About("why they were lost", read_by="page, export")] = ""
+
+
+KINDS: Mapping[str, type[Record]] = {
+    each.kind: each
+    for each in (
+        OpeningRecord,
+        PauseRecord,
+        SessionRecord,
+        LanesRecord,
+        WaitRecord,
+        StepsRecord,
+        SpanRecord,
+        GapRecord,
+    )
+}

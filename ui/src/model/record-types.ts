@@ -1,0 +1,262 @@
+// Generated from the schema of the scheduler's records by `make records`: do not edit.
+// Readers ignore kinds and fields that they do not know, and do without optional ones.
+
+export type Attribute = string | number | boolean | null | (string | number | boolean)[];
+export type Attributes = Record<string, Attribute | undefined>;
+
+/** What each alternative was expected to waste. Null means that it was not possible. */
+export interface Prices {
+  /** Keep the blocks (block-seconds). */
+  preserve?: number | null;
+  /** Drop and recompute (block-seconds). */
+  discard?: number | null;
+  /** Copy to the host and back (block-seconds). */
+  swap?: number | null;
+}
+
+/** What the prices of an opening were computed from: the request first, then the engine. */
+export interface Inputs {
+  /** Time since the pause began (s). */
+  elapsed?: number | null;
+  /** Expected time until the result (s). */
+  remaining?: number | null;
+  /** Blocks that only this request holds (blocks). */
+  resident?: number | null;
+  /** Of them copied to the host (blocks). */
+  free_to_release?: number | null;
+  /** Of them without a copy (blocks). */
+  uncopied?: number | null;
+  /** Its blocks on the host only (blocks). */
+  hosted?: number | null;
+  /** Its blocks that are nowhere (blocks). */
+  missing?: number | null;
+  /** Tokens of one block (tokens). */
+  block_size?: number | null;
+  /** Size of the KV cache (blocks). */
+  total_blocks?: number | null;
+  /** Free blocks (blocks). */
+  free_blocks?: number | null;
+  /** Free blocks of the host (blocks). */
+  host_free?: number | null;
+  /** Query tokens of the coming step (tokens). */
+  running_tokens?: number | null;
+  /** Their context (tokens). */
+  running_context?: number | null;
+  /** What the link carries beside a step (blocks per step). */
+  link_blocks?: number | null;
+  /** Whether loading a block is faster than recomputing it. */
+  swap_pays?: boolean | null;
+  /** Expected time of the coming step (s). */
+  step_seconds?: number | null;
+}
+
+/** In how many steps a waiting request lacked what. A step counts where the search stopped. */
+export interface Lacked {
+  /** Free KV blocks (steps). */
+  blocks?: number;
+  /** Runner slots (`max_num_seqs`) (steps). */
+  slots?: number;
+  /** Query tokens of the step (steps). */
+  tokens?: number;
+  /** The admission policy's consent (steps). */
+  admission?: number;
+  /** A place before a request that must not be passed (steps). */
+  line?: number;
+}
+
+/** An event within a span. */
+export interface SpanEvent {
+  /** The event's name. */
+  name: string;
+  /** When it happened (s). */
+  at: number;
+  /** OpenTelemetry attributes. */
+  attributes?: Attributes;
+}
+
+/** One decision about a paused request, with the price of every alternative at that moment. */
+export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null];
+
+/** The columns of a `steps` record. */
+export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks"] as const;
+export type StepColumn = (typeof STEP_COLUMNS)[number];
+
+/** A pause has begun: what was known, and what each alternative was priced at. */
+export interface OpeningEntry {
+  kind: "opening";
+  /** The request's id in the engine. */
+  request: string;
+  /** When the pause began (s). */
+  at: number;
+  /** The id of the session's first request. */
+  session?: string;
+  /** The tool's name, if it shows. */
+  tool?: string | null;
+  /** Whether the call waits for a person. */
+  person?: boolean;
+  /** The request's context (tokens). */
+  context_tokens?: number;
+  /** Blocks that only this request held (blocks). */
+  blocks?: number;
+  /** How long the pause was expected to last (s). */
+  predicted_seconds?: number | null;
+  /** The longest that the pause may last, if the runtime said so (s). */
+  deadline_seconds?: number | null;
+  /** The policy that decides. */
+  handling?: string;
+  /** What each alternative was expected to waste. */
+  prices?: Prices;
+  /** What the prices were computed from. */
+  inputs?: Inputs;
+}
+
+/** A pause has ended: what was decided, what it cost, and the regret in hindsight. */
+export interface PauseEntry {
+  kind: "pause";
+  /** The request's id in the engine. */
+  request: string;
+  /** When the pause began (s). */
+  at: number;
+  /** The id of the session's first request. */
+  session?: string;
+  /** When the session arrived (s). */
+  arrival?: number | null;
+  /** Tokens of the segment's prompt or tool result (tokens). */
+  given_tokens?: number;
+  /** Tokens that the segment decoded (tokens). */
+  decoded_tokens?: number;
+  /** The tool's name, if it shows. */
+  tool?: string | null;
+  /** The request's context (tokens). */
+  context_tokens?: number;
+  /** Blocks that only this request held (blocks). */
+  blocks?: number;
+  /** How long the pause was expected to last (s). */
+  predicted_seconds?: number | null;
+  /** The prices of its opening. */
+  prices?: Prices;
+  /** Every release of blocks, with the prices at that moment. */
+  decisions?: Decision[];
+  /** `resumed`, `followed` by a new request after a client's call, or `ended`. */
+  outcome?: string;
+  /** What happened to the KV: `preserve`, `discard`, `swap`; `none` unless it resumed. */
+  handling?: string;
+  /** Time until the result came (s). */
+  pause_seconds?: number;
+  /** Time from the result until it ran (s). */
+  queue_seconds?: number;
+  /** Context loaded from the host (tokens). */
+  loaded_tokens?: number;
+  /** Context computed again (tokens). */
+  recomputed_tokens?: number;
+  /** What the pause did cost (block-seconds). */
+  cost?: number | null;
+  /** The opening's prices with the true duration. */
+  hindsight?: Prices | null;
+  /** `cost` less the cheapest of `hindsight` (block-seconds). */
+  regret?: number | null;
+}
+
+/** A session has ended. */
+export interface SessionEntry {
+  kind: "session";
+  /** The request's id in the engine. */
+  request: string;
+  /** When the session ended (s). */
+  at: number;
+  /** The id of the session's first request. */
+  session?: string;
+  /** When the session arrived (s). */
+  arrival?: number | null;
+  /** Tokens of the segment's prompt or tool result (tokens). */
+  given_tokens?: number;
+  /** Tokens that the segment decoded (tokens). */
+  decoded_tokens?: number;
+  /** Calls of the session (calls). */
+  calls?: number;
+  /** The last request's `max_tokens` (tokens). */
+  most_tokens?: number | null;
+  /** VLLM's finish reason. */
+  outcome?: string;
+}
+
+/** Requests entered states: columns of equal length, in the order of time. */
+export interface LanesEntry {
+  kind: "lanes";
+  /** The request of each row. */
+  request: string[];
+  /** The state that it entered. */
+  state: string[];
+  /** When it entered the state (s). */
+  at: number[];
+  /** Device blocks that it holds (blocks). */
+  blocks?: number[];
+  /** Blocks of its context on the host only (blocks). */
+  host?: number[];
+  /** Its context (tokens). */
+  tokens?: number[];
+}
+
+/** A request that was passed over in at least two steps has stopped waiting. */
+export interface WaitEntry {
+  kind: "wait";
+  /** The request's id in the engine. */
+  request: string;
+  /** When the wait began (s). */
+  since: number;
+  /** When the wait ended (s). */
+  until: number;
+  /** Steps that were made without it (steps). */
+  steps?: number;
+  /** In how many steps it lacked what. */
+  lacked?: Lacked;
+  /** Blocks that it needed when it last did not fit (blocks). */
+  needed_blocks?: number | null;
+  /** Blocks that were free then (blocks). */
+  free_blocks?: number | null;
+  /** Steps in which a request behind it was admitted (steps). */
+  overtaken?: number;
+  /** `fresh`, `tool` or `preempted`. */
+  after?: string;
+}
+
+/** Up to 64 steps with a forward pass: columns of equal length, in the order of time. */
+export type StepsEntry = { kind: "steps"; at: number[] } & Partial<Record<StepColumn, number[]>>;
+
+/** An OpenTelemetry span of a run, a turn or a call. */
+export interface SpanEntry {
+  kind: "span";
+  /** The trace's id. */
+  trace: string;
+  /** The span's id. */
+  span: string;
+  /** The span's name. */
+  name: string;
+  /** When it began (s). */
+  start: number;
+  /** When it ended; null while it is open (s). */
+  end: number | null;
+  /** The parent span's id. */
+  parent?: string | null;
+  /** `ok`, `error` or `unset`. */
+  status?: string;
+  /** What the error was. */
+  message?: string;
+  /** OpenTelemetry attributes. */
+  attributes?: Attributes;
+  /** What happened within it. */
+  events?: SpanEvent[];
+}
+
+/** Records before this one were lost. */
+export interface GapEntry {
+  kind: "gap";
+  /** When the loss was noticed (s). */
+  at: number;
+  /** Entries that were lost (entries). */
+  lost?: number;
+  /** Why they were lost. */
+  why?: string;
+}
+
+export type KnownEntry = OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | GapEntry;
