@@ -6,6 +6,7 @@ from typing import Any
 
 from caesura.intercept.events import CallFinished, TextDelta, TurnEnded
 from caesura.scheduler.messages import Sampling, SessionSpec
+from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 from tests.formats.world import stand_in, tool
@@ -25,6 +26,7 @@ class Engine:
         self.ends = self.model.ends
         self.llm = self
         self.given: list[str] = []
+        self.render_threads = RenderThreads()
         self.renderer = SimpleNamespace(
             encode=self.model.spelled,
             prompt=lambda messages, tools: self.model.spelled(messages[-1]["content"]),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
@@ -11,7 +12,6 @@ from aiohttp import web
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.run.loop import run
-from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.chat.answer import Answer, Delta
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
@@ -23,6 +23,10 @@ from caesura.runtime.server.stream import EventStream
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
 
+MAX_INLINE_BODY_BYTES = 64 * 2**10
+"""Bodies of up to so many bytes are read in the event loop, larger ones in a thread."""
+_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
+
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answer a chat completion request, streamed or whole.
@@ -33,8 +37,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
     started = time.monotonic()
     state = request.app[STATE]
     with state.gate.enter():
-        asked = parse(await request.read())
-        plan = make_plan(asked, state.engine.model, state.tools, state.limits)
+        asked, plan = await _planned(state, await request.read())
         answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
         session = state.engine.open(plan.spec)
         try:
@@ -50,6 +53,18 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
             await asyncio.shield(session.close())
 
 
+async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
+    """Read and check a body, in a thread if it is large; raises `ApiError`."""
+
+    def planned() -> tuple[ChatRequest, Plan]:
+        asked = parse(body)
+        return asked, make_plan(asked, state.engine.model, state.tools, state.limits)
+
+    if len(body) <= MAX_INLINE_BODY_BYTES:
+        return planned()
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, planned)
+
+
 async def _decode(
     state: State,
     plan: Plan,
@@ -63,7 +78,7 @@ async def _decode(
     try:
         # What waits for a person says which completion it belongs to.
         async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
-            dispatcher.conversation = digest(plan.messages)
+            dispatcher.conversation = plan.conversation
             dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
             trace = None
             if state.tracing is not None:

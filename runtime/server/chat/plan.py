@@ -6,6 +6,7 @@ from typing import Any
 
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
 from caesura.runtime.server.errors import ApiError, invalid
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
@@ -21,6 +22,8 @@ class Plan:
     """
 
     messages: tuple[Message, ...]
+    conversation: str
+    """The digest of the messages."""
     spec: SessionSpec
     sampling: Sampling
     registry: Registry
@@ -41,8 +44,10 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
     if request.tool_choice == "none":
         registry = Registry()  # the tools are shown, and none is within reach
     sampling = request.sampling()
+    messages = _records(request.messages)
     return Plan(
-        messages=_records(request.messages),
+        messages=messages,
+        conversation=digest(messages),
         spec=SessionSpec(
             tools=specs,
             sampling=sampling,

@@ -24,6 +24,10 @@ from pydantic import (
 from caesura.runtime.server.errors import ApiError, invalid
 from caesura.scheduler.messages import Sampling, ToolSpec
 
+MAX_MESSAGES = 65_536
+"""Reading a message takes some microseconds of Python's lock, which no thread can take away."""
+MAX_TOOLS = 4_096
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
@@ -151,8 +155,8 @@ class ChatRequest(_Part):
     """
 
     model: str
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    tools: Annotated[list[ClientTool], BeforeValidator(_listed)] = []
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), BeforeValidator(_listed)] = []
     tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
     server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
     stream: bool | None = None

@@ -21,6 +21,7 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 
@@ -47,9 +48,10 @@ class VllmEngine:
         template = self.tokenizer.chat_template
         self.formats = tuple(formats) if formats is not None else detect(template)
         self.ends = _end_tokens(llm, self.tokenizer)
-        self.renderer = Renderer(self.tokenizer, self.ends)
-        self._defaults = _default_sampling(llm)
         self._context_tokens = int(llm.model_config.max_model_len)
+        self.renderer = Renderer(self.tokenizer, self.ends, self._context_tokens)
+        self.render_threads = RenderThreads()
+        self._defaults = _default_sampling(llm)
         self._check_parser()
 
     @property
@@ -146,6 +148,7 @@ class VllmEngine:
 
     async def close(self) -> None:
         """Stop the engine process."""
+        self.render_threads.close()
         llm, self._llm = self._llm, None
         if llm is not None:
             if llm.output_handler is not None:

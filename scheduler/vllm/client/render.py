@@ -10,17 +10,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from caesura.intercept.react import observation
-from caesura.scheduler.errors import UsageError
+from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.vllm.client.token_length import max_characters_per_token
 
 
 class Renderer:
-    """Renders for one model."""
+    """Renders for one model; callable from any thread."""
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int]) -> None:
-        """`tokenizer` is a `transformers` tokenizer, `ends` are the ids that end a turn."""
+    def __init__(
+        self, tokenizer: Any, ends: frozenset[int], context_tokens: int | None = None
+    ) -> None:
+        """`tokenizer` is a `transformers` tokenizer, `ends` are the ids that end a turn.
+
+        `context_tokens` is the model's context window; None: texts of any length are tokenised.
+        """
         self._tokenizer = tokenizer
         self._ends = ends
+        self._context_tokens = context_tokens
+        self._characters_per_token = max_characters_per_token(tokenizer)
+        # The first use sets the tokenizer's state, which two threads must not do at once.
+        self.encode(".")
         self._end_texts = [tokenizer.decode([token_id]) for token_id in sorted(ends)]
 
     def encode(self, text: str) -> list[int]:
@@ -34,9 +44,10 @@ class Renderer:
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Render a whole conversation up to where the model begins to write.
 
-        Raises `UsageError` if the model has no chat template or its template refuses the messages.
+        Raises `UsageError` if the model has no chat template or its template refuses the messages,
+        and `ContextOverflow` for a text that is too long for the window, whatever its tokens are.
         """
-        return self.encode(self._render(messages, tools, open_turn=True))
+        return self._encode_bounded(self._render(messages, tools, open_turn=True))
 
     def bridge(
         self,
@@ -49,7 +60,7 @@ class Renderer:
 
         `last_token` is the last that the model wrote: if it ended the turn, the template's own end
         is not written twice. None if the template renders an earlier message differently once
-        later ones follow; the conversation must then be rendered anew.
+        later ones follow; the conversation must then be rendered anew. Raises what `prompt` raises.
         """
         before = [{"role": "user", "content": "."}, turn]
         closed = self._render(before, tools, open_turn=False)
@@ -64,7 +75,19 @@ class Renderer:
             tail = closed[start + len(text) :]
         else:
             tail = closed[start:]
-        return self.encode(tail + opened[len(closed) :])
+        return self._encode_bounded(tail + opened[len(closed) :])
+
+    def _encode_bounded(self, text: str) -> list[int]:
+        """Tokenise text unless the window could not hold it; raises `ContextOverflow`."""
+        if self._context_tokens is not None and self._characters_per_token is not None:
+            most = self._context_tokens * self._characters_per_token
+            if len(text) > most:
+                raise ContextOverflow(
+                    f"the conversation has {len(text)} characters, and the model's context window"
+                    f" of {self._context_tokens} tokens holds {most} at most; shorten it or raise"
+                    " --max-model-len"
+                )
+        return self.encode(text)
 
     def _render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], open_turn: bool

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from vllm.outputs import RequestOutput
@@ -74,7 +75,9 @@ class VllmSession:
         self._in_turn = True
         done = False
         try:
-            appended = self._append(messages)
+            appended = await self._append(messages)
+            if self._closed:  # meanwhile: nothing may be sent that nobody would take back
+                raise UsageError("the session is closed; open another")
             request = await self._send(appended, sampling or self._spec.sampling)
             async with aclosing(self._read(request, appended)) as events:
                 async for event in events:
@@ -95,26 +98,32 @@ class VllmSession:
 
     # -- what goes in ----------------------------------------------------------------------------
 
-    def _append(self, messages: Sequence[Message]) -> _Appended:
-        """Turn messages into the tokens that follow the context."""
-        renderer, tools = self._engine.renderer, self._spec.tools
+    async def _append(self, messages: Sequence[Message]) -> _Appended:
+        """Turn messages into the tokens that follow the context; in a thread if they are large."""
         if self._reader is not None and self._in_line:
-            return self._append_in_line(self._reader, messages)
+            return await self._append_in_line(self._reader, messages)
         messages = [*self._held_results, *messages]
         self._held_results = []
         bridge = None
         if self._reader is not None:
             turn = self._reader.message()
             self._history.append(turn)
-            bridge = renderer.bridge(turn, messages, tools, self.tokens[-1])
+            bridge = await self._bridge(turn, messages)
             if bridge is None:
                 logger.info("the chat template rewrites earlier turns: rendering anew")
         self._history.extend(messages)
         if bridge is not None:
             return _Appended(bridge)
-        return _Appended(renderer.prompt(self._history, tools), anew=True)
+        history, tools = tuple(self._history), self._spec.tools
+        prompt = partial(self._engine.renderer.prompt, history, tools)
+        return _Appended(await self._engine.render_threads.run(prompt, history, tools), anew=True)
 
-    def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
+    async def _bridge(self, turn: Message, messages: Sequence[Message]) -> list[int] | None:
+        tools = self._spec.tools
+        bridge = partial(self._engine.renderer.bridge, turn, messages, tools, self.tokens[-1])
+        return await self._engine.render_threads.run(bridge, turn, messages, tools)
+
+    async def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
         """Answer the call in mid sentence; results of the turn's other calls wait for its end."""
         call_id = reader.calls[-1].call_id
         results = {str(message.get("tool_call_id")): message for message in messages}
@@ -124,8 +133,10 @@ class VllmSession:
         self._held_results.extend(results.values())
         text = reader.answer(content)
         reader.raw += text
+        encode = partial(self._engine.renderer.encode, text)
         return _Appended(
-            self._engine.renderer.encode(text), "holding" if self._held_results else "begun"
+            await self._engine.render_threads.run(encode, text),
+            "holding" if self._held_results else "begun",
         )
 
     async def _send(self, appended: _Appended, sampling: Sampling) -> LiveRequest:

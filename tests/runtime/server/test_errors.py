@@ -1,11 +1,14 @@
 """Errors as clients see them: the status, the shape, and nothing of the server's insides."""
 
 import asyncio
+import threading
 
 import pytest
 
 from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
 from caesura.runtime.server import create_app
+from caesura.runtime.server.chat import handler
+from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.testing import call, fail
 from caesura.tools.registry import Registry
 
@@ -122,3 +125,35 @@ async def test_too_many_requests(serve_script, hanging):
 def test_settings_that_make_no_sense(options):
     with pytest.raises(UsageError):
         create_app(None, Registry(), **options)
+
+
+async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypatch):
+    served = await serve_script(["Small.", "Large."])
+    reading, released = threading.Event(), threading.Event()
+    parse = handler.parse
+
+    def waiting(body):
+        if len(body) > handler.MAX_INLINE_BODY_BYTES:
+            reading.set()
+            assert released.wait(20), "nothing else was done meanwhile"
+        return parse(body)
+
+    monkeypatch.setattr(handler, "parse", waiting)
+    content = "x" * handler.MAX_INLINE_BODY_BYTES
+    large = asyncio.create_task(served.chat(messages=[{"role": "user", "content": content}]))
+    await asyncio.to_thread(reading.wait, 20)
+    _, small = await served.chat()
+    assert small["choices"][0]["message"]["content"] == "Small."
+    released.set()
+    _, answer = await large
+    assert answer["choices"][0]["message"]["content"] == "Large."
+
+
+@pytest.mark.parametrize("field", ["messages", "tools"])
+async def test_lists_without_end_are_refused(serve_script, weather, field):
+    served = await serve_script([])
+    item = {"messages": {"role": "user", "content": "x"}, "tools": weather}[field]
+    count = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS}[field] + 1
+    status, body = await served.chat(**{field: [item] * count})
+    assert (status, error_of(body)["param"]) == (400, field)
+    assert str(count - 1) in error_of(body)["message"]

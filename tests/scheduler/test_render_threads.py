@@ -1,0 +1,148 @@
+"""Large conversations are rendered beside the event loop, in which others go on meanwhile."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from caesura.intercept.events import TextDelta
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.messages import Message, SessionSpec
+from caesura.scheduler.vllm.client.render_threads import (
+    MAX_INLINE_CHARACTERS,
+    MAX_MEDIUM_CHARACTERS,
+    RenderThreads,
+    count_characters,
+)
+from caesura.scheduler.vllm.client.session import VllmSession
+
+LARGE = "a" * (MAX_INLINE_CHARACTERS + 1)
+LONG_SECONDS = 20
+
+
+class Engine:
+    """Stands for vLLM, and says "Fine." Rendering a large conversation waits to be released."""
+
+    formats = ()
+    ends = frozenset({0})
+    context_tokens = 1000
+    observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+
+    def __init__(self) -> None:
+        self.llm = self.renderer = self
+        self.render_threads = RenderThreads()
+        self.rendering, self.released = threading.Event(), threading.Event()
+        self.served: list[int] = []
+
+    def prompt(self, messages: Sequence[Message], tools: Any) -> list[int]:
+        if len(messages[-1]["content"]) <= MAX_INLINE_CHARACTERS:
+            return [1]
+        self.rendering.set()
+        assert self.released.wait(LONG_SECONDS), "nothing else was done meanwhile"
+        return [2]
+
+    def end_text(self, token: int) -> str:
+        return ""
+
+    def sampling_params(self, *about: Any) -> None:
+        return None
+
+    async def generate(self, prompt: Any, *about: Any, **more: Any) -> AsyncIterator[Any]:
+        self.served.append(prompt["prompt_token_ids"][0])
+        piece = SimpleNamespace(token_ids=[5, 0], text="Fine.", finish_reason="stop")
+        yield SimpleNamespace(outputs=[piece], kv_transfer_params=None, num_cached_tokens=0)
+
+    async def abort(self, request_id: str) -> None:
+        return None
+
+
+@pytest.fixture
+def engine() -> Any:
+    return Engine()
+
+
+async def text_of(session: VllmSession, content: str) -> str:
+    events = [event async for event in session.turn([{"role": "user", "content": content}])]
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def started(engine: Any, content: str) -> tuple[VllmSession, asyncio.Task[str]]:
+    session = VllmSession(engine, SessionSpec(()))
+    return session, asyncio.create_task(text_of(session, content))
+
+
+async def test_another_request_is_served_while_a_large_one_is_rendered(engine: Any) -> None:
+    _, large = started(engine, LARGE)
+    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    assert await text_of(VllmSession(engine, SessionSpec(())), "Hello") == "Fine."
+    assert engine.served == [1]
+    engine.released.set()
+    assert await large == "Fine."
+    assert engine.served == [1, 2]
+
+
+async def test_the_largest_do_not_keep_the_large_waiting(engine: Any) -> None:
+    largest = [started(engine, "a" * (MAX_MEDIUM_CHARACTERS + 1))[1] for _ in range(5)]
+    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    done = await engine.render_threads.run(lambda: "done", LARGE)
+    assert done == "done"
+    assert engine.served == []
+    engine.released.set()
+    assert await asyncio.gather(*largest) == ["Fine."] * 5
+
+
+async def test_a_session_closed_while_it_is_rendered_sends_nothing(engine: Any) -> None:
+    session, large = started(engine, LARGE)
+    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    await session.close()
+    engine.released.set()
+    with pytest.raises(UsageError, match="the session is closed"):
+        await large
+    assert engine.served == []
+
+
+async def test_a_turn_can_be_cancelled_while_it_is_rendered(engine: Any) -> None:
+    _, large = started(engine, LARGE)
+    await asyncio.to_thread(engine.rendering.wait, LONG_SECONDS)
+    large.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    engine.released.set()
+    assert engine.served == []
+
+
+async def test_what_is_small_is_done_at_once_and_what_fails_is_told() -> None:
+    threads = RenderThreads()
+    here = threading.get_ident()
+    assert await threads.run(threading.get_ident, "small") == here
+    assert await threads.run(threading.get_ident, LARGE) != here
+    for content in ("small", LARGE):
+        with pytest.raises(ValueError, match="invalid literal"):
+            await threads.run(lambda: int("x"), content)
+    threads.close()
+    threads.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [LARGE, [{"role": "user", "content": LARGE}], {"parameters": {"a": {"enum": [LARGE]}}},
+     {LARGE: 1}, [{}] * 1000, list(range(1000))],
+)  # fmt: skip
+def test_all_that_takes_time_is_counted(data: Any) -> None:
+    assert count_characters(data, MAX_INLINE_CHARACTERS) > MAX_INLINE_CHARACTERS
+
+
+def test_counting_stops_when_there_is_enough() -> None:
+    class Counted(str):
+        looked_at = 0
+
+        def __len__(self) -> int:
+            Counted.looked_at += 1
+            return super().__len__()
+
+    count_characters([Counted("a" * 100) for _ in range(1000)], 20_000)
+    assert 0 < Counted.looked_at < 1000
+    assert count_characters([None, 1, 2.5, True, "abc"], 100) == 5 * 16 + 3
