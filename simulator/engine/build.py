@@ -21,7 +21,6 @@ from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
-from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.setup import SETTINGS_KEY
 from caesura.scheduler.vllm.trial import set_costs
@@ -31,6 +30,7 @@ from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer.connectors import connector_config, kv_spec
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
+from caesura.simulator.predict import make_predictor
 from caesura.simulator.session import Workload
 
 
@@ -78,7 +78,7 @@ def inform(scheduler: Any, policy: Policy, workload: Workload, tokens: Tokens) -
     if prediction:
         truth = {session.key: session for session in workload.sessions}
         known = scheduler._keeper.memory.predictor
-        scheduler.use_predictor(make_predictor(prediction, known, truth.get))
+        scheduler.use_predictor(make_predictor(prediction, truth.get, known))
 
 
 def _oracle_of(policy: Policy) -> str:

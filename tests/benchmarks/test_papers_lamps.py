@@ -27,9 +27,9 @@ from benchmarks.papers.lamps_run import Found, Setup, cells
 from benchmarks.papers.lamps_show import added, measures
 from benchmarks.papers.lamps_systems import FROM_INFERCEPT, FROM_VLLM, SYSTEMS, mistaken
 from benchmarks.papers.run import Measured
-from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.settings import Settings
 from caesura.simulator.policy import Policy
+from caesura.simulator.predict import make_predictor
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.figures import Figures, figures
 from caesura.simulator.study.pool import Task
@@ -80,7 +80,7 @@ def test_systems_can_be_built(system: str) -> None:
     policy = SYSTEMS[system]
     if policy.engine == "caesura":
         Settings.from_mapping(policy.settings)
-        make_predictor(str(policy.settings.get("prediction", "history")), truth=lambda key: None)
+        make_predictor(str(policy.settings.get("prediction", "history")), lambda key: None)
     assert policy.name == system
 
 

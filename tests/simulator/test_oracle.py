@@ -8,11 +8,12 @@ from statistics import fmean, stdev
 import pytest
 
 from caesura.intercept.durations import OVERDUE
-from caesura.scheduler.predict import make_predictor
+from caesura.scheduler import predict
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History
-from caesura.scheduler.predict.oracle import MOST_SESSIONS, QUANTITIES, Oracle
-from caesura.scheduler.predict.truth import LEAST, certain, expect
+from caesura.simulator.predict import make_predictor
+from caesura.simulator.predict.oracle import MOST_SESSIONS, QUANTITIES, Oracle
+from caesura.simulator.predict.truth import LEAST, certain, expect
 from caesura.simulator.session import Segment, Session
 
 SESSION = Session(
@@ -231,7 +232,7 @@ def test_what_makes_no_sense_is_refused(case: Case) -> None:
 
 def test_without_a_truth_there_is_no_oracle() -> None:
     with pytest.raises(ValueError, match="simulation"):
-        make_predictor("oracle")
+        predict.make_predictor("oracle")
 
 
 def test_history_after_the_oracle_is_the_same_history() -> None:

@@ -13,7 +13,7 @@ from math import exp, inf
 from caesura.intercept.durations import OVERDUE, Durations
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS
-from caesura.scheduler.predict.truth import Expected, Plan, certain, expect
+from caesura.simulator.predict.truth import Expected, Plan, certain, expect
 
 QUANTITIES = ("lengths", "pauses", "calls", "results")
 
