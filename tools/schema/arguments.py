@@ -5,13 +5,14 @@ arguments", and an object written inside a JSON string.
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 MAX_ERRORS_TOLD = 3
-"""How many things wrong with one call's arguments are told at once."""
+"""How many errors of one validation are described at once."""
 
 _JSON_TYPE = {
     bool: "a boolean",
@@ -50,8 +51,16 @@ def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
 
     error: what validation raised; accepted: the names of the tool's arguments.
     """
+    return errors_sentence(error, lambda detail: _detail(detail, accepted))
+
+
+def errors_sentence(error: ValidationError, describe: Callable[[ErrorDetails], str]) -> str:
+    """Describe the first errors of a validation, and say how many more there are.
+
+    describe: returns the words for one error.
+    """
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [_detail(detail, accepted) for detail in details[:MAX_ERRORS_TOLD]]
+    told = [describe(detail) for detail in details[:MAX_ERRORS_TOLD]]
     if len(details) > MAX_ERRORS_TOLD:
         told.append(f"and {len(details) - MAX_ERRORS_TOLD} more")
     return "; ".join(told)

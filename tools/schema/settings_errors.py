@@ -6,18 +6,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from caesura.tools.schema.arguments import path_text
-
-MAX_TOLD = 3
+from caesura.tools.schema.arguments import errors_sentence, path_text
 
 
 def settings_sentence(error: ValidationError, model: type[BaseModel]) -> str:
     """What pydantic found wrong with the settings `model`, naming the keys."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [_told(detail, list(model.model_fields)) for detail in details[:MAX_TOLD]]
-    if len(details) > MAX_TOLD:
-        told.append(f"and {len(details) - MAX_TOLD} more")
-    return "; ".join(told)
+    allowed = list(model.model_fields)
+    return errors_sentence(error, lambda detail: _told(detail, allowed))
 
 
 def unknown_key(key: str, allowed: list[str]) -> str:
