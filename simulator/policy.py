@@ -51,7 +51,7 @@ STRICT = {"backfill": False, "chunk": "vllm"}
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        _ours("caesura", "caesura", "caesura"),
+        _ours("caesura", "caesura"),
         Policy("stock", "stock", host=False),
         Policy("stock-offload", "stock-offload"),
         Policy("stock-ordered", "stock", host=False, session_order=True),
@@ -66,7 +66,6 @@ POLICIES: dict[str, Policy] = {
         _ours("lamps", "lamps", "lamps"),
         _ours("lamps-infercept", "infercept", "lamps"),
         _ours("ssjf", "caesura", "ssjf"),
-        _ours("fcfs", "caesura", "fcfs"),
         _ours("ttl", "ttl"),
         _ours("free-offload", "caesura", "caesura", free_link=True),
     )

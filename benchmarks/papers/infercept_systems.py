@@ -6,7 +6,7 @@ prompts as a rule, as ImprovedDiscard and Preserve do; what chunks takes 512.
 
 from dataclasses import replace
 
-from caesura.simulator.policy import POLICIES, Policy
+from caesura.simulator.policy import POLICIES, Policy, parse_policy
 from caesura.simulator.study.plan import Cell
 
 WORKLOAD = "mix"
@@ -52,7 +52,7 @@ STEPS: tuple[tuple[Policy, float | None], ...] = (
         -46.1,
     ),
     (INFERCEPT, -46.4),
-    (_changed("caesura", "Caesura"), None),
+    (replace(parse_policy("caesura:ranking=caesura"), name="Caesura"), None),
 )
 """Fig. 4: each technique added to those before, and by how many percent that changes normalized
 latency in the paper; the last is not in it."""

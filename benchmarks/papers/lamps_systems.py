@@ -61,7 +61,7 @@ SYSTEMS: dict[str, Policy] = {
         derived("lamps-paper", "lamps-own-memory", ranking="lamps:others=false", prediction=ORACLE),
         derived("lamps", "lamps", prediction=ORACLE),
         derived("lamps-infercept", "lamps-infercept", prediction=ORACLE_BUT_PAUSES),
-        POLICIES["caesura"],
+        derived("caesura", "caesura", ranking="caesura"),
         *(starving(steps) for steps in THRESHOLD_NAMES if steps != 100),
         *map(mistaken, ERRORS),
     )

@@ -9,11 +9,11 @@ from caesura.scheduler.rank.lamps import Lamps
 from caesura.scheduler.rank.ssjf import Ssjf
 from caesura.scheduler.rank.view import Ranking
 
-DEFAULT_RANKING = "caesura"
+DEFAULT_RANKING = "fcfs"
 
 RANKINGS: dict[str, Callable[..., Ranking]] = {
-    "caesura": Caesura,
     "fcfs": Fcfs,
+    "caesura": Caesura,
     "ssjf": Ssjf,
     "lamps": Lamps,
 }

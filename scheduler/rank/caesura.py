@@ -1,4 +1,4 @@
-"""The default: a session's place in the line, moved back by the memory that it still needs.
+"""Memory-time: a session's place in the line, moved back by the memory that it still needs.
 
 A pause neither ends a session nor makes a new one, so that a session that comes back is ordered by
 when it first arrived. Among those that are near each other in that line, whoever will be done for

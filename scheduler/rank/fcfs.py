@@ -1,4 +1,4 @@
-"""First come, first served, by when a session first arrived.
+"""First come, first served, by when a session first arrived: the default.
 
 A request that comes back from a tool keeps the place of its session (InferCept, section 4.3): it
 is not sent to the tail for having paused.
