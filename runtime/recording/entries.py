@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from pydantic_core import PydanticSerializationError, to_json
 
 from caesura.runtime.tracing.conventions import CONTENT
+from caesura.scheduler.records import GapRecord
 
 Entry = dict[str, Any]
 """One entry: `kind`, and what that kind tells. Times are Unix seconds; simulations begin at 0."""
@@ -107,7 +108,7 @@ def row_of(entry: Mapping[str, Any]) -> Row:
 
 def gap(at: float, lost: int, why: str) -> Entry:
     """The entry that stands for others which were lost."""
-    return {"kind": "gap", "at": at, "lost": lost, "why": why}
+    return GapRecord(at=at, lost=lost, why=why).entry()
 
 
 def _utf8(text: str) -> str:

@@ -1,11 +1,21 @@
 """Runs with their turns, calls and pauses, and the engine's sessions, folded out of entries."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from caesura.runtime.recording.entries import Entry
 from caesura.runtime.tracing import conventions as names
+from caesura.scheduler.records import (
+    OpeningRecord,
+    PauseRecord,
+    Record,
+    RecordError,
+    SessionRecord,
+    SpanRecord,
+    WaitRecord,
+    parse,
+)
 
 KINDS = ("span", "opening", "pause", "session", "wait")
 """The entries that are folded; the columns say nothing of runs."""
@@ -13,20 +23,43 @@ NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
 
 @dataclass(slots=True)
+class Pause:
+    """A pause: how it began, and how it ended. One of the two may be missing."""
+
+    opening: OpeningRecord | None = None
+    ended: PauseRecord | None = None
+
+    @property
+    def told(self) -> OpeningRecord | PauseRecord:
+        """The record that both beginnings and ends share their fields with."""
+        told = self.ended or self.opening
+        assert told is not None, "a pause is made of at least one record"
+        return told
+
+    def entry(self) -> Entry:
+        """Return both records as one entry; the later one goes first."""
+        both = (each.entry() for each in (self.opening, self.ended) if each is not None)
+        return {name: value for entry in both for name, value in entry.items()}
+
+
+@dataclass(slots=True)
 class Session:
     """A session of the engine: its requests' pauses and waits, in order of time."""
 
     id: str
-    pauses: dict[tuple[str, float], Entry] = field(default_factory=dict)
-    waits: list[Entry] = field(default_factory=list)
-    end: Entry | None = None
+    pauses: dict[tuple[str, float], Pause] = field(default_factory=dict)
+    waits: list[WaitRecord] = field(default_factory=list)
+    end: SessionRecord | None = None
 
     @property
     def start(self) -> float:
-        """When its first request arrived, or is first told of; Unix seconds."""
-        told = [*self.pauses.values(), *([self.end] if self.end else ())]
-        times = [each["arrival"] if "arrival" in each else each["at"] for each in told]
-        return min(times + [each["since"] for each in self.waits], default=0.0)
+        """When its first request arrived, or the first record tells of it; Unix seconds."""
+        ends = [each.ended for each in self.pauses.values() if each.ended is not None]
+        arrivals = [each.arrival for each in (*ends, *([self.end] if self.end else ()))]
+        times = [each.told.at for each in self.pauses.values()]
+        times += [each for each in arrivals if each is not None]
+        times += [self.end.at] if self.end is not None and self.end.arrival is None else []
+        return min(times + [each.since for each in self.waits], default=0.0)
 
     @property
     def ids(self) -> set[str]:
@@ -38,76 +71,82 @@ class Session:
 class Run:
     """A run of an agent, or a chat completion: its span, and what happened in it."""
 
-    span: Entry
-    turns: list[Entry] = field(default_factory=list)
-    calls: list[Entry] = field(default_factory=list)
+    span: SpanRecord
+    turns: list[SpanRecord] = field(default_factory=list)
+    calls: list[SpanRecord] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
 
     @property
     def id(self) -> str:
         """Its span's id."""
-        return str(self.span["span"])
+        return self.span.span
 
     @property
     def start(self) -> float:
         """When it began; Unix seconds."""
-        return float(self.span["start"])
+        return self.span.start
 
     @property
     def ids(self) -> set[str]:
         """What it may be asked for by."""
-        found = {self.id, str(self.span["trace"])}
+        found = {self.id, self.span.trace}
         for span in (self.span, *self.turns):
-            attributes = span["attributes"]
+            attributes = span.attributes
             found |= {str(attributes[name]) for name in NAMED_BY if name in attributes}
         return found.union(*(session.ids for session in self.sessions))
 
     @property
-    def pauses(self) -> list[Entry]:
+    def pauses(self) -> list[Pause]:
         """The pauses of its requests, in order of time."""
         found = [pause for session in self.sessions for pause in session.pauses.values()]
-        return sorted(found, key=lambda pause: float(pause["at"]))
+        return sorted(found, key=lambda pause: pause.told.at)
 
 
 class Runs:
     """Entries folded, as far as they have come."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._spans: dict[tuple[Any, Any], Entry] = {}
+        self._spans: dict[tuple[str, str], SpanRecord] = {}
         self._sessions: dict[str, Session] = {}
         self._of_request: dict[str, Session] = {}
         for entry in entries:
-            self.add(entry)
+            with suppress(RecordError):  # a file may hold anything
+                self.add(parse(entry))
 
-    def add(self, entry: Entry) -> None:
+    def add(self, record: Record | None) -> None:
         """Take one more; kinds that are not known are left alone."""
-        match entry.get("kind"):
-            case "span":
-                self._spans[entry.get("trace"), entry.get("span")] = entry
-            case "opening" | "pause":
-                key = entry["request"], entry["at"]
-                pauses = self._session(entry).pauses
-                pauses[key] = {**pauses.get(key, {}), **entry}
-            case "wait":
-                self._session(entry).waits.append(entry)
-            case "session":
-                self._session(entry).end = entry
+        match record:
+            case SpanRecord():
+                self._spans[record.trace, record.span] = record
+            case OpeningRecord():
+                self._pause(record).opening = record
+            case PauseRecord():
+                self._pause(record).ended = record
+            case WaitRecord():
+                self._session(record.request).waits.append(record)
+            case SessionRecord():
+                self._session(record.request, record.session).end = record
+
+    def _pause(self, record: OpeningRecord | PauseRecord) -> Pause:
+        pauses = self._session(record.request, record.session).pauses
+        return pauses.setdefault((record.request, record.at), Pause())
 
     def runs(self) -> list[Run]:
         """All runs, in the order in which they began."""
-        found: dict[tuple[Any, Any], Run] = {}
-        for (trace, span), entry in self._spans.items():
-            if _operation(entry) == names.INVOKE_AGENT:
-                found[trace, span] = Run(entry)
-        for entry in sorted(self._spans.values(), key=lambda span: float(span["start"])):
-            run = found.get((entry.get("trace"), entry.get("parent")))
+        found: dict[tuple[str, str | None], Run] = {}
+        for key, span in self._spans.items():
+            if span.attributes.get(names.OPERATION) == names.INVOKE_AGENT:
+                found[key] = Run(span)
+        for span in sorted(self._spans.values(), key=lambda span: span.start):
+            run = found.get((span.trace, span.parent))
             if run is None:
                 continue
-            if _operation(entry) == names.CHAT:
-                run.turns.append(entry)
-                self._join(run, entry["attributes"].get(names.REQUEST_ID))
-            elif _operation(entry) == names.EXECUTE_TOOL:
-                run.calls.append(entry)
+            operation = span.attributes.get(names.OPERATION)
+            if operation == names.CHAT:
+                run.turns.append(span)
+                self._join(run, span.attributes.get(names.REQUEST_ID))
+            elif operation == names.EXECUTE_TOOL:
+                run.calls.append(span)
         return sorted(found.values(), key=lambda run: run.start)
 
     def sessions(self) -> list[Session]:
@@ -124,10 +163,9 @@ class Runs:
         if session is not None and session not in run.sessions:
             run.sessions.append(session)
 
-    def _session(self, entry: Entry) -> Session:
-        request = str(entry["request"])
-        name = str(entry.get("session") or "")
-        if not name:  # a wait does not say it
+    def _session(self, request: str, name: str = "") -> Session:
+        """Return the session of a request; a wait does not say which one that is."""
+        if not name:
             known = self._of_request.get(request)
             name = request if known is None else known.id
         session = self._sessions.setdefault(name, Session(name))
@@ -137,7 +175,3 @@ class Runs:
         # The client's name of a request is the engine's without what stands behind the last `-`.
         self._of_request[request.rpartition("-")[0] or request] = session
         return session
-
-
-def _operation(span: Entry) -> object:
-    return (span.get("attributes") or {}).get(names.OPERATION)

@@ -8,9 +8,10 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, TraceState
 from opentelemetry.util.types import Attributes
 
-from caesura.runtime.recording.entries import Entry, without_content
+from caesura.runtime.recording.entries import without_content
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing import conventions as names
+from caesura.scheduler.records import SpanEvent, SpanRecord
 
 LASTING = (names.INVOKE_AGENT, names.EXECUTE_TOOL)
 """What is shown while it is under way; a turn of the model is seen in the engine's records."""
@@ -39,13 +40,13 @@ class SpanEntries(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Write down that a run or a call has begun."""
         if _is_ours(span) and (span.attributes or {}).get(names.OPERATION) in LASTING:
-            self._recorder.add([entry_of(span)])
+            self._recorder.add([record_of(span).entry()])
 
     def on_end(self, span: ReadableSpan) -> None:
         """Write down a span."""
         if not _is_ours(span):
             return
-        entry = entry_of(span)
+        entry = record_of(span).entry()
         entry["attributes"] |= self._kept.pop(_id_of(span), {})
         self._recorder.add([entry if self._recorder.content else without_content(entry)])
 
@@ -57,29 +58,24 @@ class SpanEntries(SpanProcessor):
         return True
 
 
-def entry_of(span: ReadableSpan) -> Entry:
-    """A span as an entry; times in Unix seconds, `end` None while it is open."""
+def record_of(span: ReadableSpan) -> SpanRecord:
+    """Return a span as a record; times in Unix seconds, `end` None while it is open."""
     context, parent = span.get_span_context(), span.parent
-    return {
-        "kind": "span",
-        "trace": f"{context.trace_id:032x}" if context else "",
-        "span": f"{_id_of(span):016x}",
-        "parent": f"{parent.span_id:016x}" if parent else None,
-        "name": span.name,
-        "start": (span.start_time or 0) / 1e9,
-        "end": None if span.end_time is None else span.end_time / 1e9,
-        "status": span.status.status_code.name.lower(),
-        "message": span.status.description or "",
-        "attributes": dict(span.attributes or {}),
-        "events": [
-            {
-                "name": event.name,
-                "at": event.timestamp / 1e9,
-                "attributes": dict(event.attributes or {}),
-            }
+    return SpanRecord(
+        trace=f"{context.trace_id:032x}" if context else "",
+        span=f"{_id_of(span):016x}",
+        name=span.name,
+        start=(span.start_time or 0) / 1e9,
+        end=None if span.end_time is None else span.end_time / 1e9,
+        parent=f"{parent.span_id:016x}" if parent else None,
+        status=span.status.status_code.name.lower(),
+        message=span.status.description or "",
+        attributes=dict(span.attributes or {}),
+        events=tuple(
+            SpanEvent(event.name, event.timestamp / 1e9, dict(event.attributes or {}))
             for event in span.events
-        ],
-    }
+        ),
+    )
 
 
 def _id_of(span: ReadableSpan) -> int:

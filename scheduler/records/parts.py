@@ -31,6 +31,8 @@ def plain_fields(record: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if type(value) is LackedSteps:  # zeros would say nothing, in many records
+        return {name: steps for name, steps in plain_fields(value).items() if steps}
     if is_dataclass(value):
         return plain_fields(value)
     if type(value) is tuple:

@@ -104,9 +104,9 @@ class PauseRecord(Record):
         ),
     ] = "none"
     pause_seconds: Annotated[
-        float,
+        float | None,
         About("time until the result came", "s", read_by="page, export, replay, metrics"),
-    ] = 0.0
+    ] = None
     queue_seconds: Annotated[
         float, About("time from the result until it ran", "s", read_by="page, export")
     ] = 0.0
@@ -198,36 +198,46 @@ class StepsRecord(Record):
 
     at: Annotated[Numbers, About("when the step was scheduled", "s", read_by="page, export")]
     seconds: Annotated[Numbers, About("how long it took", "s", read_by="page, export")]
-    running: Annotated[Numbers, About("requests in the step", "requests")]
-    paused: Annotated[Numbers, About("paused requests", "requests")]
-    decode_tokens: Annotated[Numbers, About("decoded", "tokens", read_by="page, metrics")]
+    running: Annotated[Numbers, About("requests in the step", "requests")] = field(
+        default_factory=list
+    )
+    paused: Annotated[Numbers, About("paused requests", "requests")] = field(default_factory=list)
+    decode_tokens: Annotated[Numbers, About("decoded", "tokens", read_by="page, metrics")] = field(
+        default_factory=list
+    )
     prefill_tokens: Annotated[
         Numbers, About("computed for the first time", "tokens", read_by="page, metrics")
-    ]
+    ] = field(default_factory=list)
     recompute_tokens: Annotated[
         Numbers, About("computed again after a pause", "tokens", read_by="page, metrics")
-    ]
-    budget_blocks: Annotated[Numbers, About("what the link may carry", "blocks")]
+    ] = field(default_factory=list)
+    budget_blocks: Annotated[Numbers, About("what the link may carry", "blocks")] = field(
+        default_factory=list
+    )
     saved_blocks: Annotated[
         Numbers, About("copies ordered to the host", "blocks", read_by="page, metrics")
-    ]
+    ] = field(default_factory=list)
     loaded_blocks: Annotated[
         Numbers, About("copies ordered from the host", "blocks", read_by="page, metrics")
-    ]
+    ] = field(default_factory=list)
     running_blocks: Annotated[
         Numbers, About("held by running requests", "blocks", read_by="page, metrics")
-    ]
+    ] = field(default_factory=list)
     paused_blocks: Annotated[
         Numbers, About("held by paused requests", "blocks", read_by="page, metrics")
-    ]
-    free_blocks: Annotated[Numbers, About("free", "blocks", read_by="page, metrics")]
-    waiting: Annotated[Numbers, About("requests in the queue", "requests")]
+    ] = field(default_factory=list)
+    free_blocks: Annotated[Numbers, About("free", "blocks", read_by="page, metrics")] = field(
+        default_factory=list
+    )
+    waiting: Annotated[Numbers, About("requests in the queue", "requests")] = field(
+        default_factory=list
+    )
     cached_blocks: Annotated[
         Numbers, About("free blocks that the prefix cache still finds (an estimate)", "blocks")
-    ]
+    ] = field(default_factory=list)
     host_blocks: Annotated[
         Numbers, About("host blocks that hold a copy or are being written", "blocks")
-    ]
+    ] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,16 @@
 """A run or a session as a tree: what happened when, and what became of paused requests and why."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rich.markup import escape
 from rich.tree import Tree
 
 from caesura.runtime.cli.show import plain, shorten
-from caesura.runtime.recording.entries import Entry
-from caesura.runtime.recording.runs import Run, Session
+from caesura.runtime.recording.runs import Pause, Run, Session
 from caesura.runtime.tracing import conventions as names
+from caesura.scheduler.records import PauseRecord, PriceRecord, SpanRecord, WaitRecord
+from caesura.scheduler.records.parts import NO_PRICES, plain_fields
 
 Item = tuple[float, str, list[str]]
 """When something began, a line about it, and lines about that; all of it markup."""
@@ -32,8 +34,8 @@ def tree_of(found: Run | Session) -> Tree:
         items += map(_call, found.calls)
         sessions = found.sessions
     else:
-        end = (found.end or {}).get("outcome", "under way, or not told")
-        title = f"[bold]session {escape(plain(found.id))}[/bold] {escape(str(end))}"
+        end = "under way, or not told" if found.end is None else found.end.outcome
+        title = f"[bold]session {escape(plain(found.id))}[/bold] {escape(end)}"
         sessions = [found]
     for session in sessions:
         items += map(_pause, session.pauses.values())
@@ -47,17 +49,15 @@ def tree_of(found: Run | Session) -> Tree:
 
 
 def _title(run: Run) -> str:
-    told = run.span["attributes"]
+    told = run.span.attributes
     parts = [_seconds(run.span), f"{len(run.turns)} turns", f"{len(run.calls)} calls"]
     if names.INPUT_TOKENS in told:
         parts.append(_tokens(told))
-    return (
-        f"[bold]{escape(shorten(run.span['name'], 60))}[/bold] {', '.join(parts)}{_fault(run.span)}"
-    )
+    return f"[bold]{escape(shorten(run.span.name, 60))}[/bold] {', '.join(parts)}{_fault(run.span)}"
 
 
-def _turn(number: int, span: Entry) -> Item:
-    told = span["attributes"]
+def _turn(number: int, span: SpanRecord) -> Item:
+    told = span.attributes
     parts = [f"[cyan]turn {number}[/cyan] {_seconds(span)}"]
     if names.INPUT_TOKENS in told:
         parts.append(_tokens(told))
@@ -65,62 +65,67 @@ def _turn(number: int, span: Entry) -> Item:
         parts.append(f"first output after {told[names.TIME_TO_FIRST_CHUNK]:.3f} s")
     if names.FINISH_REASONS in told:
         parts.append(escape(", ".join(map(str, told[names.FINISH_REASONS]))))
-    return span["start"], ", ".join(parts) + _fault(span), []
+    return span.start, ", ".join(parts) + _fault(span), []
 
 
-def _call(span: Entry) -> Item:
-    told = span["attributes"]
+def _call(span: SpanRecord) -> Item:
+    told = span.attributes
     name = escape(shorten(str(told.get(names.TOOL_NAME, "")), 60))
     said = (told.get(each) for each in (names.TOOL_ARGUMENTS, names.TOOL_RESULT))
     below = [f"[dim]{escape(shorten(str(text), WIDTH))}[/dim]" for text in said if text]
-    return span["start"], f"[green]call {name}[/green] {_seconds(span)}{_fault(span)}", below
+    return span.start, f"[green]call {name}[/green] {_seconds(span)}{_fault(span)}", below
 
 
-def _pause(pause: Entry) -> Item:
-    tool = escape(shorten(str(pause.get("tool") or ""), 40))
-    handling = pause.get("handling")
+def _pause(pause: Pause) -> Item:
+    tool = escape(shorten(pause.told.tool or "", 40))
     line = f"[magenta]pause[/magenta] {tool}".rstrip()
-    if "outcome" in pause:
-        became = "nobody came back" if handling == "none" else f"KV {handling}"
-        line += f" {_number(pause.get('pause_seconds'), 3)} s, {escape(str(became))}"
-        line += f", regret {_number(pause.get('regret'))} block-seconds"
+    if (ended := pause.ended) is not None:
+        became = "no result came" if ended.handling == "none" else f"KV {ended.handling}"
+        line += f" {_number(ended.pause_seconds, 3)} s, {escape(became)}"
+        line += f", regret {_number(ended.regret)} block-seconds"
     else:
         line += " not over"
-    return pause["at"], line, list(_reasons(pause))
+    return pause.told.at, line, list(_reasons(pause))
 
 
-def _reasons(pause: Entry) -> Iterator[str]:
-    expected = f"expected {_number(pause.get('predicted_seconds'), 3)} s"
-    if "outcome" in pause:
-        expected += f", was {_number(pause.get('pause_seconds'), 3)} s"
-    yield expected
-    yield f"priced at {_prices(pause.get('prices') or {})} block-seconds"
-    if pause.get("hindsight"):
-        true = _prices(pause["hindsight"])
-        yield f"with the true length {true}, it cost {_number(pause.get('cost'))}"
-    for after, what, blocks, *why in pause.get("decisions") or ():
-        reason = f" ({WHY.get(why[0], escape(str(why[0])))})" if why else ""
-        yield f"after {_number(after, 3)} s: {escape(str(what))} {blocks} blocks{reason}"
-    if "outcome" in pause:
-        yield (
-            f"{pause.get('context_tokens', 0)} tokens of context:"
-            f" {pause.get('loaded_tokens', 0)} loaded, {pause.get('recomputed_tokens', 0)}"
-            f" recomputed; queued {_number(pause.get('queue_seconds'), 3)} s"
-        )
+def _reasons(pause: Pause) -> Iterator[str]:
+    told, ended = pause.told, pause.ended
+    expected = f"expected {_number(told.predicted_seconds, 3)} s"
+    yield expected if ended is None else f"{expected}, was {_number(ended.pause_seconds, 3)} s"
+    yield f"priced at {_prices(told.prices)} block-seconds"
+    if ended is None:
+        return
+    if ended.hindsight is not None:
+        yield f"with the true length {_prices(ended.hindsight)}, it cost {_number(ended.cost)}"
+    yield from _decisions(ended)
+    yield (
+        f"{ended.context_tokens} tokens of context: {ended.loaded_tokens} loaded,"
+        f" {ended.recomputed_tokens} recomputed; queued {_number(ended.queue_seconds, 3)} s"
+    )
 
 
-def _wait(wait: Entry) -> Item:
-    lacked = wait.get("lacked") or {}
-    why = ", ".join(f"{name} in {steps} steps" for name, steps in lacked.items())
-    seconds = _number(wait["until"] - wait["since"], 3)
-    line = f"[yellow]wait[/yellow] {seconds} s, {wait.get('steps', 0)} steps"
-    return wait["since"], f"{line}{f', lacked {escape(why)}' if why else ''}", []
+def _decisions(ended: PauseRecord) -> Iterator[str]:
+    for row in ended.decisions:
+        reason = f" ({WHY.get(row.why, escape(row.why))})" if row.why else ""
+        prices = PriceRecord(row.preserve, row.discard, row.swap)
+        priced = f", priced at {_prices(prices)}" if prices != NO_PRICES else ""
+        act = escape(row.act)
+        yield f"after {_number(row.seconds, 3)} s: {act} {row.blocks} blocks{reason}{priced}"
 
 
-def _prices(prices: Entry) -> str:
-    told = ((escape(name), price) for name, price in prices.items())
+def _wait(wait: WaitRecord) -> Item:
+    lacked = plain_fields(wait.lacked)
+    why = ", ".join(f"{name} in {steps} steps" for name, steps in lacked.items() if steps)
+    line = f"[yellow]wait[/yellow] {_number(wait.until - wait.since, 3)} s, {wait.steps} steps"
+    return wait.since, f"{line}{f', lacked {escape(why)}' if why else ''}", []
+
+
+def _prices(prices: PriceRecord) -> str:
+    if prices == NO_PRICES:
+        return "?"
     return ", ".join(
-        f"{name} {'impossible' if price is None else _number(price)}" for name, price in told
+        f"{name} {'impossible' if price is None else _number(price)}"
+        for name, price in plain_fields(prices).items()
     )
 
 
@@ -129,17 +134,17 @@ def _number(value: object, digits: int = 2) -> str:
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "?"
 
 
-def _seconds(span: Entry) -> str:
-    return "under way" if span["end"] is None else f"{span['end'] - span['start']:.3f} s"
+def _seconds(span: SpanRecord) -> str:
+    return "under way" if span.end is None else f"{span.end - span.start:.3f} s"
 
 
-def _tokens(told: Entry) -> str:
+def _tokens(told: Mapping[str, Any]) -> str:
     asked, said = told[names.INPUT_TOKENS], told.get(names.OUTPUT_TOKENS, 0)
     return f"{asked} tokens in, {said} out, {told.get(names.CACHED_TOKENS, 0)} cached"
 
 
-def _fault(span: Entry) -> str:
-    if span["status"] != "error":
+def _fault(span: SpanRecord) -> str:
+    if span.status != "error":
         return ""
-    said = f"{span['attributes'].get(names.ERROR_TYPE, 'error')} {span['message']}".strip()
+    said = f"{span.attributes.get(names.ERROR_TYPE, 'error')} {span.message}".strip()
     return f" [red]{escape(shorten(said, WIDTH))}[/red]"

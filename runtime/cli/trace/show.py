@@ -16,7 +16,7 @@ from caesura.runtime.cli.show import shorten
 from caesura.runtime.cli.trace.run_tree import tree_of
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording
-from caesura.runtime.recording.runs import KINDS, Run, Runs, Session
+from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
 from caesura.runtime.recording.storage import reading
 from caesura.tools.config.caesura_toml import Config
 
@@ -86,12 +86,12 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
     )
     for run in runs:
         span = run.span
-        seconds = "" if span["end"] is None else f"{span['end'] - span['start']:.2f}"
+        seconds = "" if span.end is None else f"{span.end - span.start:.2f}"
         numbers = (str(len(each)) for each in (run.turns, run.calls, run.pauses))
-        status = "under way" if span["end"] is None else span["status"]
+        status = "under way" if span.end is None else span.status
         table.add_row(
             run.id,
-            escape(shorten(span["name"], 40)),
+            escape(shorten(span.name, 40)),
             _date(run.start),
             seconds,
             *numbers,
@@ -100,7 +100,7 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
         )
     for session in alone:
         pauses = list(session.pauses.values())
-        outcome = str((session.end or {}).get("outcome", ""))
+        outcome = "" if session.end is None else session.end.outcome
         row = ("session", _date(session.start), "", "", "", str(len(pauses)), _regret(pauses))
         table.add_row(escape(shorten(session.id, 60)), *row, escape(outcome))
     _console().print(table)
@@ -128,17 +128,26 @@ def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
 
 def _public(found: Run | Session) -> Entry:
     if isinstance(found, Run):
-        sessions = [_public(session) for session in found.sessions]
-        spans = {"run": found.span, "turns": found.turns, "calls": found.calls}
-        return {"id": found.id, **spans, "sessions": sessions}
-    pauses = list(found.pauses.values())
-    return {"id": found.id, "pauses": pauses, "waits": found.waits, "end": found.end}
+        return {
+            "id": found.id,
+            "run": found.span.entry(),
+            "turns": [each.entry() for each in found.turns],
+            "calls": [each.entry() for each in found.calls],
+            "sessions": [_public(session) for session in found.sessions],
+        }
+    return {
+        "id": found.id,
+        "pauses": [each.entry() for each in found.pauses.values()],
+        "waits": [each.entry() for each in found.waits],
+        "end": None if found.end is None else found.end.entry(),
+    }
 
 
-def _regret(pauses: Sequence[Entry]) -> str:
+def _regret(pauses: Sequence[Pause]) -> str:
     """Block-seconds beyond the best in hindsight, of the pauses that have ended."""
-    known = [pause["regret"] for pause in pauses if pause.get("regret") is not None]
-    return f"{sum(known):.1f}" if known else ""
+    known = [each.ended.regret for each in pauses if each.ended is not None]
+    told = [regret for regret in known if regret is not None]
+    return f"{sum(told):.1f}" if told else ""
 
 
 def _marks(recording: Recording) -> list[str]:

@@ -16,6 +16,7 @@ from caesura.runtime.recording.runs import Runs
 from caesura.runtime.recording.storage import reading
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.testing import ScriptedEngine
+from caesura.scheduler.records import WaitRecord
 from caesura.tools.config.caesura_toml import Config
 
 REQUEST = "session-abc-1f2e"
@@ -163,7 +164,7 @@ def test_a_pause_of_which_little_is_known_is_shown(file: Path) -> None:
     store.append(1, [row_of(odd)])
     store.close()
     text = trace("show", "odd", "--store", file).stdout
-    assert "pause ? s, nobody came back, regret ? block-seconds" in text
+    assert "pause ? s, no result came, regret ? block-seconds" in text
 
 
 def test_what_is_not_there_is_told_in_a_line(file: Path, tmp_path: Path) -> None:
@@ -257,8 +258,8 @@ def test_other_formats(file: Path, tmp_path: Path, name: str) -> None:
 
 
 def test_a_wait_that_comes_before_its_session_is_known() -> None:
-    wait = {"kind": "wait", "request": "b", "since": 1.0, "until": 2.0, "steps": 3}
-    (session,) = Runs([wait, pause(request="b", session="a", at=3.0)]).sessions()
+    wait = WaitRecord(request="b", since=1.0, until=2.0, steps=3)
+    (session,) = Runs([wait.entry(), pause(request="b", session="a", at=3.0)]).sessions()
     assert (session.id, session.waits, session.start) == ("a", [wait], 1.0)
 
 

@@ -142,7 +142,7 @@ export interface PauseEntry {
   /** What happened to the KV: `preserve`, `discard`, `swap`; `none` unless it resumed. */
   handling?: string;
   /** Time until the result came (s). */
-  pause_seconds?: number;
+  pause_seconds?: number | null;
   /** Time from the result until it ran (s). */
   queue_seconds?: number;
   /** Context loaded from the host (tokens). */
