@@ -121,6 +121,8 @@ class CallContext:
     """Tells whoever watches what the tool is doing: one line, shown at once. For the event loop."""
     watch: CallWatch | None = None
     """Whoever traces the call."""
+    asker: str = ""
+    """A digest of who sent the request, equal for all requests of one sender; empty: not known."""
 
     @property
     def headers(self) -> Mapping[str, str]:

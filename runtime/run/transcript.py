@@ -28,6 +28,11 @@ def digest(messages: Sequence[Message]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def asker_of(user: str | None) -> str:
+    """Return a digest of a program's user, whose approvals belong to no other; empty for none."""
+    return digest([{"program": "sdk", "user": user}]) if user else ""
+
+
 @dataclass(slots=True)
 class _Call:
     id: str

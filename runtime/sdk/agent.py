@@ -112,11 +112,12 @@ class Agent:
         """
         return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
 
-    def session(self, messages: Sequence[Message] = ()) -> Session:
+    def session(self, messages: Sequence[Message] = (), *, user: str | None = None) -> Session:
         """Start a conversation; use it in `async with`.
 
         `messages` is a history to go on with, such as `answer.messages`; the agent's instructions
-        are put before it unless it begins with a system message.
+        are put before it unless it begins with a system message. `user` names the person or the
+        program that asks: an approval that outlives this process is used only for the same one.
         """
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
@@ -140,6 +141,7 @@ class Agent:
             people=self._people,
             tracing=self._tracing,
             name=self.name,
+            user=user,
         )
 
     async def aclose(self) -> None:

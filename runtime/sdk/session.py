@@ -14,7 +14,7 @@ from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.pause_hints import pauses_of
-from caesura.runtime.run.transcript import Transcript, digest
+from caesura.runtime.run.transcript import Transcript, asker_of, digest
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
@@ -68,6 +68,7 @@ class Session:
         people: People | None = None,
         tracing: "Tracing | None" = None,
         name: str | None = None,
+        user: str | None = None,
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -78,6 +79,7 @@ class Session:
         self._name = name
         self._model = ""
         self._dispatcher = Dispatcher(registry)
+        self._dispatcher.asker = asker_of(user)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
         self._usage = Usage()

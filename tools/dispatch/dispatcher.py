@@ -74,6 +74,8 @@ class Dispatcher:
         self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
         self.conversation = ""
         """What `CallContext.conversation` says, set by the owner before a run."""
+        self.asker = ""
+        """What `CallContext.asker` says, set by the owner before a run."""
         self.on_report: Callable[[ToolCall, str], None] | None = None
         """Is told what a tool says of its progress, a line each, set by the owner before a run."""
         self.on_call: OnCall | None = None
@@ -215,7 +217,9 @@ class Dispatcher:
             if self.on_report is not None and not flight.cancelled:
                 self.on_report(flight.call, text)
 
-        context = CallContext(flight.call, self.scope, self.conversation, report, flight.watch)
+        context = CallContext(
+            flight.call, self.scope, self.conversation, report, flight.watch, self.asker
+        )
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:

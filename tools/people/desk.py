@@ -73,7 +73,7 @@ class Desk:
         about: what is asked, as JSON-able data. Raises NoAnswer where nothing can be asked.
         """
         self._enter()
-        identity = key_of(item.kind, item.conversation, item.tool, about)
+        identity = key_of(item.kind, item.conversation, item.tool, about, _asker())
         await self._follow_session()
         async with self._opening:
             waiting = self._shared(identity)
@@ -267,3 +267,11 @@ class Desk:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _asker() -> str:
+    """The sender of the request that this code serves; empty if it is not known."""
+    try:
+        return current().asker
+    except LookupError:
+        return ""

@@ -90,11 +90,15 @@ class Pending:
             raise ValueError(f"not a pending item: {error}") from error
 
 
-def key_of(kind: Kind, conversation: str, tool: str, asked: Any) -> str:
-    """Equal for the same thing asked again in the same conversation; empty: never the same."""
-    if not conversation:
+def key_of(kind: Kind, conversation: str, tool: str, asked: Any, asker: str) -> str:
+    """Equal for the same thing asked again in the same conversation; empty: never the same.
+
+    `asker` is a digest of who sent the request, empty if that is not known. An answer belongs to
+    its asker. An approval of an unknown asker belongs to its run alone, so it is never the same.
+    """
+    if not conversation or (kind == "approval" and not asker):
         return ""
-    text = json.dumps([kind, conversation, tool, asked], sort_keys=True)
+    text = json.dumps([kind, conversation, tool, asked, asker], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

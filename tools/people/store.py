@@ -151,9 +151,11 @@ class Store:
             ' WHERE "owner" = ? AND "taken" = 1'
         )
         self._db.run(lambda db: db.execute(again, (owner,)))
+        # An approval without an identity can be given to no run any more.
         change = (
-            'UPDATE items SET "state" = \'orphaned\' WHERE "owner" = ? AND "state" = \'open\''
-            " RETURNING *"
+            'UPDATE items SET "state" = CASE WHEN "kind" = \'approval\' AND "identity" = \'\''
+            " THEN 'cancelled' ELSE 'orphaned' END"
+            ' WHERE "owner" = ? AND "state" = \'open\' RETURNING *'
         )
         return self._all(change, (owner,))
 

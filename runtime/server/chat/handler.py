@@ -13,6 +13,7 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.run.loop import run
 from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.asker import asker_of
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
@@ -79,6 +80,7 @@ async def _decode(
         # What waits for a person says which completion it belongs to.
         async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
             dispatcher.conversation = plan.conversation
+            dispatcher.asker = asker_of(plan.user, headers)
             dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
             trace = None
             if state.tracing is not None:

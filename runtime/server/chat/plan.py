@@ -24,6 +24,8 @@ class Plan:
     messages: tuple[Message, ...]
     conversation: str
     """The digest of the messages."""
+    user: str | None
+    """The client's user, as the request names it."""
     spec: SessionSpec
     sampling: Sampling
     registry: Registry
@@ -48,6 +50,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
     return Plan(
         messages=messages,
         conversation=digest(messages),
+        user=request.user,
         spec=SessionSpec(
             tools=specs,
             sampling=sampling,

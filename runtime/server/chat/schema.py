@@ -168,6 +168,7 @@ class ChatRequest(_Part):
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
+    user: str | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None

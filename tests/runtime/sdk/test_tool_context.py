@@ -74,6 +74,18 @@ async def test_sessions_have_scopes_of_their_own(watcher):
     assert len(watcher.closed) == 2
 
 
+async def test_a_session_tells_its_tools_apart_by_user(watcher):
+    async with ScriptedEngine([call("watch"), say("1")] * 4) as engine:
+        agent = Agent(engine, [watcher.tool])
+        for user in ("eva", "tom", "eva", None):
+            async with agent.session(user=user) as session:
+                await session.run("Same.")
+    eva, tom, again, unknown = (each.asker for each in watcher.seen)
+    assert eva == again != tom
+    assert "eva" not in eva
+    assert unknown == ""
+
+
 async def test_results_are_cut_by_the_engines_tokens():
     @tool
     async def talk() -> str:

@@ -311,6 +311,57 @@ async def test_a_restarted_server_finds_the_question_and_the_answer(
     assert after.people.waited_for == ()
 
 
+EVA = ({"user": "eva"}, {})
+KEYED = ({}, {"Idempotency-Key": "f9"})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (EVA, EVA, True),
+        (KEYED, KEYED, True),
+        (EVA, ({"user": "tom"}, {}), False),
+        (EVA, ({}, {}), False),
+        (({}, {}), EVA, False),
+        (({}, {}), ({}, {}), False),
+        (KEYED, ({}, {"Idempotency-Key": "f8"}), False),
+        (KEYED, ({"user": "f9"}, {}), False),
+        (({"user": "eva"}, KEYED[1]), EVA, False),
+        (EVA, (EVA[0], {"Authorization": "Bearer another"}), False),
+        (({"user": ""}, {}), ({"user": ""}, {}), False),
+    ],
+)
+async def test_an_approval_that_outlives_a_server_belongs_to_its_asker(
+    office: Any, eventually: Any, first: Any, second: Any, same: bool
+) -> None:
+    paid: list[int] = []
+    script = [call("pay", amount=5), say("Done.")]
+
+    def ask(here: Office, asker: Any) -> asyncio.Task[Any]:
+        fields, headers = asker
+        here.served.http.headers.update(headers)
+        return here.chat("pay", **fields)
+
+    before = await office(script, pay_tool(paid))
+    chat = ask(before, first)
+    item = await before.opened()
+    await before.served.app.shutdown()
+    chat.cancel()
+    await eventually(lambda: not before.people.waited_for)
+    await before.people.aclose()
+
+    after = await office(script, pay_tool(paid))
+    known = first[0].get("user") or first[1]
+    assert (await after.post(item["id"], approve=True))[0] == (200 if known else 409)
+    chat = ask(after, second)
+    if not same:
+        asked = await after.opened()
+        assert asked["id"] != item["id"]
+        await after.post(asked["id"], approve=False)
+    await chat
+    assert paid == ([5] if same else [])
+
+
 async def test_a_list_says_that_items_are_kept_in_memory(office: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     here = await office([], path=tmp_path / "file" / "people.sqlite")

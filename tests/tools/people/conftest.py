@@ -32,9 +32,11 @@ class Asking:
         self._stack.push_async_callback(people.aclose)
         return people
 
-    def session(self, *tools: Tool, conversation: str = "", name: str = "s") -> Dispatcher:
+    def session(
+        self, *tools: Tool, conversation: str = "", name: str = "s", asker: str = ""
+    ) -> Dispatcher:
         dispatcher = Dispatcher(Registry(tools), scope=Scope(name))
-        dispatcher.conversation = conversation
+        dispatcher.conversation, dispatcher.asker = conversation, asker
         self._stack.push_async_callback(dispatcher.aclose)
         return dispatcher
 

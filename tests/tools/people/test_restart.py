@@ -150,33 +150,105 @@ async def test_an_answer_that_was_found_is_used_up_by_a_session_that_ends(asking
     assert (await asking.call(session, "ask_user", question="Which city?")).content == "asked anew"
 
 
-async def test_an_approval_is_never_used_twice(asking: Any) -> None:
+class Paying:
+    """A tool that needs an approval, and a process that ends while a call of it waits."""
+
+    def __init__(self, asking: Any) -> None:
+        self.asking = asking
+        self.paid: list[int] = []
+
+        @tool(approval=True)
+        async def pay(amount: int) -> str:
+            """Pay."""
+            self.paid.append(amount)
+            return "paid"
+
+        self.tool = pay
+
+    def call(self, people: Any, asker: str, name: str) -> asyncio.Task[Any]:
+        session = self.asking.session(
+            with_approval(self.tool, people), conversation=SAID, name=name, asker=asker
+        )
+        task: asyncio.Task[Any] = self.asking.call(session, "pay", amount=5)
+        return task
+
+    async def interrupted(self, asker: str) -> str:
+        """The id of the item that the ended process has left."""
+        people = self.asking.people()
+        task = self.call(people, asker, "before")
+        item = await self.asking.opened(people)
+        await people.leave()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await people.aclose()
+        assert self.paid == []
+        return str(item.id)
+
+
+@pytest.fixture
+def paying(asking: Any) -> Paying:
+    return Paying(asking)
+
+
+async def test_an_approval_is_never_used_twice(asking: Any, paying: Paying) -> None:
     """Given to a run that was lost it holds for the next one; given and used it does not."""
-    ran: list[int] = []
-
-    @tool(approval=True)
-    async def pay(amount: int) -> str:
-        """Pay."""
-        ran.append(amount)
-        return "paid"
-
+    item_id = await paying.interrupted("eva")
     people = asking.people()
-    first = asking.session(with_approval(pay, people), conversation=SAID)
-    asking.call(first, "pay", amount=5)
-    item = await asking.opened(people)
-    await people.leave()
-    await first.aclose()
-    await people.aclose()
-    assert ran == []
-    people = asking.people()
-    assert (await people.get(item.id)).state == "orphaned"
-    await people.decide(item.id, True)
-    second = asking.session(with_approval(pay, people), conversation=SAID, name="b")
-    assert (await asking.call(second, "pay", amount=5)).content == "paid"
-    third = asking.session(with_approval(pay, people), conversation=SAID, name="c")
-    asking.call(third, "pay", amount=5)
+    assert (await people.get(item_id)).state == "orphaned"
+    await people.decide(item_id, True)
+    assert (await paying.call(people, "eva", "b")).content == "paid"
+    paying.call(people, "eva", "c")
     await asking.opened(people)
-    assert ran == [5]
+    assert paying.paid == [5]
+
+
+@pytest.mark.parametrize("other", ["tom", ""])
+@pytest.mark.parametrize("approved_first", [True, False])
+async def test_an_approval_is_not_given_to_another_asker_of_the_same_words(
+    asking: Any, paying: Paying, other: str, approved_first: bool
+) -> None:
+    item_id = await paying.interrupted("eva")
+    people = asking.people()
+    if approved_first:
+        await people.decide(item_id, True)
+    thief = paying.call(people, other, "thief")
+    asked = await asking.opened(people)
+    assert asked.id != item_id
+    if not approved_first:
+        await people.decide(item_id, True)
+    await people.decide(asked.id, False)
+    assert (await thief).error == "failed"
+    assert paying.paid == []
+    assert (await paying.call(people, "eva", "again")).content == "paid"
+
+
+async def test_an_approval_of_an_unknown_asker_ends_with_its_run(
+    asking: Any, paying: Paying
+) -> None:
+    item_id = await paying.interrupted("")
+    people = asking.people()
+    assert await people.listed() == []
+    with pytest.raises(NotPending, match="cancelled already"):
+        await people.decide(item_id, True)
+    paying.call(people, "", "again")
+    assert (await asking.opened(people)).id != item_id
+    assert paying.paid == []
+
+
+async def test_a_question_of_one_asker_is_not_answered_to_another(asking: Any) -> None:
+    people = asking.people()
+    tool_ = make_ask_user(people)
+    sessions = [
+        asking.session(tool_, conversation=SAID, name=name, asker=asker)
+        for name, asker in (("a", "eva"), ("b", "tom"), ("c", "eva"))
+    ]
+    tasks = [asking.call(each, "ask_user", question="Q?") for each in sessions]
+    await asking.opened(people, 2)
+    answers = {item.session: item.id for item in people.waited_for}
+    assert set(answers) == {"a", "b"}
+    await people.answer(answers["a"], "for eva")
+    await people.answer(answers["b"], "for tom")
+    assert [(await task).content for task in tasks] == ["for eva", "for tom", "for eva"]
 
 
 async def test_an_orderly_end_leaves_questions_open_for_the_next_process(asking: Any) -> None:
