@@ -34,7 +34,8 @@ class CallFormat:
 
     `named` is a pattern for the tool's name, from the opener on. `telling`, from the opener on
     too, matches what is a call beyond doubt, so that it may be announced before it ends. `shape`
-    shows a call to a model that has written a malformed one. `parser` names vLLM's tool parser.
+    shows a call to a model that has written a malformed one. `parser` names vLLM's tool parser,
+    and is None where vLLM's is not used.
     """
 
     name: str
@@ -71,9 +72,7 @@ QWEN3_CODER = CallFormat(
     "turn",
     inner=("<function=", "</function>"),
     named=rf"<function={_NAME}>",
-    telling=rf"<tool_call>\s*<function={_NAME}>",
     shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
-    parser="qwen3_coder",
 )
 GLM = CallFormat(
     "glm",
@@ -82,9 +81,7 @@ GLM = CallFormat(
     "turn",
     inner=("<arg_key>", "</arg_value>"),
     named=rf"<tool_call>\s*{_NAME}",
-    telling=rf"<tool_call>\s*{_NAME}\s*<arg_key>",
     shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
-    parser="glm45",
 )
 LLAMA3_JSON = CallFormat(
     "llama3_json",
@@ -196,7 +193,7 @@ TURN_FORMATS = {
         HARMONY,
     )
 }
-"""Formats whose calls end with the turn; vLLM has a parser for each."""
+"""Formats whose calls end with the turn."""
 
 NAMES = (*TURN_FORMATS, REACT.name, INLINE)
 

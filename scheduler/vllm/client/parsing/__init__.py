@@ -1,9 +1,10 @@
-"""A turn's streamed text to events, by vLLM's own tool parsers.
+"""A turn's streamed text to events, by vLLM's own tool parsers for most formats.
 
 vLLM's parsers know the families' dialects; what they do not tell is when a call is complete, and
 what a broken one was. So where a call begins and ends is found by the markers that the engine
 watches for too, their streaming side announces calls and arguments as they come, and their
-whole-text side has the last word on each call.
+whole-text side has the last word on each call. Formats with tags around bare text are read here,
+since vLLM's parsers take quadratic time over them and run calls with parts of values.
 """
 
 import logging
@@ -13,10 +14,12 @@ from typing import Any, Protocol
 from caesura.intercept.events import Event
 from caesura.intercept.formats import HARMONY, CallFormat
 from caesura.scheduler.messages import ToolSpec
+from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id
 from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
+from caesura.scheduler.vllm.client.parsing.tagged import TAGS, TaggedCalls
 from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
 
 __all__ = ["TurnParser", "new_call_id", "turn_parser"]
@@ -43,5 +46,9 @@ def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> 
     """
     if form is HARMONY:
         return HarmonyTurn(tokenizer)
-    reader = CallReader(form, tokenizer, tools)
-    return RegionTurn(form, reader) if form.opens else WholeTurn(form, reader)
+    if form.name in TAGS:
+        return RegionTurn(form, lambda: TaggedCalls(TAGS[form.name], tools))
+    reader = CallReader(form, tokenizer)
+    if form.opens:
+        return RegionTurn(form, lambda: Announcer(form, reader))
+    return WholeTurn(form, reader)

@@ -7,7 +7,7 @@ from typing import Any
 from caesura.intercept.formats import CallFormat
 from caesura.intercept.markers import first_hit, held_back
 from caesura.intercept.nesting import JsonText
-from caesura.scheduler.vllm.client.parsing.calls import Piece
+from caesura.scheduler.vllm.client.parsing.calls import UNREADABLE, Found, Piece, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader, clean_name
 
 MOST_CHARACTERS = 2048
@@ -37,10 +37,17 @@ class Announcer:
             if told is not None and not self._over:
                 yield from self._begin(told)
 
+    def found(self, text: str) -> list[Found]:
+        """Return the calls that the text holds, which is over; raises `ValueError` for none."""
+        found = self._reader.read(text)
+        if not found:
+            raise ValueError(UNREADABLE)
+        return found
+
     def _begin(self, told: re.Match[str]) -> Iterator[Piece]:
         """The text is a call: announce it, and see how to go on."""
         # No further: the arguments may hold what looks like a name.
-        name = self._reader.name_in(told[0])
+        name = name_in(told[0], self._form.named)
         start = told.end() - 1
         if name is not None and self._form.body == "json" and self._head[start] == "{":
             yield Piece(0, clean_name(name), "")
@@ -81,7 +88,7 @@ class _Streamed:
     def __init__(self, form: CallFormat, reader: CallReader, name: str | None) -> None:
         self._reader = reader
         self._name = name
-        self._parser, self._request = reader.new_parser(name)
+        self._parser, self._request = reader.new_parser()
         self._opener = form.opens[0] if form.opens else None
         self._begins = form.section[0]
         self._read = ""
@@ -90,12 +97,14 @@ class _Streamed:
         self._arguments: dict[int, JsonText] = {}
 
     def push(self, text: str) -> Iterator[Piece]:
+        if self._over:
+            return
         before, before_ids = self._read, self._ids
         text, self._begins = self._begins + text, ""
         self._read += text
         opener = self._opener
         again = opener is not None and self._read.count(opener) > 1
-        self._over = self._over or again or len(self._read) > MOST_CHARACTERS
+        self._over = again or len(self._read) > MOST_CHARACTERS
         if self._over:
             return
         # Not the ids that were decoded: the text begins and ends in the middle of them.

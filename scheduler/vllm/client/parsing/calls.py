@@ -1,6 +1,7 @@
 """From what parsers say about calls to events in their order."""
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,12 @@ class _Call:
 def new_call_id() -> str:
     """Nine alphanumerical characters, which the strictest chat templates (Mistral's) ask for."""
     return uuid.uuid4().hex[:9]
+
+
+def name_in(text: str, named: str) -> str | None:
+    """Return the tool's name in the text of a call, by the format's pattern `named`."""
+    found = re.search(named, text)
+    return next((name for name in found.groups() if name), None) if found else None
 
 
 def json_of(text: str) -> Any:

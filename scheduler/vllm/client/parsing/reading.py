@@ -2,8 +2,6 @@
 
 import ast
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,51 +11,41 @@ from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.tool_parsers.utils import handle_single_tool
 
 from caesura.intercept.formats import PYTHONIC, CallFormat
-from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import Found, json_of
 
-_OTHER_MARKERS = ("[ARGS]", "[CALL_ID]", "<think>", "</think>")
+_MISTRALS_MARKERS = ("[ARGS]", "[CALL_ID]")
 
 
 class CallReader:
     """Reads calls of one format with vLLM's parser for it."""
 
-    def __init__(self, form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> None:
+    def __init__(self, form: CallFormat, tokenizer: Any) -> None:
         """`form` must name one of vLLM's parsers. Raises `ValueError` if it refuses the model."""
         assert form.parser is not None
         self._form = form
         self.tokenizer = tokenizer
-        self._request = _request(tools) if form.inner is not None else _bare_request()
-        self._names = {tool["function"]["name"] for tool in tools}
         self._class = ToolParserManager.get_tool_parser(form.parser)
         try:
-            self.new_parser(None)
+            self.new_parser()
         except RuntimeError as error:
             raise ValueError(f"the model does not write {form.name} calls: {error}") from error
 
-    def new_parser(self, name: str | None) -> tuple[ToolParser, ChatCompletionRequest]:
+    def new_parser(self) -> tuple[ToolParser, ChatCompletionRequest]:
         """Return a fresh parser, since they keep state, and the request that it is to be given.
 
-        `name` is the called tool's, if it is known. Schemas are for formats whose values have no
-        types of their own; elsewhere some parsers would change by them what the model has written.
-        Calls of tools that are not on offer would be dropped where the model has to be told.
+        The request names no tools: some parsers would change by their schemas what the model has
+        written, and would drop calls of tools that are not on offer, of which it has to be told.
         """
-        known = name is None or name in self._names
-        request = self._request if known else _bare_request()
+        request = _bare_request()
         return self._class(self.tokenizer, request.tools), request
-
-    def name_in(self, text: str) -> str | None:
-        """Return the tool's name in the text of a call, if it shows."""
-        found = re.search(self._form.named, text)
-        return next((name for name in found.groups() if name), None) if found else None
 
     def read(self, text: str) -> list[Found]:
         """Return all calls in a text that opens one; empty if it is malformed."""
         before, behind = self._form.section
-        hidden = self._hide(text)
+        hidden = _without_json(text, self._form) if self._form.body == "json" else _Hidden(text)
         if hidden is None:
             return []
-        parser, request = self.new_parser(self.name_in(text))
+        parser, request = self.new_parser()
         try:
             calls = parser.extract_tool_calls(f"{before}{hidden.text}{behind}", request).tool_calls
             found = [(call.function.name, call.function.arguments) for call in calls]
@@ -69,22 +57,11 @@ class CallReader:
         shown = [Found(clean_name(name), hidden.restore(given)) for name, given in found if name]
         return [call for call in shown if isinstance(json_of(call.arguments), dict)]
 
-    def _hide(self, text: str) -> "_Hidden | None":
-        """Hide from the parser what it would stumble over; None if the call is broken."""
-        if self._form.body == "json":
-            return _without_json(text, self._form)
-        return _Hidden(text) if self._form.inner is None else _without_markers(text, self._form)
-
-
-def _request(tools: Sequence[ToolSpec]) -> ChatCompletionRequest:
-    given = [dict(tool) for tool in tools] or None
-    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}], tools=given)
-
 
 @cache
 def _bare_request() -> ChatCompletionRequest:
     """A request without tools; making one takes longer than a parser does, and each turn asks."""
-    return _request(())
+    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +71,12 @@ class _Hidden:
     text: str
     arguments: str | None = None
     """What `{}` stands for."""
-    stand_in: str = ""
-    """What stands for `<`."""
 
     def restore(self, arguments: str) -> str:
         """Return the arguments that a parser has read as they were."""
-        if self.arguments is not None and arguments.strip() == "{}":
-            return self.arguments
-        return arguments.replace(self.stand_in, "<") if self.stand_in else arguments
+        if self.arguments is None or arguments.strip() != "{}":
+            return arguments
+        return self.arguments
 
 
 def _without_json(text: str, form: CallFormat) -> _Hidden | None:
@@ -120,24 +95,9 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
         return None
     if text[len(opener) : start].strip():
         return _Hidden(f"{text[:start]}{{}}{text[end:]}", plain)
-    for marker in ("<", opener, *_OTHER_MARKERS[:2]):
+    for marker in ("<", opener, *_MISTRALS_MARKERS):
         plain = plain.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return _Hidden(text[:start] + plain + text[end:])
-
-
-def _without_markers(text: str, form: CallFormat) -> _Hidden | None:
-    """Hide the format's markers where they are part of a value."""
-    assert form.inner is not None
-    opener, closer = form.opens[0], form.closes or ""
-    end = len(text) - len(closer) if text.endswith(closer) else len(text)
-    body, (first, last) = text[len(opener) : end], form.inner
-    whole = body.count(first) == body.count(last) and body.rstrip().endswith(last)
-    if not whole and (opener in body or closer in body):
-        return None
-    stand_in = next(chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in text)
-    for marker in (opener, closer, *_OTHER_MARKERS):
-        body = body.replace(marker, stand_in + marker[1:])
-    return _Hidden(f"{opener}{body}{text[end:]}", stand_in=stand_in)
 
 
 def clean_name(name: str) -> str:

@@ -1,27 +1,39 @@
 """Turns in which each call, or each list of calls, has an opener and an end of its own."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Protocol
 
 from caesura.intercept.body import CallBody
 from caesura.intercept.events import Event, TextDelta
 from caesura.intercept.formats import CallFormat
 from caesura.intercept.markers import first_hit, held_back
-from caesura.scheduler.vllm.client.parsing.announcing import Announcer
-from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, UNREADABLE, CallEvents
-from caesura.scheduler.vllm.client.parsing.reading import CallReader
+from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, CallEvents, Found, Piece, name_in
 
 Steps = Generator[Event, None, bytes]
 """Events, and in the end the bytes that are still to be read."""
 
 
+class RegionReader(Protocol):
+    """Reads the calls of one region."""
+
+    def push(self, text: str) -> Iterator[Piece]:
+        """Read more of the region, its opener first; say what is certain of its calls."""
+
+    def found(self, text: str) -> list[Found]:
+        """Return the calls of the region, which has been closed and reads `text`.
+
+        Raises `ValueError` with one line for the model if there is none, or one cannot be read.
+        """
+
+
 class _Region:
     """A call that has been opened."""
 
-    def __init__(self, form: CallFormat, reader: CallReader, opener: bytes) -> None:
+    def __init__(self, form: CallFormat, calls: RegionReader, opener: bytes) -> None:
         self.opener = opener
         self.body = CallBody(form)
         self.events = CallEvents(form.shape, verbatim=form.body == "json")
-        self.announcer = Announcer(form, reader)
+        self.calls = calls
 
     def text(self, size: int | None = None) -> str:
         """The call as it was written, its markers included."""
@@ -31,9 +43,10 @@ class _Region:
 class RegionTurn:
     """Reads one turn: text for the reader, and calls between it."""
 
-    def __init__(self, form: CallFormat, reader: CallReader) -> None:
+    def __init__(self, form: CallFormat, new_reader: Callable[[], RegionReader]) -> None:
+        """`new_reader` makes a reader for the calls of one region."""
         self._form = form
-        self._reader = reader
+        self._new_reader = new_reader
         self._markers = [text.encode() for text in (*form.opens, *form.section) if text]
         self._window = b""
         self._region: _Region | None = None
@@ -72,15 +85,15 @@ class RegionTurn:
         opener, rest = self._window[hit.start : hit.end], self._window[hit.end :]
         self._window, self._space = b"", ""
         if hit.marker < len(self._form.opens):
-            self._region = _Region(self._form, self._reader, opener)
-            yield from self._region.events.announce(self._region.announcer.push(opener.decode()))
+            self._region = region = _Region(self._form, self._new_reader(), opener)
+            yield from region.events.announce(region.calls.push(opener.decode()))
         return rest
 
     def _inside(self, region: _Region, data: bytes) -> Steps:
         """Read a call; return what stands behind it once it is closed."""
         rest = region.body.feed(data)
         piece = data if rest is None else data[: len(data) - len(rest)]
-        yield from region.events.announce(region.announcer.push(piece.decode(errors="replace")))
+        yield from region.events.announce(region.calls.push(piece.decode(errors="replace")))
         if rest is None:
             return b""
         behind = yield from self._settle(region)
@@ -93,17 +106,17 @@ class RegionTurn:
         """
         self._region, self._space = None, ""
         text, rest = region.text(), b""
-        found = self._reader.read(text) if closed else []
-        reason = UNREADABLE if closed else UNCLOSED
-        if not found and region.body.doubtful is not None:
+        found, reason = _calls_of(region, text) if closed else ([], UNCLOSED)
+        doubtful = region.body.doubtful
+        if not found and doubtful is not None and self._form.body == "json":
             # A marker that seemed to stand in a string was the end of a broken call after all.
-            rest = bytes(region.body.text[region.body.doubtful :])
-            text = region.text(region.body.doubtful)
-            found, reason = self._reader.read(text), UNREADABLE
+            # Not so where values are bare text: what they quote must not be run as a call.
+            rest, text = bytes(region.body.text[doubtful:]), region.text(doubtful)
+            found, reason = _calls_of(region, text)
         if found or region.events.announced:
             yield from region.events.settle(found, text, reason)
         else:
-            yield region.events.malformed(text, self._reader.name_in(text), reason)
+            yield region.events.malformed(text, name_in(text, self._form.named), reason)
         return rest
 
     def _show(self, data: bytes) -> Iterator[Event]:
@@ -115,3 +128,11 @@ class RegionTurn:
             text = "" if self._space is not None else text
         if text:
             yield TextDelta(text)
+
+
+def _calls_of(region: _Region, text: str) -> tuple[list[Found], str]:
+    """Return the calls of a region that was closed, or none of them and the reason why."""
+    try:
+        return region.calls.found(text), ""
+    except ValueError as error:
+        return [], str(error)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from caesura.intercept.events import Event, TextDelta
 from caesura.intercept.formats import CallFormat
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
-from caesura.scheduler.vllm.client.parsing.calls import CallEvents
+from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 
 
@@ -44,6 +44,6 @@ class WholeTurn:
         if found or self._events.announced:
             yield from self._events.settle(found, text)
         elif self._prose is False and re.match(self._form.telling, text):
-            yield self._events.malformed(text, self._reader.name_in(text))
+            yield self._events.malformed(text, name_in(text, self._form.named))
         elif text:
             yield TextDelta(text)

@@ -1,0 +1,235 @@
+"""Calls whose arguments stand between tags as bare text, read once from left to right.
+
+vLLM's parser for `qwen3_coder` reads all arguments again at each `>` of a value, so that pages of
+HTML take it minutes, and both families' parsers drop what stands behind the first closing tag in
+a value. This reader looks at each character once and refuses such values. Types come from the
+tool's JSON schema by vLLM's own rules.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vllm.tool_parsers.utils import coerce_to_schema_type, extract_types_from_schema
+
+from caesura.intercept.formats import GLM, QWEN3_CODER
+from caesura.scheduler.messages import ToolSpec
+from caesura.scheduler.vllm.client.parsing.calls import Found, Piece
+
+MAX_TAG_CHARACTERS = 1024
+"""Of what stands between two values: tags, the names in them, and spaces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a format writes the tags of a call.
+
+    `head`, `argument` and `end` are patterns for what names the tool, for what stands before a
+    value (an argument's name is its group), and for what ends the call; `outer` ends the whole.
+    `close` ends a value, and `before` stands before each value, hence in none. `again`: several
+    calls may stand in one region. `trims`: a line break at either end of a value is layout.
+    """
+
+    head: re.Pattern[str]
+    argument: re.Pattern[str]
+    end: re.Pattern[str]
+    outer: re.Pattern[str]
+    before: str
+    close: str
+    again: bool
+    trims: bool
+
+
+TAGS = {
+    QWEN3_CODER.name: Tags(
+        head=re.compile(r"\s*(?:<tool_call>\s*)?<function=\s*([^<>\s][^<>]*)>"),
+        argument=re.compile(r"\s*<parameter=\s*([^<>\s][^<>]*)>"),
+        end=re.compile(r"\s*</function>"),
+        outer=re.compile(r"\s*</tool_call>"),
+        before="<parameter=",
+        close="</parameter>",
+        again=True,
+        trims=True,
+    ),
+    GLM.name: Tags(
+        head=re.compile(r"<tool_call>\s*([^\s<>(){}|]+)\s*(?=<arg_key>|</tool_call>)"),
+        argument=re.compile(r"\s*<arg_key>\s*([^<>\s][^<>]*)</arg_key>\s*<arg_value>"),
+        end=re.compile(r"\s*</tool_call>"),
+        outer=re.compile(r"\s*</tool_call>"),
+        before="<arg_value>",
+        close="</arg_value>",
+        again=False,
+        trims=False,
+    ),
+}
+"""By the name of the format."""
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call as far as it has been read; `pieces` add up to its arguments' JSON."""
+
+    name: str
+    announced: bool = False
+    keys: set[str] = field(default_factory=set)
+    pieces: list[str] = field(default_factory=list)
+
+
+class TaggedCalls:
+    """Reads one region of text that holds calls, and says what is certain of them on the way."""
+
+    def __init__(self, tags: Tags, tools: Sequence[ToolSpec]) -> None:
+        """`tools` are those on offer; values for any other tool are texts."""
+        self._tags = tags
+        self._tools = tools
+        self._inside = re.compile(f"{re.escape(tags.close)}|{re.escape(tags.before)}")
+        self._window = ""
+        self._at = 0
+        self._state: Callable[[], Iterator[Piece]] | None = self._head
+        self._calls: list[_Call] = []
+        self._last_tag = ""
+        self._problem: str | None = None
+        # The value that is being read: its argument, its types, and what it holds so far.
+        self._key = ""
+        self._types: list[str] = []
+        self._value: list[str] = []
+        self._begun = False
+
+    def push(self, text: str) -> Iterator[Piece]:
+        """Read more of the region."""
+        if self._state is None:
+            return
+        self._window += text
+        read = -1
+        while read != self._at and self._state is not None:
+            read = self._at
+            yield from self._state()
+        self._window, self._at = self._window[self._at :], 0
+        if self._state != self._read_value and len(self._window) > MAX_TAG_CHARACTERS:
+            self._fail(self._what_is_left())
+
+    def found(self, text: str) -> list[Found]:
+        """Return the calls of the region, which has been closed; all of it has been read before.
+
+        Raises `ValueError` with one line for the model if it cannot be read, or if a value seems
+        to have been cut short.
+        """
+        problem = self._problem
+        if problem is None and self._state == self._read_value:
+            problem = f"the value of {self._key!r} is not closed by {self._tags.close}"
+        elif problem is None and (self._state == self._argument or self._window.strip()):
+            problem = self._what_is_left()
+        if problem is not None or not self._calls:
+            raise ValueError(problem or "no tool is named")
+        return [Found(call.name, "".join(call.pieces)) for call in self._calls]
+
+    # -- what may come next ----------------------------------------------------------------------
+
+    def _head(self) -> Iterator[Piece]:
+        """Read the tool's name, or the end of the region."""
+        if (found := self._take(self._tags.head)) is not None:
+            self._calls.append(_Call(found[1].strip()))
+            self._state = self._argument
+        elif self._calls and self._take(self._tags.outer) is not None:
+            self._state = None
+        yield from ()
+
+    def _argument(self) -> Iterator[Piece]:
+        """Read an argument's name, or the end of the call."""
+        call = self._calls[-1]
+        if (found := self._take(self._tags.argument)) is not None:
+            self._key, self._value, self._begun = found[1].strip(), [], False
+            if self._key in call.keys:
+                self._fail(f"the argument {self._key!r} is given twice")
+                return
+            lead = ", " if call.keys else "{"
+            call.keys.add(self._key)
+            self._types = self._types_of(call.name, self._key)
+            self._state = self._read_value
+            quote = '"' if self._types == ["string"] else ""
+            yield self._piece(f"{lead}{json.dumps(self._key, ensure_ascii=False)}: {quote}")
+        elif self._take(self._tags.end) is not None:
+            self._state = self._head if self._tags.again else None
+            yield self._piece("}" if call.keys else "{}")
+
+    def _read_value(self) -> Iterator[Piece]:
+        """Read a value, up to its closing tag if that is there."""
+        found = self._inside.search(self._window, self._at)
+        if found is not None and found[0] != self._tags.close:
+            self._fail(f"the value of {self._key!r} is not closed before the next {found[0]}")
+            return
+        text = self._take_text(self._ready() if found is None else found.start())
+        if self._tags.trims and found is not None:
+            text = text.removesuffix("\n")
+        if self._types != ["string"]:
+            self._value.append(text)
+        elif text:
+            yield self._piece(json.dumps(text, ensure_ascii=False)[1:-1])
+        if found is not None:
+            self._at, self._last_tag, self._state = found.end(), found[0], self._argument
+            yield from self._value_end()
+
+    # -- how it is read --------------------------------------------------------------------------
+
+    def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self._window, self._at)
+        if found is not None:
+            self._at, self._last_tag = found.end(), found[0].strip()
+        return found
+
+    def _take_text(self, end: int) -> str:
+        """Take the value's text up to `end`, without the line break that is its layout."""
+        text, self._at = self._window[self._at : end], end
+        if text and not self._begun:
+            self._begun = True
+            text = text.removeprefix("\n") if self._tags.trims else text
+        return text
+
+    def _ready(self) -> int:
+        """Return where the text ends that belongs to the value for certain."""
+        end = len(self._window)
+        tag = self._window.rfind("<", self._at)
+        tags = (self._tags.close, self._tags.before)
+        if tag >= 0 and any(each.startswith(self._window[tag:]) for each in tags):
+            end = tag
+        if self._tags.trims and end > self._at and self._window[end - 1] == "\n":
+            end -= 1
+        return end
+
+    def _value_end(self) -> Iterator[Piece]:
+        """Say how the value ends: by its quote, or all of it where its type had to be found."""
+        if self._types == ["string"]:
+            yield self._piece('"')
+            return
+        try:
+            value = coerce_to_schema_type("".join(self._value), self._types)
+            text = json.dumps(value, ensure_ascii=False)
+        except RecursionError:
+            self._fail(f"the value of {self._key!r} is nested too deeply")
+        else:
+            yield self._piece(text)
+
+    def _types_of(self, name: str, key: str) -> list[str]:
+        """Return the JSON types that a tool's argument may have; a text if that is not known."""
+        for tool in self._tools:
+            if tool["function"]["name"] == name:
+                properties: Any = (tool["function"].get("parameters") or {}).get("properties")
+                return extract_types_from_schema((properties or {}).get(key))
+        return ["string"]
+
+    def _piece(self, text: str) -> Piece:
+        call = self._calls[-1]
+        call.pieces.append(text)
+        name, call.announced = "" if call.announced else call.name, True
+        return Piece(len(self._calls) - 1, name, text)
+
+    def _what_is_left(self) -> str:
+        if self._last_tag.startswith("</"):
+            return f"text stands behind {self._last_tag}, so that a value may have been cut there"
+        where = f" behind {self._last_tag}" if self._last_tag else ""
+        return f"a tag is missing{where}"
+
+    def _fail(self, problem: str) -> None:
+        self._state, self._problem = None, problem
