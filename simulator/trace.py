@@ -7,10 +7,12 @@ timeline is.
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import caesura
+from caesura.scheduler.records import LanesRecord, SessionRecord, StepsRecord
 from caesura.simulator.results import RunResult, SessionResult
 from caesura.simulator.session import Session, Workload
 
@@ -75,11 +77,10 @@ def coarse(run: RunResult, workload: Workload) -> list[Entry]:
         (row for one in run.sessions for row in _rows(one, planned[one.key])),
         key=lambda row: row[2],
     )
-    names = ("request", "state", "at", "blocks", "host", "tokens")
-    columns = zip(*rows, strict=True) if rows else ((),) * len(names)
-    lanes = {name: list(column) for name, column in zip(names, columns, strict=True)}
+    columns = zip(*rows, strict=True) if rows else ((),) * len(fields(LanesRecord))
+    lanes = LanesRecord(*map(list, columns))
     ends = [_end(one, planned[one.key]) for one in run.sessions if one.ended]
-    return [{"kind": "lanes", **lanes}, *ends, {"kind": "steps", **_steps(run)}]
+    return [record.entry() for record in (lanes, *ends, _steps(run))]
 
 
 def _rows(result: SessionResult, session: Session) -> Iterator[tuple[Any, ...]]:
@@ -97,28 +98,26 @@ def _rows(result: SessionResult, session: Session) -> Iterator[tuple[Any, ...]]:
             yield (session.key, "ended" if last else "dropped", ended, 0, 0, tokens)
 
 
-def _end(result: SessionResult, session: Session) -> Entry:
+def _end(result: SessionResult, session: Session) -> SessionRecord:
     last = session.segments[-1]
-    return {
-        "kind": "session",
-        "request": session.key,
-        "session": session.key,
-        "arrival": result.arrival,
-        "given_tokens": last.given_tokens,
-        "decoded_tokens": last.decode_tokens,
-        "at": result.ended,
-        "calls": len(session.segments) - 1,
-        "outcome": "stop",
-    }
+    return SessionRecord(
+        request=session.key,
+        at=result.ended,
+        session=session.key,
+        arrival=result.arrival,
+        given_tokens=last.given_tokens,
+        decoded_tokens=last.decode_tokens,
+        calls=len(session.segments) - 1,
+        outcome="stop",
+    )
 
 
-def _steps(run: RunResult) -> dict[str, list[float]]:
+def _steps(run: RunResult) -> StepsRecord:
     """Return the timeline as columns of steps, each at the begin of its interval."""
     rows = run.timeline
     at = [0.0, *rows["at"][:-1]] if rows["at"] else []
-    budget = [0.0] * len(at)
     known = {name: rows[column] for name, column in STEPS.items()}
-    return {"at": at, **known, "budget_blocks": budget}
+    return StepsRecord(at=at, **known, budget_blocks=[0.0] * len(at))
 
 
 def write_trace(run: RunResult, path: Path) -> None:

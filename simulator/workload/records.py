@@ -1,15 +1,13 @@
 """Sessions as a served engine has recorded them (`caesura serve --records FILE`).
 
-A `pause` record tells of one segment that ended in a call, a `session` record of the last one.
-Both hold `session` (its name over all its requests; without it `request` stands for it), `arrival`
-(Unix seconds), `given_tokens` (the prompt, or what is new in it since the last segment) and
-`decoded_tokens`; a `pause` also `tool`, `at` (Unix seconds), `outcome` and `pause_seconds`, a
-`session` also `calls` and, if it is known, `most_tokens`. All other records are passed over.
+A `pause` record describes a segment that ended in a call, a `session` record the last segment
+(`caesura.scheduler.records` has their fields). Other kinds are ignored. Without a `session` field
+the request's id stands for the session.
 
-Lost are the tokens themselves, and with them what sessions share; and how many tokens a client
-would have allowed, but for sessions without calls. A pause that nobody came back from ends its
-session. One without a `session` record, as it still ran when the file ended, ends with its last
-call. One of whose `calls` some are not there is left out.
+The tokens themselves are lost, and with them what sessions share. A client's token limit is known
+only for sessions without calls. A pause that was never resumed ends its session. A session without
+a `session` record was still running when the file ended, and ends with its last call. A session
+that lacks some of its calls is left out.
 """
 
 import math
@@ -17,14 +15,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from caesura.scheduler.records import PauseRecord, RecordError, SessionRecord, parse
 from caesura.simulator.session import Segment, Session
-from caesura.simulator.workload.reading import DataError, count_of, json_lines, number_of
+from caesura.simulator.workload.reading import DataError, json_lines
 
 PLAIN = "plain"
 """The kind of a session that calls nothing; any other is of the kind of its first tool."""
 
 UNNAMED = "tool"
 """The tool of a call whose name does not show."""
+
+SEGMENT = {"arrival": 0, "given_tokens": 0, "decoded_tokens": 0}
+NEEDED: dict[str, dict[str, int]] = {
+    "pause": {**SEGMENT, "decoded_tokens": 1, "at": 0, "pause_seconds": 0},
+    "session": {**SEGMENT, "calls": 0},
+}
+"""What a replay needs of each kind, and the least that it may be."""
 
 CAME_BACK = ("resumed", "followed")
 """Outcomes of a pause after which the session went on, in the same request or in another."""
@@ -50,47 +56,64 @@ def read_sessions(path: Path) -> list[Session]:
     Raises `DataError` for a broken file, a record without a field that is needed, or no session.
     """
     found: dict[str, _Recorded] = {}
-    for line, record in json_lines(path):
-        kind = record.get("kind")
-        if not isinstance(kind, str):
-            raise DataError(path, line, "no record: it has no kind")
-        if kind in ("pause", "session"):
-            name = _text(record, "session" if "session" in record else "request", path, line)
-            recorded = found.setdefault(f"{record.get('engine', 0)}/{name}", _Recorded())
-            recorded.arrival = min(recorded.arrival, number_of(record, "arrival", path, line))
-            (_note_pause if kind == "pause" else _note_end)(recorded, record, path, line)
+    for line, entry in json_lines(path):
+        record = _record(entry, path, line)
+        if record is None:
+            continue
+        name = f"{entry.get('engine', 0)}/{record.session or record.request}"
+        recorded = found.setdefault(name, _Recorded())
+        assert record.arrival is not None
+        recorded.arrival = min(recorded.arrival, record.arrival)
+        if isinstance(record, PauseRecord):
+            _note_pause(recorded, record)
+        else:
+            _note_end(recorded, record)
     sessions = [session for key, recorded in found.items() if (session := _session(key, recorded))]
     if not sessions:
         raise DataError(path, 0, "no whole session is recorded")
     return sorted(sessions, key=lambda session: session.arrival)
 
 
-def _note_pause(recorded: _Recorded, record: dict[str, Any], path: Path, line: int) -> None:
+def _record(entry: dict[str, Any], path: Path, line: int) -> PauseRecord | SessionRecord | None:
+    """Return the record of a line; None for a kind that says nothing of sessions.
+
+    Raises `DataError` for a broken record, and for one that does not say what a replay needs.
+    """
+    if not isinstance(entry.get("kind"), str):
+        raise DataError(path, line, "this is not a record: it has no kind")
+    needed = NEEDED.get(entry["kind"])
+    if needed is None:
+        return None
+    try:
+        record = parse(entry)
+    except RecordError as error:
+        raise DataError(path, line, str(error)) from error
+    assert isinstance(record, PauseRecord | SessionRecord)
+    for name, least in needed.items():
+        value = getattr(record, name) if name in entry else None
+        if value is None or not least <= value < math.inf:
+            raise DataError(path, line, f"{name} must be a number >= {least}, got {value!r}")
+    return record
+
+
+def _note_pause(recorded: _Recorded, record: PauseRecord) -> None:
+    assert record.pause_seconds is not None
     segment = Segment(
-        max(1, count_of(record, "given_tokens", path, line)),
-        count_of(record, "decoded_tokens", path, line, 1),
-        str(record.get("tool") or UNNAMED),
-        number_of(record, "pause_seconds", path, line),
+        max(1, record.given_tokens),
+        record.decoded_tokens,
+        record.tool or UNNAMED,
+        record.pause_seconds,
     )
-    came_back = _text(record, "outcome", path, line) in CAME_BACK
-    recorded.pauses.append((number_of(record, "at", path, line), segment, came_back))
+    recorded.pauses.append((record.at, segment, record.outcome in CAME_BACK))
 
 
-def _note_end(recorded: _Recorded, record: dict[str, Any], path: Path, line: int) -> None:
-    recorded.calls = count_of(record, "calls", path, line)
-    given = max(1, count_of(record, "given_tokens", path, line))
-    decoded = count_of(record, "decoded_tokens", path, line)
-    limited = recorded.calls == 0 and record.get("most_tokens") is not None
-    most = count_of(record, "most_tokens", path, line) if limited else 0
+def _note_end(recorded: _Recorded, record: SessionRecord) -> None:
+    recorded.calls = record.calls
+    given, decoded = max(1, record.given_tokens), record.decoded_tokens
+    # A client's limit is told only where it was the whole session's.
+    most = (record.most_tokens or 0) if record.calls == 0 else 0
     # A request that was cut off has no last segment.
     recorded.last = Segment(given, decoded, most_tokens=most) if decoded else None
-
-
-def _text(record: dict[str, Any], key: str, path: Path, line: int) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value:
-        raise DataError(path, line, f"{key} is a text, not {value!r}")
-    return value
 
 
 def _session(key: str, recorded: _Recorded) -> Session | None:

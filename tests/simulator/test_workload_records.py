@@ -144,14 +144,14 @@ def test_what_is_missing_of_a_session(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"kind": None}, ":2: no record: it has no kind"),
-        ({"session": None}, ":2: session is a text, not None"),
-        ({"arrival": None}, ":2: arrival is a number, 0 or more, not None"),
-        ({"given_tokens": None}, ":2: given_tokens is a number, 0 or more, not None"),
-        ({"decoded_tokens": 0}, ":2: decoded_tokens is a number, 1 or more, not 0"),
-        ({"decoded_tokens": 1.5}, ":2: decoded_tokens is a whole number, not 1.5"),
-        ({"outcome": 3}, ":2: outcome is a text, not 3"),
-        ({"pause_seconds": -1}, ":2: pause_seconds is a number, 0 or more, not -1"),
+        ({"kind": None}, ":2: this is not a record: it has no kind"),
+        ({"session": None}, ":2: a record of kind 'pause' has session=None: it must be a text"),
+        ({"arrival": None}, ":2: arrival must be a number >= 0, got None"),
+        ({"given_tokens": None}, ":2: a record of kind 'pause' has given_tokens=None"),
+        ({"decoded_tokens": 0}, ":2: decoded_tokens must be a number >= 1, got 0"),
+        ({"decoded_tokens": 1.5}, ":2: a record of kind 'pause' has decoded_tokens=1.5"),
+        ({"outcome": 3}, ":2: a record of kind 'pause' has outcome=3: it must be a text"),
+        ({"pause_seconds": -1}, ":2: pause_seconds must be a number >= 0, got -1"),
     ],
 )
 def test_a_bad_record_is_named_with_its_line(
