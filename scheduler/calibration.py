@@ -25,9 +25,9 @@ Copy = tuple[str, int, float]
 
 Array = NDArray[np.float64]
 
-FEWEST_STEPS = 8
-FEWEST_COPIES = 2
-MOST_POINTS = 48
+MIN_STEPS = 8
+MIN_COPIES = 2
+MAX_POINTS = 48
 APART = 1.25  # sizes of steps that differ by less are the same
 KNEE_GAIN = 0.9  # a saturation point is seen if it leaves less than this part of the squared error
 ROUNDING = 1e-4  # a relative error that needs no explanation
@@ -47,8 +47,8 @@ def fit(samples: Iterable[Step]) -> tuple[CostModel, float]:
     few, or no measurements.
     """
     steps = list(samples)
-    if len(steps) < FEWEST_STEPS:
-        raise ValueError(f"a fit takes {FEWEST_STEPS} measured steps, not {len(steps)}")
+    if len(steps) < MIN_STEPS:
+        raise ValueError(f"a fit takes {MIN_STEPS} measured steps, not {len(steps)}")
     tokens, context, seconds = (np.array(column, np.float64) for column in zip(*steps, strict=True))
     _demand(bool((tokens >= 1).all() and (context >= 0).all()), "a step has tokens and a context")
     ones = np.ones_like(tokens)
@@ -74,8 +74,8 @@ def fit_rate(copies: Iterable[tuple[int, float]]) -> tuple[float, float]:
     or do not tell a rate.
     """
     pairs = list(copies)
-    if len(pairs) < FEWEST_COPIES:
-        raise ValueError(f"a rate takes {FEWEST_COPIES} measured copies, not {len(pairs)}")
+    if len(pairs) < MIN_COPIES:
+        raise ValueError(f"a rate takes {MIN_COPIES} measured copies, not {len(pairs)}")
     tokens, seconds = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
     _demand(bool((tokens >= 1).all()), "a copy has tokens")
     (latency, per_token), _ = _least_squares([np.ones_like(tokens), tokens], seconds)
@@ -113,7 +113,7 @@ def _saturations(tokens: Array) -> list[int]:
     low, high = max(SMALLEST_CHUNK, float(tokens.min())), float(others.max(initial=0.0))
     if low >= high:
         return []
-    grid = np.geomspace(low, high, MOST_POINTS)[:-1]
+    grid = np.geomspace(low, high, MAX_POINTS)[:-1]
     return [int(point) for point in np.unique(grid.round())]
 
 

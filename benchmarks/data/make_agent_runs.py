@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 RUNS = 400
-FEWEST_TURNS = 3
-MOST_TURNS = 40
-MOST_TOKENS = 90_000
+MIN_TURNS = 3
+MAX_TURNS = 40
+MAX_TOKENS = 90_000
 """Longer contexts would have to be scaled down so far that nothing is left of what is decoded."""
 
 
@@ -39,7 +39,7 @@ def runs_of(turns: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def fits(run: list[dict[str, Any]]) -> bool:
-    return FEWEST_TURNS <= len(run) <= MOST_TURNS and run[-1]["ctx"] + run[-1]["out"] <= MOST_TOKENS
+    return MIN_TURNS <= len(run) <= MAX_TURNS and run[-1]["ctx"] + run[-1]["out"] <= MAX_TOKENS
 
 
 def row(turn: dict[str, Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()
-MOST_REPORTS = 100
+MAX_REPORTS = 100
 """Tools' reports that wait to be read; what comes beyond is dropped."""
 
 
@@ -170,7 +170,7 @@ class _Turn:
         return len(self._results) < len(self._calls)
 
     def _report(self, call: ToolCall, text: str) -> None:
-        if self._returned.qsize() < MOST_REPORTS:
+        if self._returned.qsize() < MAX_REPORTS:
             self._returned.put_nowait(ToolReported(call, text))
 
     async def next_of_tools(self) -> ToolReturned | ToolReported:

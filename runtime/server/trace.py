@@ -31,7 +31,7 @@ RECORDER = web.AppKey("caesura_recorder", Recorder)
 _ARTIFACTS = web.AppKey("caesura_trace_artifacts", ArtifactStore)
 _WATCHING = web.AppKey("caesura_trace_watching", set[asyncio.Task[object]])
 
-LIMIT, MOST = 5000, 50_000
+DEFAULT_ENTRIES, MAX_ENTRIES = 5000, 50_000
 """Entries of an answer: as many if nothing is said, and at most."""
 SLICE = 500
 """So many entries are read at a time."""
@@ -41,7 +41,7 @@ POLL_SECONDS = 0.5
 """How often a recording that another process makes is looked at."""
 LEAVE_SECONDS = 1.0
 """How long watchers are given to read what they have been sent, when the server ends."""
-MOST_ID = 10**18 - 1
+MAX_ID = 10**18 - 1
 """Of numbers in paths and queries; SQLite's have one more digit."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _END = b"event: end\ndata: {}\n\n"
@@ -85,7 +85,8 @@ async def _recordings(request: web.Request) -> web.Response:
 async def _entries(request: web.Request) -> web.StreamResponse:
     recording = await _recording(request)
     path, number = _recorder(request).store.path, int(recording.id)
-    after, left = _count(request, "after", 0), _count(request, "limit", LIMIT, 1, MOST)
+    after = _count(request, "after", 0)
+    left = _count(request, "limit", DEFAULT_ENTRIES, 1, MAX_ENTRIES)
     response = web.StreamResponse(headers={**_HEADERS, "Content-Type": "application/json"})
     first = await _read(reading.page, request, number, after, min(left, SLICE))
     await response.prepare(request)
@@ -279,11 +280,11 @@ def _last_event(request: web.Request) -> int:
 
 def _number(said: str) -> int | None:
     """The number that is said, if it is one that an id can be."""
-    return int(said) if said.isdecimal() and len(said) <= len(str(MOST_ID)) else None
+    return int(said) if said.isdecimal() and len(said) <= len(str(MAX_ID)) else None
 
 
 def _count(
-    request: web.Request, name: str, default: int, least: int = 0, most: int = MOST_ID
+    request: web.Request, name: str, default: int, least: int = 0, most: int = MAX_ID
 ) -> int:
     said = request.query.get(name)
     if said is None:

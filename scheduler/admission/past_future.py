@@ -21,15 +21,16 @@ from caesura.scheduler.admission.view import Batched, Gate
 from caesura.scheduler.predict.kinds import Kinds
 from caesura.scheduler.predict.lengths import WINDOW, Lengths, Tokens
 
-MOST_KINDS = 100
-FEW = 32
+MAX_KINDS = 100
+MIN_LENGTHS = 32
 """Lengths that a kind has seen before its own window is asked."""
 
-MOST_DRAWS = 5
-ENOUGH = 200
-"""A batch of n is drawn 1 + `ENOUGH` // n times, up to `MOST_DRAWS`, and the highest peak counts:
-"when the size of the running batch is low, the sampling prediction is repeated several times"
-(section 4). The numbers are those of the authors' artifact."""
+MAX_DRAWS = 5
+DRAWN_REQUESTS = 200
+"""A batch of n is drawn 1 + `DRAWN_REQUESTS` // n times, up to `MAX_DRAWS`.
+
+The highest peak counts: "when the size of the running batch is low, the sampling prediction is
+repeated several times" (section 4). The numbers are those of the authors' artifact."""
 
 
 class PastFuture:
@@ -60,7 +61,7 @@ class PastFuture:
         self._lengths = Kinds(
             Lengths(longest, window=window, recent=[longest] * (window // 2)),
             lambda _: Lengths(longest, window=window),
-            MOST_KINDS,
+            MAX_KINDS,
         )
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
@@ -93,7 +94,7 @@ class PastFuture:
 
     def _window(self, kind: str) -> Lengths:
         window = self._lengths.find(kind)
-        return window if window and window.count >= FEW else self._lengths.together
+        return window if window and window.count >= MIN_LENGTHS else self._lengths.together
 
     def _uniform(self, draws: int, size: int) -> NDArray[np.float64]:
         words = np.frombuffer(self._random.randbytes(4 * draws * size), dtype="<u4")
@@ -111,7 +112,7 @@ class Futures:
         self._policy = policy
         self._limit = limit_tokens
         self._running = tuple(running)
-        self._draws = min(MOST_DRAWS, 1 + ENOUGH // max(1, len(running)))
+        self._draws = min(MAX_DRAWS, 1 + DRAWN_REQUESTS // max(1, len(running)))
         self._futures: list[Peak] = []
 
     def admits(self, candidate: Batched) -> bool:

@@ -27,11 +27,11 @@ WEIGHT = 2.0
 HORIZON = 80
 """How many hazards are told from where a session stands."""
 
-MOST_CALLS = 256
-MOST_SESSIONS = 1000
-LEAST_ALIVE = 1e-3
+MAX_CALLS = 256
+MAX_SESSIONS = 1000
+MIN_ALIVE_SHARE = 1e-3
 
-BINS = MOST_CALLS + HORIZON
+BINS = MAX_CALLS + HORIZON
 
 Hazards = NDArray[np.float64]
 
@@ -39,8 +39,8 @@ Hazards = NDArray[np.float64]
 class CallCounts:
     """How many sessions of one kind ended after n calls.
 
-    All counts are halved when they exceed `MOST_SESSIONS` together, so that what is recent counts
-    more. A session of `MOST_CALLS` calls or more counts as one that goes on.
+    All counts are halved when they exceed `MAX_SESSIONS` together, so that what is recent counts
+    more. A session of `MAX_CALLS` calls or more counts as one that goes on.
     """
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class CallCounts:
         """A session of this kind has ended; raises `ValueError` if `calls` is below zero."""
         if calls < 0:
             raise ValueError(f"a session of {calls!r} calls")
-        if calls < MOST_CALLS:
+        if calls < MAX_CALLS:
             self._ended[calls] += 1
         else:
             self._longer += 1
         self._made = None
-        if self.sessions > MOST_SESSIONS:
+        if self.sessions > MAX_SESSIONS:
             self._ended *= 0.5
             self._longer *= 0.5
 
@@ -90,8 +90,8 @@ class CallCounts:
             counts._longer = float(wire["longer"])
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"not counts of calls: {error!r}") from error
-        if len(ended) > MOST_CALLS:
-            raise ValueError(f"counts go up to {MOST_CALLS} calls, not {len(ended)}")
+        if len(ended) > MAX_CALLS:
+            raise ValueError(f"counts go up to {MAX_CALLS} calls, not {len(ended)}")
         if not all(0 <= count < inf for count in (*ended, counts._longer)):
             raise ValueError("counts are finite numbers, none below zero")
         counts._ended[: len(ended)] = ended
@@ -119,14 +119,14 @@ class Calls:
     def ends(self, kind: str, calls: int) -> tuple[float, ...]:
         """Return the hazards of a session of that kind from here on, after so many calls.
 
-        There are `HORIZON` of them, or as many as leave fewer than `LEAST_ALIVE` of all sessions
-        behind them.
+        There are `HORIZON` of them, or as many as leave fewer than `MIN_ALIVE_SHARE` of all
+        sessions behind them.
         """
         hazards = self.kinds.together.hazards(self._prior)
         counts = self.kinds.find(kind)
         if counts is not None:
             hazards = counts.hazards(hazards)
-        start = min(calls, MOST_CALLS)
+        start = min(calls, MAX_CALLS)
         hazards = hazards[start : start + HORIZON]
         alive = np.cumprod(1 - hazards)
-        return tuple(hazards[: 1 + int(np.searchsorted(-alive, -LEAST_ALIVE))].tolist())
+        return tuple(hazards[: 1 + int(np.searchsorted(-alive, -MIN_ALIVE_SHARE))].tolist())

@@ -12,7 +12,7 @@ from typing import Any
 from caesura.intercept.durations import Durations
 from caesura.scheduler.predict.calls import PRIOR_CALLS, CallCounts, Calls
 from caesura.scheduler.predict.forecast import About, Forecast
-from caesura.scheduler.predict.kinds import MOST_KINDS, Kinds
+from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds
 from caesura.scheduler.predict.lengths import WINDOW, Lengths
 from caesura.scheduler.predict.pause import PausePredictor
 
@@ -47,7 +47,7 @@ class History:
 
     A session's `kind` is looked up among the tools too, since it is the tool that it called last:
     agents mostly call the same one again. A kind or tool of which nothing is known is taken for
-    the mean of what is. The `MOST_KINDS` that were seen last are remembered. `calls` is how many
+    the mean of what is. The `MAX_KINDS` that were seen last are remembered. `calls` is how many
     calls are expected of a session before any has ended.
     """
 
@@ -103,7 +103,7 @@ class History:
         """Return the pause's discount; it is made anew when the predictor knows more."""
         known = self._discounts.get(kind)
         if known is None or known[0] is not durations:
-            if len(self._discounts) >= MOST_KINDS:
+            if len(self._discounts) >= MAX_KINDS:
                 self._discounts.clear()
             known = self._discounts[kind] = durations, pause_discount(durations)
         return known[1]

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-MOST_KINDS = 1000
+MAX_KINDS = 1000
 
 
 class Record(Protocol):
@@ -24,7 +24,7 @@ class Kinds(Generic[R]):
     `make` makes the record of a kind that is seen for the first time from `together`.
     """
 
-    def __init__(self, together: R, make: Callable[[R], R], most: int = MOST_KINDS) -> None:
+    def __init__(self, together: R, make: Callable[[R], R], most: int = MAX_KINDS) -> None:
         self.together = together
         self._make = make
         self._most = most

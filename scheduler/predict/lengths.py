@@ -18,7 +18,7 @@ from caesura.intercept.durations import OVERDUE
 WINDOW = 1000
 """As many as Past-Future's history (section 4)."""
 
-BEYOND = 2
+UNSEEN_FACTOR = 2
 """A length beyond all that were seen is drawn as so many times what is there already."""
 
 Tokens = NDArray[np.int64]
@@ -99,7 +99,7 @@ class Lengths:
         """Draw a length from P(l | l > decoded), the window alone (Past-Future, equation 1).
 
         `uniform` is a number in [0, 1). Where nothing in the window is longer, the length is
-        `BEYOND` times what is decoded.
+        `UNSEEN_FACTOR` times what is decoded.
         """
         first = bisect_right(self._sorted, decoded)
         longer = len(self._sorted) - first
@@ -145,4 +145,4 @@ class Lengths:
 
 
 def _beyond(decoded: int) -> int:
-    return max(1, BEYOND * decoded)
+    return max(1, UNSEEN_FACTOR * decoded)

@@ -13,7 +13,7 @@ from typing import Any
 from caesura.intercept.durations import Durations
 from caesura.intercept.hint import PERSON
 
-MOST_TOOLS = 1000
+MAX_TOOLS = 1000
 UNKNOWN_SECONDS = 5.0
 KIND_WEIGHT = 2.0
 
@@ -49,7 +49,7 @@ def guess(tool: str) -> Durations | None:
 class PausePredictor:
     """What is known of each tool's pauses. No clock: it is told how long they were.
 
-    It remembers the `MOST_TOOLS` tools that returned last. A call of no known tool, and several
+    It remembers the `MAX_TOOLS` tools that returned last. A call of no known tool, and several
     tools called at once, are None.
     """
 
@@ -64,7 +64,7 @@ class PausePredictor:
         if known is None or known.prior_seconds != seconds:
             self._expected[tool] = Durations(seconds, KIND_WEIGHT)
         self._expected.move_to_end(tool)
-        if len(self._expected) > MOST_TOOLS:
+        if len(self._expected) > MAX_TOOLS:
             self._expected.popitem(last=False)
 
     def durations_for(self, tool: str | None) -> Durations:
@@ -78,7 +78,7 @@ class PausePredictor:
         name = tool or ""
         self._tools[name] = self.durations_for(tool).observe(seconds)
         self._tools.move_to_end(name)
-        if len(self._tools) > MOST_TOOLS:
+        if len(self._tools) > MAX_TOOLS:
             self._tools.popitem(last=False)
         self._unknown = None
 
@@ -101,7 +101,7 @@ class PausePredictor:
         if not isinstance(tools, Mapping) or not all(isinstance(name, str) for name in tools):
             raise ValueError("not a record of tools' pauses: it has no mapping `tools`")
         predictor = cls()
-        for name, record in list(tools.items())[-MOST_TOOLS:]:
+        for name, record in list(tools.items())[-MAX_TOOLS:]:
             try:
                 predictor._tools[name] = Durations.from_wire(record)
             except ValueError as error:

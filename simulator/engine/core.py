@@ -21,7 +21,7 @@ IDLE_SECONDS = 0.001
 SHORT_WAITS = 16
 """So many steps in a row may find nothing to do before time jumps to what happens next."""
 
-MOST_FRUITLESS = 20_000
+MAX_FRUITLESS_STEPS = 20_000
 """So many steps in a row in which nobody decodes anything are no progress."""
 
 STEPS_PER_ROUND = 512
@@ -95,7 +95,7 @@ class Core:
         scheduler, copies = self._scheduler, self._copies
         self._steps += 1
         self._fruitless += 1
-        if self._fruitless > MOST_FRUITLESS:
+        if self._fruitless > MAX_FRUITLESS_STEPS:
             raise stuck(scheduler, self._clock.now)
         output = scheduler.schedule()
         scheduler.finished_req_ids = InOrder()

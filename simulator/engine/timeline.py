@@ -5,7 +5,7 @@ from typing import Any
 
 from caesura.simulator.results import TIMELINE
 
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 FIRST_INTERVAL = 0.25
 """Seconds between samples, at first: it doubles whenever there are too many."""
 
@@ -112,7 +112,7 @@ class Timeline:
             }
         )
         self._sums = dict.fromkeys(SUMMED, 0.0)
-        if len(self._rows) >= MOST_ROWS:
+        if len(self._rows) >= MAX_ROWS:
             self._thin_out()
         self._next = (now // self._interval + 1) * self._interval
 

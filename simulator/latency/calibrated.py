@@ -12,8 +12,8 @@ from caesura.scheduler.calibration import fit
 from caesura.simulator.machine import LatencyModel, StepShape
 
 # The grid is that of `scheduler/vllm/client/measuring/steps.py`, for an engine with these limits.
-MOST_TOKENS = 2048
-MOST_SEQUENCES = 256
+MAX_TOKENS = 2048
+MAX_SEQUENCES = 256
 LONGEST = 8192
 SMALLEST = 16
 DECODED = 12
@@ -51,11 +51,11 @@ def grid(kv_tokens: int) -> list[StepShape]:
     behind = longest // 2
     if behind < SMALLEST:
         raise ValueError(f"a KV cache of {kv_tokens} tokens is too small to calibrate with")
-    found = [prefill_shape(size) for size in _sizes(SMALLEST, min(MOST_TOKENS, longest), 2)]
-    most = min(MOST_TOKENS, longest - behind)
+    found = [prefill_shape(size) for size in _sizes(SMALLEST, min(MAX_TOKENS, longest), 2)]
+    most = min(MAX_TOKENS, longest - behind)
     found += [prefill_shape(size, behind) for size in _sizes(SMALLEST, most, 4)]
     for context in sorted({SMALLEST, longest // 4, longest // 2}):
-        fitting = min(MOST_SEQUENCES, kv_tokens * 3 // 4 // (context + DECODED))
+        fitting = min(MAX_SEQUENCES, kv_tokens * 3 // 4 // (context + DECODED))
         found += [decode_shape(size, context + DECODED // 2) for size in _sizes(1, fitting, 2)]
     return found
 

@@ -17,7 +17,7 @@ from caesura.simulator.predict.truth import Expected, Plan, certain, expect
 
 QUANTITIES = ("lengths", "pauses", "calls", "results")
 
-MOST_SESSIONS = 4096
+MAX_SESSIONS = 4096
 
 
 class Oracle:
@@ -58,7 +58,7 @@ class Oracle:
         forecast = self._otherwise.forecast(about)
         self._at[about.key] = about.calls
         self._at.move_to_end(about.key)
-        if len(self._at) > MOST_SESSIONS:
+        if len(self._at) > MAX_SESSIONS:
             self._at.popitem(last=False)
         future = self._future(about.key)[about.calls :]
         if not future:
@@ -122,7 +122,7 @@ class Oracle:
             if plan is None:
                 return ()
             expected = self._expected[key] = expect(plan, key, self._error, self._seed)
-            if len(self._expected) > MOST_SESSIONS:
+            if len(self._expected) > MAX_SESSIONS:
                 self._expected.popitem(last=False)
         return expected
 

@@ -7,10 +7,10 @@ from typing import Protocol
 
 from caesura.intercept.durations import FEW_OBSERVATIONS, Durations
 
-LEAST = 0.01
+MIN_SHARE = 0.01
 """A wrong prediction is no less than this share of the truth."""
 
-LEAST_SECONDS = 1e-9
+MIN_SECONDS = 1e-9
 
 
 class PlannedSegment(Protocol):
@@ -63,7 +63,7 @@ def certain(seconds: float) -> Durations:
     The rest of such a pause is exactly what is left of it. Once it is overdue it is expected to
     last as long again, and never less than `OVERDUE` times what has passed.
     """
-    seconds = max(seconds, LEAST_SECONDS)
+    seconds = max(seconds, MIN_SECONDS)
     return Durations(seconds, 1e-9, (seconds,) * FEW_OBSERVATIONS)
 
 
@@ -79,7 +79,7 @@ def expect(plan: Plan, key: str, error: float, seed: int) -> tuple[Expected, ...
         random = Random(f"{seed} {key} {index}")
         truth = (segment.decode_tokens, segment.given_tokens, segment.tool_seconds, last - index)
         decode, given, seconds, left = (
-            max(LEAST * value, random.gauss(value, error * value)) for value in truth
+            max(MIN_SHARE * value, random.gauss(value, error * value)) for value in truth
         )
         expected.append(Expected(decode, given, segment.tool, seconds, round(left)))
     return tuple(expected)

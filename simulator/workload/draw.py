@@ -13,7 +13,7 @@ Moments = tuple[float, float]
 Draw = Callable[[random.Random], tuple[str, list[Segment]]]
 """Draws the kind and the segments of the next session."""
 
-MOST_TRIES = 1000
+MAX_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def whole(rng: random.Random, unrounded: float) -> int:
 
 def drawn_within(draw: Callable[[], float], most: float) -> float:
     """Draw until a number is at most `most`; raise `ValueError` if none is."""
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         number = draw()
         if number <= most:
             return number
-    raise ValueError(f"{MOST_TRIES} draws and none of them below {most:g}")
+    raise ValueError(f"{MAX_TRIES} draws and none of them below {most:g}")
 
 
 def fit(segments: Sequence[Segment], context_tokens: int) -> list[Segment]:
@@ -98,7 +98,7 @@ def fitting(draw: Callable[[], list[Segment]], shape: Shape, fewest: int) -> lis
 
     Raises `ValueError` if no draw fits.
     """
-    for _ in range(MOST_TRIES):
+    for _ in range(MAX_TRIES):
         drawn = draw()
         segments = fit(drawn, shape.context or sum(map(_grown, drawn)))
         if len(segments) >= fewest:

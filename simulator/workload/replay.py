@@ -27,7 +27,7 @@ KIND = "agent"
 USER = "user"
 """The tool of a turn after which a person was waited for."""
 
-FEWEST_TURNS = 2
+MIN_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def read_runs(path: Path, people: bool = False) -> list[list[Segment]]:
         if not isinstance(turns, list) or not turns:
             raise DataError(path, line, "turns is a list that is not empty")
         read = [_turn(turn, path, line) for turn in turns]
-        runs += [_segments(run) for run in _cut(read, people) if len(run) >= FEWEST_TURNS]
+        runs += [_segments(run) for run in _cut(read, people) if len(run) >= MIN_TURNS]
     if not runs:
-        raise DataError(path, 0, f"no run of {FEWEST_TURNS} turns or more")
+        raise DataError(path, 0, f"no run of {MIN_TURNS} turns or more")
     return runs
 
 

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from caesura.scheduler.admission import ADMISSIONS, DEFAULT_ADMISSION, make_admission
 from caesura.scheduler.admission.aggressive import Aggressive
 from caesura.scheduler.admission.conservative import Conservative
-from caesura.scheduler.admission.past_future import ENOUGH, FEW, MOST_DRAWS, PastFuture
+from caesura.scheduler.admission.past_future import (
+    DRAWN_REQUESTS,
+    MAX_DRAWS,
+    MIN_LENGTHS,
+    PastFuture,
+)
 from caesura.scheduler.admission.peak import Peak
 from caesura.scheduler.admission.stock import Stock
 from caesura.scheduler.admission.view import Admission, Batched
@@ -40,9 +45,9 @@ def played_out(requests: Sequence[tuple[int, int]]) -> int:
 
 def seen(lengths: Sequence[int], seed: int = 0, **parameters: float) -> PastFuture:
     """A scheduler whose window holds these lengths of kind `a` alone."""
-    parameters = {"reserve": 0.0, "window": max(len(lengths), FEW), **parameters}
+    parameters = {"reserve": 0.0, "window": max(len(lengths), MIN_LENGTHS), **parameters}
     policy = PastFuture(Random(seed), **parameters)  # type: ignore[arg-type]
-    for _ in range(-(-FEW // len(lengths))):
+    for _ in range(-(-MIN_LENGTHS // len(lengths))):
         for length in lengths:
             policy.observe("a", length)
     return policy
@@ -145,7 +150,7 @@ def test_nobody_decodes_more_than_it_may() -> None:
 def test_draws_follow_the_window() -> None:
     """Three of four lengths are short: so many candidates are let in if drawn but once."""
     policy = seen([10, 10, 10, 1000])
-    crowd = [request(1, 0, most=1)] * (ENOUGH + 1)
+    crowd = [request(1, 0, most=1)] * (DRAWN_REQUESTS + 1)
     admitted = sum(policy.begin(crowd, 900).admits(request(400)) for _ in range(2000))
     assert admitted / 2000 == pytest.approx(0.75, abs=0.04)
 
@@ -155,7 +160,7 @@ def test_a_small_batch_is_drawn_several_times_and_the_highest_peak_counts() -> N
     admitted = sum(
         policy.begin([request(1, 0, most=1)], 700).admits(request(400)) for _ in range(2000)
     )
-    assert admitted / 2000 == pytest.approx(0.75**MOST_DRAWS, abs=0.04)
+    assert admitted / 2000 == pytest.approx(0.75**MAX_DRAWS, abs=0.04)
 
 
 def test_all_requests_of_a_batch_are_drawn_for_themselves() -> None:
@@ -169,7 +174,7 @@ def test_all_requests_of_a_batch_are_drawn_for_themselves() -> None:
 
 def test_kinds_are_drawn_for_themselves_too() -> None:
     policy = seen([100, 300])
-    for _ in range(FEW):
+    for _ in range(MIN_LENGTHS):
         policy.observe("b", 100)
         policy.observe("b", 300)
     one, other = policy.remaining([request(0), request(0, kind="b")], 4000).T
@@ -195,7 +200,7 @@ def test_half_of_a_window_is_seeded(observed: int, longest: float) -> None:
 
 def test_a_kind_is_asked_itself_once_it_has_been_seen() -> None:
     policy = PastFuture(Random(0), window=1000, longest=700)
-    for _ in range(FEW - 1):
+    for _ in range(MIN_LENGTHS - 1):
         policy.observe("brief", 5)
     assert 700 in policy.remaining([request(0, kind="brief")] * 99, 1)
     policy.observe("brief", 5)
@@ -209,7 +214,7 @@ def test_a_kind_is_asked_itself_once_it_has_been_seen() -> None:
 def test_same_seed_same_admissions() -> None:
     def answers(seed: int) -> list[bool]:
         policy = seen([10, 1000], seed)
-        crowd = [request(1, 0, most=1)] * (ENOUGH + 1)
+        crowd = [request(1, 0, most=1)] * (DRAWN_REQUESTS + 1)
         return [policy.begin(crowd, 900).admits(request(400)) for _ in range(100)]
 
     assert answers(1) == answers(1)

@@ -15,9 +15,9 @@ from caesura.intercept.durations import OVERDUE, Durations
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.predict.calls import (
     HORIZON,
-    LEAST_ALIVE,
-    MOST_CALLS,
-    MOST_SESSIONS,
+    MAX_CALLS,
+    MAX_SESSIONS,
+    MIN_ALIVE_SHARE,
     PRIOR_CALLS,
     WEIGHT,
     CallCounts,
@@ -31,8 +31,8 @@ from caesura.scheduler.predict.history import (
     History,
     pause_discount,
 )
-from caesura.scheduler.predict.kinds import MOST_KINDS, Kinds
-from caesura.scheduler.predict.lengths import BEYOND, Lengths
+from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds
+from caesura.scheduler.predict.lengths import UNSEEN_FACTOR, Lengths
 from caesura.scheduler.predict.pause import UNKNOWN_SECONDS, PausePredictor
 
 TOKENS = st.lists(st.integers(0, 400), max_size=40)
@@ -87,7 +87,7 @@ def test_draws_are_from_what_is_longer(seen: list[int], decoded: list[int], seed
     drawn = lengths.samples(np.array(decoded, dtype=np.int64), uniform)
     for (row, column), length in np.ndenumerate(drawn):
         longer = [tokens for tokens in seen[-30:] if tokens > decoded[column]]
-        assert length in (longer or [max(1, BEYOND * decoded[column])])
+        assert length in (longer or [max(1, UNSEEN_FACTOR * decoded[column])])
         assert length == lengths.sample(decoded[column], float(uniform[row, column]))
 
 
@@ -152,8 +152,8 @@ def test_hazards_counted_out(ended: list[int], prior: float) -> None:
     counts = CallCounts()
     for calls in ended:
         counts.observe_end(calls)
-    hazards = counts.hazards(np.full(MOST_CALLS + HORIZON, prior))
-    for calls in (*range(15), MOST_CALLS - 1):
+    hazards = counts.hazards(np.full(MAX_CALLS + HORIZON, prior))
+    for calls in (*range(15), MAX_CALLS - 1):
         here = ended.count(calls)
         so_far = sum(other >= calls for other in ended)
         assert hazards[calls] == pytest.approx((here + WEIGHT * prior) / (so_far + WEIGHT))
@@ -163,7 +163,7 @@ def test_before_anything_has_ended_every_segment_may_be_the_last() -> None:
     ends = Calls().ends("new", 0)
     assert ends == pytest.approx([1 / (1 + PRIOR_CALLS)] * len(ends))
     assert calls_left(ends) == pytest.approx(PRIOR_CALLS, rel=0.01)
-    assert alive(ends)[-1] <= LEAST_ALIVE < alive(ends)[-2]
+    assert alive(ends)[-1] <= MIN_ALIVE_SHARE < alive(ends)[-2]
     assert len(Calls(mean=500.0).ends("new", 0)) == HORIZON
 
 
@@ -225,17 +225,17 @@ def test_what_is_offered_tells_of_all_that_were_offered_it() -> None:
 
 def test_sessions_without_end_are_forgotten_too() -> None:
     counts = CallCounts()
-    for _ in range(5 * MOST_SESSIONS):
-        counts.observe_end(MOST_CALLS)
+    for _ in range(5 * MAX_SESSIONS):
+        counts.observe_end(MAX_CALLS)
     assert counts.to_wire()["ended"] == []
-    assert MOST_SESSIONS / 2 <= counts.to_wire()["longer"] <= MOST_SESSIONS
+    assert MAX_SESSIONS / 2 <= counts.to_wire()["longer"] <= MAX_SESSIONS
 
 
 def test_sessions_without_end_are_never_expected_to_end() -> None:
     calls = Calls()
     for _ in range(200):
         calls.observe_end("endless", 1000)
-    for made in (0, 100, MOST_CALLS - 1, MOST_CALLS, 5000):
+    for made in (0, 100, MAX_CALLS - 1, MAX_CALLS, 5000):
         ends = calls.ends("endless", made)
         assert len(ends) == HORIZON
         assert max(ends) < 0.01
@@ -244,10 +244,10 @@ def test_sessions_without_end_are_never_expected_to_end() -> None:
 def test_recent_sessions_count_more() -> None:
     calls = Calls()
     for made in (1, 9):
-        for _ in range(3 * MOST_SESSIONS):
+        for _ in range(3 * MAX_SESSIONS):
             calls.observe_end("a", made)
     assert calls_left(calls.ends("a", 0)) > 8
-    assert calls.kinds.together.sessions <= MOST_SESSIONS
+    assert calls.kinds.together.sessions <= MAX_SESSIONS
 
 
 def test_a_session_has_no_fewer_than_no_calls() -> None:
@@ -323,7 +323,7 @@ def test_pauses_are_those_of_the_predictor_that_is_shared() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     history = History()
-    for index in range(MOST_KINDS + 10):
+    for index in range(MAX_KINDS + 10):
         history.observe_segment(f"k{index}", 1)
         history.observe_result(f"k{index}", 1)
         history.observe_end(f"k{index}", 1)
@@ -331,8 +331,8 @@ def test_what_is_remembered_is_bounded() -> None:
     for _ in range(2 * KIND_WINDOW):
         history.observe_segment("k500", 1)
     wire = history.to_wire()
-    assert len(wire["segments"]["kinds"]) == len(wire["results"]["kinds"]) == MOST_KINDS
-    assert len(wire["calls"]["kinds"]) == MOST_KINDS
+    assert len(wire["segments"]["kinds"]) == len(wire["results"]["kinds"]) == MAX_KINDS
+    assert len(wire["calls"]["kinds"]) == MAX_KINDS
     assert len(wire["segments"]["kinds"]["k500"]["recent"]) == KIND_WINDOW
 
 

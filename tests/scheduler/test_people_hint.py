@@ -10,7 +10,7 @@ from caesura.intercept.formats import resolve
 from caesura.intercept.hint import PauseHint
 from caesura.intercept.trigger import WatchPlan
 from caesura.scheduler.messages import SessionSpec
-from caesura.scheduler.predict.pause import MOST_TOOLS, PausePredictor
+from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.hinted import hinted
 from caesura.scheduler.vllm.wire import WATCH_KEY
@@ -179,10 +179,10 @@ def test_a_person_is_slow_even_where_nobody_said_how_slow() -> None:
 
 def test_hints_are_bounded() -> None:
     predictor = PausePredictor()
-    for index in range(MOST_TOOLS + 5):
+    for index in range(MAX_TOOLS + 5):
         predictor.expect(f"t{index}", 77.0)
     assert predictor.durations_for("t0").mean != 77.0
-    assert predictor.durations_for(f"t{MOST_TOOLS}").mean == 77.0
+    assert predictor.durations_for(f"t{MAX_TOOLS}").mean == 77.0
 
 
 def test_a_session_sends_its_hints_with_every_turn() -> None:

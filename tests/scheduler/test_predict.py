@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from caesura.scheduler.predict.pause import MOST_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
+from caesura.scheduler.predict.pause import MAX_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_calls_of_no_known_tool_are_learned_too() -> None:
 def test_it_remembers_a_bounded_number_of_tools() -> None:
     predictor = PausePredictor()
     predictor.observe("first", 77.0)
-    for index in range(MOST_TOOLS - 1):
+    for index in range(MAX_TOOLS - 1):
         predictor.observe(f"t{index}", 1.0)
     predictor.observe("first", 77.0)
     predictor.observe("one_more", 1.0)
     assert predictor.durations_for("first").count == 2
     assert predictor.durations_for("t0").count == 0
-    assert len(predictor.to_wire()["tools"]) == MOST_TOOLS
+    assert len(predictor.to_wire()["tools"]) == MAX_TOOLS
 
 
 def test_over_a_restart() -> None:

@@ -87,7 +87,7 @@ def test_the_timeline_adds_up() -> None:
 
 
 def test_a_long_timeline_is_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timelines, "MOST_ROWS", 16)
+    monkeypatch.setattr(timelines, "MAX_ROWS", 16)
     timeline = Timeline()
     for step in range(1, 401):
         timeline.add(seconds=0.05, decode_tokens=1)

@@ -92,7 +92,7 @@ def test_a_scheduler_that_only_works_is_an_error(monkeypatch: pytest.MonkeyPatch
         return schedule(self, throttle_prefills)
 
     monkeypatch.setattr(Scheduler, "schedule", forgetful)
-    monkeypatch.setattr(engine_core, "MOST_FRUITLESS", 50)
+    monkeypatch.setattr(engine_core, "MAX_FRUITLESS_STEPS", 50)
     with pytest.raises(RuntimeError, match="no progress"):
         simulate(
             workload(session("one", (200, 3))), machine(), Policy("", "stock", chunk_tokens=32)

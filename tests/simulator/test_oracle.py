@@ -12,8 +12,8 @@ from caesura.scheduler import predict
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History
 from caesura.simulator.predict import make_predictor
-from caesura.simulator.predict.oracle import MOST_SESSIONS, QUANTITIES, Oracle
-from caesura.simulator.predict.truth import LEAST, certain, expect
+from caesura.simulator.predict.oracle import MAX_SESSIONS, QUANTITIES, Oracle
+from caesura.simulator.predict.truth import MIN_SHARE, certain, expect
 from caesura.simulator.session import Segment, Session
 
 SESSION = Session(
@@ -155,7 +155,7 @@ def test_errors_have_the_mean_and_the_spread_that_they_should(error: float) -> N
 
 def test_a_wrong_prediction_is_above_zero() -> None:
     drawn = [forecast.pause_seconds for forecast in many(3.0, 300)]
-    assert min(drawn) == pytest.approx(LEAST * 100)
+    assert min(drawn) == pytest.approx(MIN_SHARE * 100)
     assert max(drawn) > 400
 
 
@@ -193,10 +193,10 @@ def test_who_decodes_longer_than_expected_is_overdue() -> None:
 def test_what_it_keeps_is_bounded_and_drawn_again_the_same() -> None:
     predictor = Oracle(lambda key: SESSION, History(), 0.5)
     first = predictor.forecast(about(1))
-    for index in range(MOST_SESSIONS + 1):
+    for index in range(MAX_SESSIONS + 1):
         predictor.forecast(about(key=f"s{index}"))
     assert predictor.forecast(about(1)) == first
-    assert len(predictor._expected) == len(predictor._at) == MOST_SESSIONS
+    assert len(predictor._expected) == len(predictor._at) == MAX_SESSIONS
 
 
 def test_by_name() -> None:

@@ -13,9 +13,9 @@ from caesura.simulator.session import Segment, Session, Workload
 from caesura.simulator.workload.draw import Shape, fit, lognormal_of, reshaped
 from caesura.simulator.workload.names import make_workload
 from caesura.simulator.workload.papers.infercept import TABLE
-from caesura.simulator.workload.papers.lamps import CALL_SECONDS, CALLS, MOST_DECODED, PROMPT
+from caesura.simulator.workload.papers.lamps import CALL_SECONDS, CALLS, MAX_DECODED_TOKENS, PROMPT
 from caesura.simulator.workload.papers.pastfuture import DISTRIBUTIONS
-from caesura.simulator.workload.papers.ssjf import MOST_TOKENS
+from caesura.simulator.workload.papers.ssjf import MAX_TOKENS
 from caesura.simulator.workload.sources import SOURCES
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
@@ -146,7 +146,7 @@ def test_toolbench_has_the_moments_of_the_table() -> None:
     prompts = [session.segments[0].given_tokens for session in sessions]
     assert statistics.fmean(prompts) == pytest.approx(PROMPT[0], rel=0.02)
     decoded = [segment.decode_tokens for each in sessions for segment in each.segments]
-    assert max(decoded) <= MOST_DECODED
+    assert max(decoded) <= MAX_DECODED_TOKENS
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -183,7 +183,7 @@ def test_what_a_client_asks_for() -> None:
 def test_chats_are_as_long_as_ssjf_takes_them() -> None:
     sessions = made("ssjf", rate=10, seconds=1500).sessions
     responses = sorted(session.decode_tokens for session in sessions)
-    assert 1 <= responses[0] <= responses[-1] <= MOST_TOKENS
+    assert 1 <= responses[0] <= responses[-1] <= MAX_TOKENS
     tail = responses[int(0.95 * len(responses))] / statistics.median(responses)
     assert 1.7 < tail < 20.5  # the range that SSJF finds, from model to model
     assert statistics.fmean(each.segments[0].given_tokens for each in sessions) == pytest.approx(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?。！？\n]+(?=\s|$)|[.!?。！？\n])?")
 _STEM_CHARACTERS = 3
-_LEAST_STEP = 20
+_MIN_STEP_CHARACTERS = 20
 MAX_TEXT_CHARACTERS = 10_000
 """What is looked at of a passage."""
 
@@ -44,7 +44,7 @@ def _best_start(text: str, words: Sequence[str], characters: int) -> int:
         folded = text
     places = [_places(folded, word) for word in words]
     best, most = 0, 0
-    for start in _starts(text, max(_LEAST_STEP, characters // 8)):
+    for start in _starts(text, max(_MIN_STEP_CHARACTERS, characters // 8)):
         end = start + characters - 8
         count = sum(_next(each, start) < end for each in places)
         if count > most or (count == most and best > 0):

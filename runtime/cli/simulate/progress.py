@@ -12,7 +12,7 @@ from caesura.simulator.study.conduct import Unwatched
 from caesura.simulator.study.plan import Cell, Study
 from caesura.simulator.study.pool import Watch
 
-NEARLY = 0.95
+MAX_SHARE_UNFINISHED = 0.95
 """How much of a run is done, at most, while it has not ended: nobody knows how long it drains."""
 
 WIDTH = 70
@@ -90,7 +90,7 @@ class Bar:
 
     def _draw(self) -> None:
         running = self._running.values()
-        done = self._ended + sum(min(at / self._seconds, NEARLY) for _, at in running)
+        done = self._ended + sum(min(at / self._seconds, MAX_SHARE_UNFINISHED) for _, at in running)
         said = "; ".join(f"{cell}, at {at:,.0f} s" for cell, at in running)
         text = escape(shorten(said, WIDTH))
         self._progress.update(self._task, completed=done, description=text)

@@ -14,13 +14,13 @@ from caesura.runtime.recording.storage.database import (
 
 MB = 2**20
 DAY_SECONDS = 24 * 3600.0
-MOST_FULL = 7 / 8
+MAX_FULL_SHARE = 7 / 8
 """The rest is for the write-ahead log."""
 LEAVE_FULL = 13 / 16
 """What is left when room was made, so that it is not made at every write."""
 SLICE = 1 / 32
 """About so much goes at a time: what is moved within the file goes through the log first."""
-MOST_PER_SLICE = 10_000
+MAX_ROWS_PER_SLICE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Bounds:
         return max(4096, min(MB, self.max_bytes // 64))
 
 
-def is_full(path: Path, bounds: Bounds, wanted: int, most: float = MOST_FULL) -> bool:
+def is_full(path: Path, bounds: Bounds, wanted: int, most: float = MAX_FULL_SHARE) -> bool:
     """Whether so many bytes more would be too many, for that share of what is allowed."""
     # What is written is for a while in the log and in the file.
     return size_of(path) + 2 * max(wanted, bounds.batch_bytes) > bounds.max_bytes * most
@@ -100,7 +100,7 @@ def _drop_oldest(db: sqlite3.Connection, bounds: Bounds, oldest: float | None = 
 def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> int | None:
     last, left = None, size
     query = "SELECT id, at, length(CAST(body AS BLOB)) FROM entries ORDER BY id LIMIT ?"
-    for number, at, length in db.execute(query, (MOST_PER_SLICE,)):
+    for number, at, length in db.execute(query, (MAX_ROWS_PER_SLICE,)):
         if left <= 0 or (oldest is not None and at >= oldest):
             break
         last, left = number, left - length

@@ -16,7 +16,7 @@ from caesura.tools.people.owner import is_alive
 
 CHUNK = 1000
 """So many entries are read at a time."""
-MOST_CHARACTERS = 4 * 2**20
+MAX_CHARACTERS = 4 * 2**20
 """Of entries that are large fewer are read at a time: about so much of their JSON."""
 TRIMMED = "deleted to keep the file within its bounds"
 COLUMNS = (
@@ -96,7 +96,7 @@ def _bearable(rows: Iterable[tuple[int, str]]) -> Page:
     for row in rows:
         taken.append(row)
         size += len(row[1])
-        if size >= MOST_CHARACTERS:
+        if size >= MAX_CHARACTERS:
             break
     return taken
 

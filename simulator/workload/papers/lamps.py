@@ -31,7 +31,7 @@ CALL_TOKENS: Moments = (93, 96)
 RETURNED_TOKENS: Moments = (97, 107)
 ANSWER_TOKENS: Moments = (144, 108)
 
-MOST_DECODED = 500
+MAX_DECODED_TOKENS = 500
 """LAMPS' predictor of lengths has 50 classes of 10 tokens: no segment is longer."""
 
 
@@ -61,5 +61,5 @@ class ToolBench:
         return [*segments, Segment(given, self._decoded(rng, ANSWER_TOKENS))]
 
     def _decoded(self, rng: random.Random, moments: Moments) -> int:
-        tokens = drawn_within(lambda: lognormal_of(rng, moments), MOST_DECODED)
+        tokens = drawn_within(lambda: lognormal_of(rng, moments), MAX_DECODED_TOKENS)
         return self._shape.decoded(rng, tokens)

@@ -28,9 +28,9 @@ USER = "user"
 PROMPT_TOKENS = 69.5
 PROMPT_SIGMA = 1.2
 RESPONSE_TOKENS = 214.5
-"""Of the distribution that is cut at `MOST_TOKENS`; what is left has a lower mean."""
+"""Of the distribution that is cut at `MAX_TOKENS`; what is left has a lower mean."""
 RESPONSE_SIGMA = 0.9
-MOST_TOKENS = 512
+MAX_TOKENS = 512
 
 THINK_SECONDS: Moments = (28.6, 15.6)
 """Of the user between two rounds; InferCept's chatbot (its Table 1)."""
@@ -59,9 +59,7 @@ class Chats:
 
     def _round(self, rng: random.Random) -> Segment:
         shape = self._shape
-        response = drawn_within(
-            lambda: lognormal(rng, RESPONSE_TOKENS, RESPONSE_SIGMA), MOST_TOKENS
-        )
+        response = drawn_within(lambda: lognormal(rng, RESPONSE_TOKENS, RESPONSE_SIGMA), MAX_TOKENS)
         return Segment(
             shape.given(rng, lognormal(rng, PROMPT_TOKENS, PROMPT_SIGMA)),
             shape.decoded(rng, response),

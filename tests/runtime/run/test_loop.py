@@ -18,7 +18,7 @@ from caesura.runtime.events import (
     TurnEnded,
     Usage,
 )
-from caesura.runtime.run.loop import MOST_REPORTS, run
+from caesura.runtime.run.loop import MAX_REPORTS, run
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say
 from caesura.scheduler.messages import SessionSpec
 from caesura.tools import Dispatcher, Registry, Tool, tool
@@ -90,7 +90,7 @@ async def test_a_tool_may_tell_how_far_it_is():
     assert [each.text for each in told[:-1]] == ["at 0", "at 1"]
     assert {each.call.name for each in told} == {"count"}
     flood = await collect(ScriptedEngine([call("count", to=10_000), say("Done.")]), [count])
-    assert sum(isinstance(each, ToolReported) for each in flood) == MOST_REPORTS
+    assert sum(isinstance(each, ToolReported) for each in flood) == MAX_REPORTS
     assert flood[-1].text == "Done."
 
 

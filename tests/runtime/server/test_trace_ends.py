@@ -93,7 +93,7 @@ async def test_large_entries_are_read_a_few_at_a_time(
     serve_script: Any, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recorded_by_another(recorder, 50)
-    monkeypatch.setattr(reading, "MOST_CHARACTERS", 500)
+    monkeypatch.setattr(reading, "MAX_CHARACTERS", 500)
     assert len(reading.page(recorder.store.path, made)) < 10
     assert len(list(reading.entries(recorder.store.path, made))) == 50
     served = await serve_script([], recorder=recorder)

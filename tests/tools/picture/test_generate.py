@@ -6,7 +6,7 @@ import json
 import pytest
 from aiohttp import web
 
-from caesura.tools.picture.diffusion.generate import LEAST_SIDE
+from caesura.tools.picture.diffusion.generate import MIN_SIDE
 from caesura.tools.services import SetupError
 
 PNG = base64.b64decode(
@@ -68,7 +68,10 @@ async def test_sizes_and_seed(using, service):
     call = await asking(using, service, max_side=800)
     await call(prompt="a", width=9999, height=1, seed=7)
     await call(prompt="a", width=333, height=-5)
-    assert [each["size"] for each in service.asked] == [f"800x{LEAST_SIDE}", f"328x{LEAST_SIDE}"]
+    assert [each["size"] for each in service.asked] == [
+        f"800x{MIN_SIDE}",
+        f"328x{MIN_SIDE}",
+    ]
     assert service.asked[0]["seed"] == 7
 
 

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura.tools.search.reading.passages import (
-    MOST_WORDS,
+    MAX_WORDS,
     PASSAGE_WORDS,
     Heading,
     Paragraph,
@@ -76,4 +76,4 @@ def test_nothing_is_lost_and_nothing_too_long(listed, title) -> None:
     assert "".join("".join(passage.text.split()) for passage in passages) == given_text
     for passage in passages:
         assert passage.text.strip()
-        assert size_of(passage.text) <= MOST_WORDS + PASSAGE_WORDS / 2
+        assert size_of(passage.text) <= MAX_WORDS + PASSAGE_WORDS / 2

@@ -18,7 +18,8 @@ from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.tool import Tool
 
 TIMEOUT_SECONDS = 300.0
-LEAST_SIDE = 64
+MIN_SIDE = 64
+"""Pixels."""
 STEP = 8
 """Sides are multiples of so many pixels: what one number of the latent picture stands for."""
 MAX_PROMPT_CHARACTERS = 4_000
@@ -56,9 +57,9 @@ class Settings(ToolSettings):
     model: str | None = Field(
         None, description="diffusers: a Hugging Face id instead; endpoint: its name of its model"
     )
-    width: int = Field(512, ge=LEAST_SIDE, description="pixels, where a call says nothing")
-    height: int = Field(512, ge=LEAST_SIDE, description="pixels, where a call says nothing")
-    max_side: int = Field(1_024, ge=LEAST_SIDE, le=4_096, description="the longest side, in pixels")
+    width: int = Field(512, ge=MIN_SIDE, description="pixels, where a call says nothing")
+    height: int = Field(512, ge=MIN_SIDE, description="pixels, where a call says nothing")
+    max_side: int = Field(1_024, ge=MIN_SIDE, le=4_096, description="the longest side, in pixels")
     steps: int = Field(25, ge=1, le=1_000, description="diffusers: denoising steps")
     guidance_scale: float | None = Field(None, ge=0, description="diffusers: the model's own")
     device: str = Field("auto", description="diffusers: cpu, cuda, cuda:1, mps")
@@ -98,7 +99,7 @@ def make(settings: Settings, services: Services) -> Tool:
 
 
 def _side(pixels: int, most: int) -> int:
-    return max(LEAST_SIDE, min(pixels, most) // STEP * STEP)
+    return max(MIN_SIDE, min(pixels, most) // STEP * STEP)
 
 
 def _diffusers(settings: Settings, services: Services) -> Paint:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 PASSAGE_WORDS = 200
 """How long a passage is meant to be."""
-MOST_WORDS = 260
+MAX_WORDS = 260
 """How long one may be; a paragraph that is longer is split between sentences."""
 _WORD_CHARACTERS = 6
 """In text without blanks, so many characters count as a word."""
@@ -66,7 +66,7 @@ def split(blocks: Iterable[Block], title: str, source: str) -> Iterator[Passage]
             continue
         for piece in _pieces(block.text):
             words = size_of(piece)
-            if collected and size + words > MOST_WORDS:
+            if collected and size + words > MAX_WORDS:
                 yield passage()
                 collected, size = [], 0.0
             collected.append(piece)
@@ -88,7 +88,7 @@ def _pieces(text: str) -> Iterator[str]:
     text = " ".join(text.split())
     if not text:
         return
-    if size_of(text) <= MOST_WORDS:
+    if size_of(text) <= MAX_WORDS:
         yield text
         return
     collected: list[str] = []
