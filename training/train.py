@@ -11,9 +11,11 @@ import math
 import os
 import random
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import attention
 import heldout
 import segments
 import start
@@ -31,6 +33,7 @@ POOL = 64  # batches that are sorted by length together, so that little padding 
 WIDTHS = 32  # batches are padded to multiples of so many tokens
 HELD_OUT = 200  # scenarios per task that never occur in training; the evaluation takes the first
 IGNORED = -100
+ROWS_AT_ONCE = 4  # of a batch: what they need then stays in the processor's cache
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
@@ -95,6 +98,19 @@ def batches(
         number, skip = number + 1, 0
 
 
+def learn(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> float:
+    """Add up the gradients of a batch, a few rows at a time; return its mean loss."""
+    count = (labels[:, 1:] != IGNORED).sum()
+    total = 0.0
+    for rows in range(0, len(ids), ROWS_AT_ONCE):
+        part = labels[rows : rows + ROWS_AT_ONCE]
+        share = (part[:, 1:] != IGNORED).sum() / count
+        loss = loss_of(model, ids[rows : rows + ROWS_AT_ONCE], part) * share
+        loss.backward()
+        total += loss.item()
+    return total
+
+
 def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the mean loss over the tokens that the model writes; only those get logits."""
     with torch.autocast("cpu", torch.bfloat16):
@@ -105,12 +121,18 @@ def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, labels: torch.Tensor) ->
     return functional.cross_entropy(logits.float(), wanted[kept])
 
 
-def optimizer_of(model: LlamaForCausalLM, rate: float) -> torch.optim.AdamW:
-    """Return AdamW with weight decay on the matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95))
+def optimizers_of(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
+    """Return Muon for the matrices of the layers and AdamW for the embeddings and the norms.
+
+    Muon's update is scaled to the size of AdamW's, so that one rate serves both.
+    """
+    layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
+    taken = {id(p) for p in layers}
+    others = [p for p in model.parameters() if id(p) not in taken]
+    return [
+        torch.optim.Muon(layers, lr=rate, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
 
 
 def rate_at(step: int, steps: int, peak: float) -> float:
@@ -132,35 +154,77 @@ def first_model(options: argparse.Namespace, tokens: Tokenizer) -> LlamaForCausa
     return model
 
 
+class Clock:
+    """How far training is: by its steps or, where minutes are given, by the time that is used."""
+
+    def __init__(self, steps: int, minutes: float | None, used_seconds: float = 0.0) -> None:
+        self.steps, self.minutes = steps, minutes
+        self._began = time.monotonic() - used_seconds
+
+    @property
+    def seconds(self) -> float:
+        """The time that training has taken, in seconds."""
+        return time.monotonic() - self._began
+
+    def place(self, step: int) -> int:
+        """Return the step of the schedule at which training stands."""
+        if self.minutes is None:
+            return step
+        return max(step, int(self.steps * self.seconds / (60 * self.minutes)))
+
+
 def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausalLM, float]:
     """Train, or go on from the checkpoint; return the model and its mean loss at the end."""
     torch.manual_seed(options.seed)
+    attention.register()
     model = first_model(options, tokens)
-    optimizer = optimizer_of(model, options.rate)
-    begin, mean = 0, 0.0
+    model.set_attn_implementation(attention.NAME)
+    optimizers = optimizers_of(model, options.rate)
+    begin, mean, used = 0, 0.0, 0.0
     if options.checkpoint and options.checkpoint.exists():
         state = torch.load(options.checkpoint)
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        begin, mean = state["step"], state["mean"]
+        for optimizer, kept in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
+        begin, mean, used = state["step"], state["mean"], state["seconds"]
     stream = batches(tokens, options.batch, options.seed, begin, heldout.prompts(HELD_OUT))
+    clock = Clock(options.steps, options.minutes, used)
     bar = tqdm(
         range(begin, options.steps), initial=begin, total=options.steps, unit="step", mininterval=5
     )
     for step in bar:
-        for group in optimizer.param_groups:
-            group["lr"] = rate_at(step, options.steps, options.rate)
-        loss = loss_of(model, *next(stream))
-        loss.backward()
+        place = clock.place(step)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate_at(place, options.steps, options.rate)
+        loss = learn(model, *next(stream))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        mean = loss.item() if step == 0 else 0.98 * mean + 0.02 * loss.item()
+        for optimizer in optimizers:
+            optimizer.step()
+        model.zero_grad()
+        mean = loss if step == 0 else 0.98 * mean + 0.02 * loss
         bar.set_postfix_str(f"loss {mean:.4f}", refresh=False)
-        if options.checkpoint and ((step + 1) % 100 == 0 or step + 1 == options.steps):
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            torch.save({**state, "step": step + 1, "mean": mean}, options.checkpoint)
+        over = place + 1 >= options.steps
+        if options.checkpoint and ((step + 1) % 100 == 0 or over):
+            keep(options.checkpoint, model, optimizers, step + 1, mean, clock.seconds)
+        if over:
+            break
     return model, mean
+
+
+def keep(
+    path: Path,
+    model: LlamaForCausalLM,
+    optimizers: list[torch.optim.Optimizer],
+    step: int,
+    mean: float,
+    seconds: float,
+) -> None:
+    """Write a checkpoint, whole or not at all."""
+    state = {"model": model.state_dict(), "optimizers": [each.state_dict() for each in optimizers]}
+    fresh = path.with_suffix(".new")
+    torch.save({**state, "step": step, "mean": mean, "seconds": seconds}, fresh)
+    fresh.replace(path)
 
 
 def save(model: LlamaForCausalLM, tokens: Tokenizer, out: Path) -> None:
@@ -186,6 +250,9 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=3200, help="optimizer steps")
+    parser.add_argument(
+        "--minutes", type=float, help="end by then, and let the rate follow the time, not the steps"
+    )
     parser.add_argument("--batch", type=int, default=16, help="conversations per step")
     parser.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the data and of the weights")
