@@ -21,6 +21,7 @@ import segments
 import start
 import tokenizer as bpe
 import torch
+from tasks.casual import casual
 from tasks.conversation import conversation
 from tokenizers import Tokenizer
 from torch.nn import functional
@@ -62,6 +63,7 @@ def pool(tokens: Tokenizer, size: int, seed: str, excluded: frozenset[str]) -> l
     while len(encoded) < size * POOL:
         talk = conversation(rng)
         if excluded.isdisjoint(exchange.user for exchange in talk.exchanges):
+            talk = casual(rng, talk)
             item = segments.encode(segments.conversation_segments(talk), encoder)
             if len(item[0]) <= LONGEST:
                 encoded.append(item)

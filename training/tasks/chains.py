@@ -13,25 +13,34 @@ _TOTAL = (
     "how much are {n} {x}?", "I want to buy {n} {x}. How much is that?", "how much for {n} {x}?",
     "what would {n} {x} cost me?", "I need {n} {x}, what do I pay?",
     "tell me the price of {n} {x}.", "how much do I pay for {n} {x}?", "how expensive are {n} {x}?",
-    "what does it cost to buy {n} {x}?",
+    "what does it cost to buy {n} {x}?", "what is the total for {n} {x}?", "price of {n} {x}?",
+    "how much would {n} {x} cost?", "what's the price of {n} {x}?", "what do I pay for {n} {x}?",
+    "I would like {n} {x}. What does that cost?", "find the price of {n} {x}.",
+    "how much money do I need for {n} {x}?", "what is the cost of {n} {x}?",
 )  # fmt: skip
 _BASKET = (
     "how much do {n} {x} and {m} {y} cost?", "what do {n} {x} and {m} {y} cost together?",
     "I buy {n} {x} and {m} {y}. How much is that?",
-    "what is the total price of {n} {x} and {m} {y}?",
+    "what is the total price of {n} {x} and {m} {y}?", "how much are {n} {x} and {m} {y}?",
+    "what is the price of {n} {x} and {m} {y}?", "what do I pay for {n} {x} and {m} {y}?",
 )  # fmt: skip
 _MORE = (
     "how many more people live in {x} than in {y}?", "how much bigger is {x} than {y}?",
     "what is the difference in population between {x} and {y}?",
     "how many more inhabitants does {x} have than {y}?",
+    "how many more people are there in {x} than in {y}?",
+    "what is the difference between the populations of {x} and {y}?",
 )  # fmt: skip
 _BOTH = (
     "how many people live in {x} and {y} together?", "what is the total population of {x} and {y}?",
     "how many people live in {x} and {y} in total?",
+    "how many people do {x} and {y} have together?",
+    "add the populations of {x} and {y}.",
 )  # fmt: skip
 _LEFT = (
     "I have {n} and buy a {x}. How much is left?", "I pay {n} for a {x}. How much change do I get?",
-    "how much is left of {n} if I buy a {x}?",
+    "how much is left of {n} if I buy a {x}?", "I have {n}. What is left if I buy a {x}?",
+    "what is left of {n} after I buy a {x}?",
 )  # fmt: skip
 
 

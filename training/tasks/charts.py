@@ -20,20 +20,36 @@ _SETS = (
     ("north", "south", "east", "west", "centre"),
     ("Q1", "Q2", "Q3", "Q4"),
 )
+# What a user calls a chart of each mark.
+_KINDS = {
+    "bar": ("bar chart",) * 4 + ("bar graph", "bar plot", "bar diagram"),
+    "line": ("line chart",) * 3 + ("line graph", "line plot"),
+    "point": ("point chart", "point chart", "scatter plot", "scatter chart", "dot plot"),
+    "area": ("area chart", "area chart", "area plot"),
+}
 _ASK = (
-    "draw a {m} chart of {d}.", "draw a {m} chart of {d}.", "make a {m} chart of {d}.",
-    "make a {m} chart: {d}.", "plot a {m} chart of {d}.", "show me a {m} chart of {d}.",
-    "create a {m} chart with {d}.", "I need a {m} chart of {d}.", "render a {m} chart of {d}.",
-    "can you draw a {m} chart of {d}?", "draw {d} as a {m} chart.", "{m} chart of {d}, please.",
-    "show {d} as a {m} chart.", "give me a {m} chart for {d}.",
+    "draw a {m} of {d}.", "draw a {m} of {d}.", "make a {m} of {d}.", "draw a {m}: {d}.",
+    "make a {m}: {d}.", "plot a {m} of {d}.", "show me a {m} of {d}.", "make a {m} for {d}.",
+    "create a {m} with {d}.", "create a {m} of {d}.", "I need a {m} of {d}.",
+    "render a {m} of {d}.", "can you draw a {m} of {d}?", "draw {d} as a {m}.", "{m} of {d}",
+    "{m} of {d}, please.", "show {d} as a {m}.", "give me a {m} for {d}.", "{m}: {d}",
+    "draw me a {m} with {d}.", "make me a {m} of {d}.", "plot {d} as a {m}.",
+    "I want a {m} of {d}.", "draw a {m} of the {t}: {d}.", "make a {m} of my {t}: {d}.",
+    "draw a {m} with the values {d}.", "show the {t} in a {m}: {d}.", "I have {d}. Draw a {m}.",
 )  # fmt: skip
 _PLAIN = (
     "draw a chart of {d}.", "plot {d}.", "make a chart of {d}.", "show {d} in a chart.",
-    "chart {d}.", "can you plot {d}?",
+    "chart {d}.", "can you plot {d}?", "draw a graph of {d}.", "make a graph of {d}.",
+    "draw a diagram of {d}.", "draw a chart of the {t}: {d}.", "chart of {d}",
+    "make a chart of my {t}: {d}.", "plot the {t}: {d}.", "show me a chart of {d}.",
 )  # fmt: skip
 _LOOKED_UP = (
-    "draw a {m} chart of {w}.", "make a {m} chart of {w}.", "show {w} in a {m} chart.",
-    "look up {w} and draw a {m} chart.",
+    "draw a {m} of {w}.", "make a {m} of {w}.", "show {w} in a {m}.",
+    "look up {w} and draw a {m}.", "draw {w} as a {m}.",
+)  # fmt: skip
+_TOPICS = (
+    "sales", "votes", "temperatures", "points", "visitors", "results", "costs", "numbers", "sums",
+    "scores", "prices", "trees", "steps", "hours", "rainfall", "expenses", "grades",
 )  # fmt: skip
 Rows = list[tuple[str, int | float]]
 
@@ -88,7 +104,8 @@ def chart(rng: random.Random) -> Exchange:
     rows = [(name, _number(rng)) for name in _names(rng, rng.choice((2, 3, 3, 3, 4, 4)))]
     mark = "bar" if rng.random() < 0.2 else rng.choice(MARKS)
     plain = mark == "bar" and rng.random() < 0.3
-    user = fill(rng, _PLAIN if plain else _ASK, m=mark, d=_said(rng, rows))
+    forms, topic = _PLAIN if plain else _ASK, rng.choice(_TOPICS)
+    user = fill(rng, forms, m=rng.choice(_KINDS[mark]), d=_said(rng, rows), t=topic)
     return _answered(rng, vary(rng, user.replace("a area", "an area")), mark, rows)
 
 
@@ -109,7 +126,9 @@ def _looked_up(rng: random.Random) -> Exchange:
         value = float(found.call.result)
         rows.append((found.subject, int(value) if value.is_integer() else value))
     mark = rng.choice(MARKS)
-    user = fill(rng, _LOOKED_UP, m=mark, w=what.format(first.subject, second.subject))
+    user = fill(
+        rng, _LOOKED_UP, m=rng.choice(_KINDS[mark]), w=what.format(first.subject, second.subject)
+    )
     user = user.replace("a area", "an area")
     for vowel in "aeiou":
         user = user.replace(f"prices of a {vowel}", f"prices of an {vowel}")
@@ -127,7 +146,7 @@ def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
     spec = last.arguments["spec"]
     mark = rng.choice([mark for mark in ("bar", "line", "point", "area") if mark != spec["mark"]])
     rows = [(row["name"], row["value"]) for row in spec["data"]["values"]]
-    forms = ("now as a {m} chart.", "and as a {m} chart?", "the same as a {m} chart, please.")
-    user = fill(rng, forms, m=mark).replace("a area", "an area")
+    forms = ("now as a {m}.", "and as a {m}?", "the same as a {m}, please.", "make it a {m}.")
+    user = fill(rng, forms, m=rng.choice(_KINDS[mark])).replace("a area", "an area")
     drawn = _answered(rng, user, mark, rows)
     return Exchange("follow-up", drawn.user, drawn.answer, drawn.steps, drawn.values)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import (
+    articles,
     chains,
     charts,
     errors,
@@ -33,6 +34,7 @@ GENERATORS: dict[str, tuple[Callable[[random.Random], Exchange], ...]] = {
     "inline": (inline.inline,),
     "error": (errors.error,),
     "search": (searches.search,),
+    "articles": (articles.article,),
     "chart": (charts.chart,),
     "svg": (shapes.shape,),
     "image": (media.image,),
@@ -40,11 +42,11 @@ GENERATORS: dict[str, tuple[Callable[[random.Random], Exchange], ...]] = {
     "ask": (people.ask,),
     "environment": (worlds.environment,),
 }
-NEW = ("search", "chart", "svg", "image", "speech", "ask", "environment")
+NEW = ("search", "articles", "chart", "svg", "image", "speech", "ask", "environment")
 # Share of the exchanges in the training data.
 WEIGHTS = {
-    "one": 11, "chain": 9, "parallel": 11, "none": 7, "inline": 7, "error": 8, "search": 13,
-    "chart": 9, "svg": 7, "image": 6, "speech": 7, "ask": 10, "environment": 10,
+    "one": 13, "chain": 9, "parallel": 9, "none": 7, "inline": 6, "error": 8, "search": 13,
+    "articles": 8, "chart": 9, "svg": 7, "image": 6, "speech": 6, "ask": 9, "environment": 12,
 }  # fmt: skip
 TASKS = (*WEIGHTS, "follow-up", "missing", "named")
 _REFUSED = ("one", "one", "chain", "parallel", "inline", *NEW)
@@ -148,7 +150,7 @@ def _listed(
         name for name in wanted if not any(name == t["function"]["name"] for t in special)
     )
     absent: frozenset[str] = frozenset()
-    if task == "missing" or (task is None and rng.random() < 0.15):
+    if task == "missing" or (task is None and rng.random() < 0.22):
         needed = done[-1].tools & frozenset(KNOWN)
         if needed:
             absent = frozenset([rng.choice(sorted(needed))])

@@ -74,20 +74,60 @@ def plain(call: Call) -> bool:
     return not call.result.startswith("error") and len(call.result) <= 12
 
 
+_COMMANDS = frozenset(
+    (
+        "act", "ask", "calculate", "call", "compute", "convert", "create", "describe", "draw",
+        "evaluate", "find", "generate", "give", "look", "make", "paint", "plot", "read", "render",
+        "reset", "run", "say", "search", "show", "sketch", "speak", "start", "take", "tell", "turn",
+        "use", "write",
+    )
+)  # fmt: skip
+_OPENERS = frozenset(
+    (
+        "a", "an", "at", "can", "do", "does", "how", "if", "in", "is", "on", "one", "the",
+        "there", "what", "when", "where", "which", "who", "why", "will",
+    )
+)  # fmt: skip
+_GREETINGS = ("Hi, ", "Hello! ", "Hey, ", "Hi! ", "Hello, ", "Hey! ")
+_LEADS = (
+    "Please tell me: ", "Quick question: ", "Can you tell me: ", "Tell me, ", "One question: ",
+    "I would like to know: ", "So, ", "Okay, ",
+)  # fmt: skip
+_WISHES = (
+    "Please {t}", "Can you {t}", "Could you {t}", "Could you please {t}", "Can you please {t}",
+    "I want you to {t}", "Would you {t}", "I would like you to {t}", "Now {t}",
+)  # fmt: skip
+_TAILS = (" Thanks!", " Thank you.", " Answer briefly.", " Use your tools.", " Thanks.")
+
+
+def _wished(rng: random.Random, text: str) -> str:
+    """Write a command as a wish: "Can you draw a red circle?"."""
+    wish = rng.choice(_WISHES).format(t=text[0].lower() + text[1:])
+    asks = wish.startswith(("Can", "Could", "Would"))
+    return wish[:-1] + "?" if asks and wish[-1] == "." else wish
+
+
+def _inside(text: str) -> str:
+    """Write a question as it stands behind a comma; a name keeps its capital."""
+    first = re.split(r"\W", text, maxsplit=1)[0].lower()
+    return text[0].lower() + text[1:] if first in _COMMANDS | _OPENERS else text
+
+
 def vary(rng: random.Random, text: str) -> str:
     """Write a question as different users would: politely, in lower case, without its mark."""
+    command = re.split(r"\W", text, maxsplit=1)[0].lower() in _COMMANDS and ". " not in text
     roll = rng.random()
-    if roll < 0.07:
-        text = (
-            rng.choice(("Please tell me: ", "Hi, ", "Hello! ", "Quick question: ", "Hey, ")) + text
-        )
-    elif roll < 0.11 and text[-1] in "?.":
+    if roll < 0.05:
+        text = rng.choice(_GREETINGS) + _inside(text)
+    elif roll < 0.13:
+        text = _wished(rng, text) if command else rng.choice(_LEADS) + _inside(text)
+    elif roll < 0.17 and text[-1] in "?.":
         text = text[:-1] + rng.choice((", please", " please")) + text[-1]
-    elif roll < 0.14:
-        text += rng.choice((" Thanks!", " Thank you.", " Answer briefly.", " Use your tools."))
-    if rng.random() < 0.10:
+    elif roll < 0.20:
+        text += rng.choice(_TAILS)
+    if rng.random() < 0.15:
         text = text[0].lower() + text[1:]
-    if rng.random() < 0.10:
+    if rng.random() < 0.15:
         text = text.rstrip("?.!")
     return text
 

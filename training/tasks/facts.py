@@ -71,17 +71,26 @@ class Relation:
 
 PLACE = (
     Relation(
-        ("when was {x} founded?", "in which year was {x} founded?", "what year was {x} founded?"),
+        (
+            "when was {x} founded?",
+            "in which year was {x} founded?",
+            "what year was {x} founded?",
+            "do you know when {x} was founded?",
+        ),
         ("{x} was founded in {v}.", "Settlers founded {x} in {v}.", "In {v} {x} was founded."),
         _year,
     ),
     Relation(
-        ("who is the mayor of {x}?", "what is the name of the mayor of {x}?"),
+        (
+            "who is the mayor of {x}?",
+            "what is the name of the mayor of {x}?",
+            "find out who the mayor of {x} is.",
+        ),
         ("The mayor of {x} is {v}.", "{v} has been mayor of {x} for ten years."),
         _name,
     ),
     Relation(
-        ("which river flows through {x}?", "what river is {x} on?"),
+        ("which river flows through {x}?", "what river is {x} on?", "on which river is {x}?"),
         ("The river {v} flows through {x}.", "{x} lies on the river {v}."),
         _proper,
     ),
@@ -143,7 +152,13 @@ PERSON = (
 )
 WORK = (
     Relation(
-        ("who wrote {x}?", "who is the author of {x}?", "who wrote the book {x}?"),
+        (
+            "who wrote {x}?",
+            "who is the author of {x}?",
+            "who wrote the book {x}?",
+            "do you know who wrote {x}?",
+            "find out who wrote {x}.",
+        ),
         ("{x} was written by {v}.", "{v} wrote {x} in one year.", "The author of {x} is {v}."),
         _name,
     ),
@@ -158,14 +173,19 @@ WORK = (
         _count,
     ),
     Relation(
-        ("who painted {x}?", "who is the painter of {x}?"),
+        ("who painted {x}?", "who is the painter of {x}?", "do you know who painted {x}?"),
         ("{x} was painted by {v}.", "{v} painted {x}."),
         _name,
     ),
 )
 THING = (
     Relation(
-        ("who invented the {x}?", "who is the inventor of the {x}?"),
+        (
+            "who invented the {x}?",
+            "who is the inventor of the {x}?",
+            "who made the first {x}?",
+            "find out who invented the {x}.",
+        ),
         ("The {x} was invented by {v}.", "{v} invented the {x}."),
         _name,
     ),
@@ -237,8 +257,52 @@ _NATURE = (
     "Saturn", "Venus", "violin", "flute", "drum", "pepper", "saffron", "ginger", "cinnamon",
     "telescope", "compass", "printing press", "steam engine", "silver", "zinc", "Rhine", "harp",
 )  # fmt: skip
+COUNTRY = (
+    Relation(
+        (
+            "what is the capital of {x}?",
+            "which city is the capital of {x}?",
+            "what's the capital of {x}?",
+            "find the capital of {x}.",
+        ),
+        ("The capital of {x} is {v}.", "{v} is the capital of {x}."),
+        city,
+    ),
+    Relation(
+        ("how large is {x}?", "what is the area of {x}?"),
+        ("{x} has an area of {v} square kilometres.", "The area of {x} is {v} square kilometres."),
+        _count,
+    ),
+    Relation(
+        ("who is the president of {x}?", "who is the king of {x}?", "who rules {x}?"),
+        ("The president of {x} is {v}.", "{x} is ruled by {v}."),
+        _name,
+    ),
+)
+_COUNTRIES = (
+    "Sweden",
+    "Kenya",
+    "Chile",
+    "Brazil",
+    "Canada",
+    "Mexico",
+    "Ireland",
+    "Iceland",
+    "Turkey",
+    "Finland",
+    "Denmark",
+    "Hungary",
+    "Vietnam",
+    "Thailand",
+    "Ghana",
+    "Cuba",
+    "Bolivia",
+    "Belgium",
+)
 GROUPS: tuple[tuple[tuple[Relation, ...], Callable[[random.Random], str]], ...] = (
-    (PLACE, city), (PLACE, city), (PERSON, _name), (WORK, _proper),
+    (PLACE, city), (PLACE, city), (PERSON, _name), (PERSON, _name),
+    (COUNTRY, lambda rng: _proper(rng) if rng.random() < 0.3 else rng.choice(_COUNTRIES)),
+    (WORK, _proper),
     (THING, lambda rng: thing(rng)[0]),
     (NATURE, lambda rng: made_up(rng) if rng.random() < 0.6 else rng.choice(_NATURE)),
 )  # fmt: skip

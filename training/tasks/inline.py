@@ -18,6 +18,9 @@ _WRITE = (
     "compose a sentence about {t}.", "can you write a sentence about {t}?",
     "I need a sentence about {t}.", "give me a sentence about {t}.",
     "tell me in one sentence about {t}.", "in one sentence: {t}.", "write about {t}.",
+    "write me a sentence about {t}.", "a sentence about {t}, please.", "a sentence about {t}",
+    "I want a sentence about {t}.", "make one sentence about {t}.", "form a sentence about {t}.",
+    "tell me something about {t}.", "write something about {t}.",
 )  # fmt: skip
 _COMPLETE = (
     "complete in one sentence: {t}", "complete the sentence: {t}", "finish this sentence: {t}",

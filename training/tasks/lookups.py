@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .exchange import Call, Exchange, vary
 from .sums import question as sum_question
-from .words import ZONES, city, integer, made_up, price, thing, zoned_city
+from .words import OTHER_CITIES, ZONES, city, integer, made_up, price, thing, zoned_city
 
 _SKIES = (
     "sunny", "cloudy", "light rain", "heavy rain", "snow", "fog", "clear sky", "windy",
@@ -36,34 +36,52 @@ _TEXTS = {
         "do I need an umbrella in {x}?", "what is the weather in {x}?",
         "I am going to {x}. How is the weather there?", "give me the weather for {x}.",
         "what is the weather in {x} today?", "what is the weather in {x} right now?",
+        "how is the weather in {x} today?", "what's the weather in {x}?", "is it cold in {x}?",
+        "is it sunny in {x}?", "is it warm in {x}?", "does it rain in {x}?", "weather {x}",
+        "will I need a coat in {x}?", "show me the weather in {x}.", "how cold is it in {x}?",
+        "is it hot in {x}?", "how's the weather in {x}?", "check the weather in {x}.",
+        "what is it like outside in {x}?", "what is the forecast for {x}?",
     ),
     "price": (
         "how much does a {x} cost?", "what does a {x} cost?", "what is the price of a {x}?",
         "how much is a {x}?", "price of a {x}?", "what do I pay for a {x}?",
         "tell me the price of a {x}.", "how expensive is a {x}?", "how much does one {x} cost?",
         "what is the price of one {x}?", "I want to buy a {x}. What does it cost?",
+        "what's the price of a {x}?", "how much would a {x} cost?", "what does one {x} cost?",
+        "look up the price of a {x}.", "how much for a {x}?", "can I have the price of a {x}?",
+        "how much money is a {x}?", "what do you charge for a {x}?", "find the price of a {x}.",
     ),
     "population": (
         "how many people live in {x}?", "what is the population of {x}?", "population of {x}?",
         "how big is the population of {x}?", "how many inhabitants does {x} have?",
         "how many live in {x}?", "tell me the population of {x}.", "what's the population of {x}?",
+        "how many people are there in {x}?", "how big is {x}?", "look up the population of {x}.",
+        "number of inhabitants of {x}?", "what number of people live in {x}?",
+        "how many citizens does {x} have?", "find the population of {x}.",
     ),
     "clock": (
         "what time is it in {x}?", "what is the time in {x}?", "what's the time in {x}?",
         "time in {x}?", "tell me the time in {x}.", "how late is it in {x}?",
         "what is the current time in {x}?", "what time is it in {x} now?",
-        "what time is it right now in {x}?",
+        "what time is it right now in {x}?", "what's the current time in {x}?", "time {x}",
+        "what hour is it in {x}?", "give me the time in {x}.", "what time do they have in {x}?",
+        "show me the time in {x}.", "do you know the time in {x}?", "local time in {x}?",
     ),
     "date": (
         "what is the date in {x}?", "what day is it in {x}?", "what is today's date in {x}?",
-        "which date is it in {x}?", "tell me the date in {x}.",
+        "which date is it in {x}?", "tell me the date in {x}.", "what's the date in {x}?",
+        "which day is it in {x}?", "what day is it today in {x}?",
     ),
     "now": (
         "what time is it?", "what is the time?", "what's the time?", "tell me the time.",
         "what time is it now?", "do you know what time it is?", "how late is it?",
-        "what time is it right now?", "what is the current time?",
+        "what time is it right now?", "what is the current time?", "time, please.",
+        "what hour is it?",
+        "what's the current time?", "give me the time.", "can you tell me the time?",
     ),
-    "today": ("what is the date?", "what is today's date?", "which date is it?", "what day is it?"),
+    "today": ("what is the date?", "what is today's date?", "which date is it?", "what day is it?",
+        "what's the date?", "tell me the date.", "what's today's date?", "what day is it today?",
+        "what is the date today?"),
 }  # fmt: skip
 
 
@@ -85,6 +103,11 @@ def an(text: str) -> str:
     return text
 
 
+def _said(rng: random.Random, x: str) -> str:
+    """Return a city as a user writes it: a well-known one now and then in lower case."""
+    return x.lower() if x in (*ZONES, *OTHER_CITIES) and rng.random() < 0.1 else x
+
+
 def weather(rng: random.Random, x: str = "") -> Lookup:
     """Return a question about the weather."""
     x = x or city(rng)
@@ -92,8 +115,8 @@ def weather(rng: random.Random, x: str = "") -> Lookup:
     degrees = rng.randrange(-15, 42)
     result = rng.choice((f"{degrees} degrees, {sky}",) * 3 + (f"{sky}, {degrees} C", sky))
     call = Call("weather", {"city": x}, result)
-    text = rng.choice(_TEXTS["weather"]).format(x=x)
-    return Lookup(text, call, f"The weather in {x}: {result}.", result, x)
+    text = rng.choice(_TEXTS["weather"]).format(x=_said(rng, x))
+    return Lookup(text, call, f"The weather in {x} is {result}.", result, x)
 
 
 def price_of(rng: random.Random, x: str = "") -> Lookup:
@@ -108,7 +131,7 @@ def population(rng: random.Random, x: str = "") -> Lookup:
     """Return a question about the number of inhabitants."""
     x = x or city(rng)
     call = Call("population", {"city": x}, str(integer(rng, rng.choice((3, 4, 5, 6, 6, 7, 7, 8)))))
-    text = rng.choice(_TEXTS["population"]).format(x=x)
+    text = rng.choice(_TEXTS["population"]).format(x=_said(rng, x))
     return Lookup(text, call, f"{call.result} people live in {x}.", call.result, x)
 
 
@@ -130,9 +153,9 @@ def clock(rng: random.Random, x: str = "") -> Lookup:
     hour = f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
     call = Call("clock", arguments, f"{day} {hour}:{rng.randrange(60):02d} {letters}")
     if rng.random() < 0.8:
-        text = rng.choice(_TEXTS["clock" if arguments else "now"]).format(x=where)
+        text = rng.choice(_TEXTS["clock" if arguments else "now"]).format(x=_said(rng, where))
         return Lookup(text, call, f"It is {hour} in {where}.", hour, where)
-    text = rng.choice(_TEXTS["date" if arguments else "today"]).format(x=where)
+    text = rng.choice(_TEXTS["date" if arguments else "today"]).format(x=_said(rng, where))
     return Lookup(text, call, f"The date in {where} is {day}.", day, where)
 
 
@@ -157,7 +180,7 @@ def _arithmetic(rng: random.Random) -> Lookup:
     while True:
         text, call = sum_question(rng)
         if not call.result.startswith("error"):
-            answer = f"{call.arguments['expression']} = {call.result}."
+            answer = f"{call.arguments['expression']} is {call.result}."
             return Lookup(f"what is {text}?", call, answer, call.result, "")
 
 
@@ -174,10 +197,18 @@ def _several(rng: random.Random, count: int) -> Exchange:
     roll = rng.random()
     if roll < 0.45:
         return _same_kind(rng, count)
-    found = [rng.choice((*KINDS, _arithmetic, _arithmetic))(rng) for _ in range(count)]
+    found = [_question(rng) for _ in range(count)]
     if roll < 0.75:
         found = [_arithmetic(rng) for _ in range(count)]
     return _joined(rng, found)
+
+
+def _question(rng: random.Random) -> Lookup:
+    """Return a lookup or a sum whose question can stand beside others in one sentence."""
+    while True:
+        found = rng.choice((*KINDS, _arithmetic, _arithmetic))(rng)
+        if found.text.startswith(("what", "how", "is ")) and ". " not in found.text:
+            return found
 
 
 def _joined(rng: random.Random, found: list[Lookup]) -> Exchange:
@@ -231,9 +262,11 @@ def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
             pass
     else:
         found = {"weather": weather, "price": price_of, "population": population}[name](rng)
-    forms = ("And a {x}?", "What about a {x}?", "And for a {x}?") if name == "price" else (
+    forms = (
+        "And a {x}?", "What about a {x}?", "And for a {x}?", "How about a {x}?"
+    ) if name == "price" else (
         "And in {x}?", "And {x}?", "What about {x}?", "And how about {x}?", "{x}?",
-        "The same for {x}."
+        "The same for {x}.", "How about {x}?", "What about in {x}?", "and {x}", "Now {x}."
     )  # fmt: skip
     text = an(rng.choice(forms).format(x=found.subject))
     return Exchange("follow-up", text, (found.answer,), ((found.call,),), (found.value,))

@@ -31,7 +31,11 @@ _PAINT = (
     "paint a picture of {w}.", "create an image of {w}.", "create a picture of {w}.",
     "I want a picture of {w}.", "can you make a picture of {w}?", "show me a picture of {w}.",
     "I need an image of {w}.", "draw a picture of {w}.", "give me an image of {w}.",
-    "make a photo of {w}.", "imagine {w}.", "make me a picture of {w}.",
+    "make a photo of {w}.", "imagine {w}.", "make me a picture of {w}.", "draw {w}.",
+    "draw me {w}.",
+    "I would like a picture of {w}.", "can you draw {w}?", "can you paint {w}?", "picture of {w}",
+    "generate {w}.", "show me {w}.", "give me a picture of {w}.", "an image of {w}, please.",
+    "could you make an image of {w}?", "a picture of {w}, please.", "produce an image of {w}.",
 )  # fmt: skip
 _SIZED = (
     "make a {s} picture of {w}.", "make a {s} image of {w}.", "generate a {s} picture of {w}.",
@@ -43,8 +47,12 @@ _SPEAK = (
     "make a sound file of {q}{t}{q}.", "turn {q}{t}{q} into speech.", "read out {q}{t}{q}.",
     "can you say {q}{t}{q}?", "speak the text {q}{t}{q}.", "say {q}{t}{q} out loud.",
     "I want to hear {q}{t}{q}.", "convert {q}{t}{q} to speech.", "pronounce {q}{t}{q}.",
+    "please say {q}{t}{q}.", "speak out {q}{t}{q}.", "read {q}{t}{q}.", "voice {q}{t}{q}.",
+    "let me hear {q}{t}{q}.", "make a recording of {q}{t}{q}.", "say {q}{t}{q} to me.",
+    "can you read {q}{t}{q} aloud?", "make an audio file of {q}{t}{q}.",
 )  # fmt: skip
-_UNQUOTED = ("say aloud: {t}", "read aloud: {t}", "say: {t}", "speak: {t}", "read this: {t}")
+_UNQUOTED = ("say aloud: {t}", "read aloud: {t}", "say: {t}", "speak: {t}", "read this: {t}",
+    "read this aloud: {t}", "say this: {t}", "say out loud: {t}", "speak this: {t}")  # fmt: skip
 _VOICES = ("en-gb", "en-us", "de", "fr", "es", "en", "alloy", "amy", "nova", "en-gb-scotland")
 _PHRASES = (
     "good morning", "good night", "hello world", "hello", "welcome", "thank you very much",
@@ -90,7 +98,7 @@ def image(rng: random.Random) -> Exchange:
         user = fill(rng, _SIZED, w=what, s=f"{width}{sign}{height}")
     elif roll < 0.2:
         arguments["seed"] = small(rng)
-        user = fill(rng, _PAINT, w=what)[:-1] + f" with seed {arguments['seed']}."
+        user = fill(rng, _PAINT, w=what).rstrip(".?") + f" with seed {arguments['seed']}."
     else:
         user = fill(rng, _PAINT, w=what)
     return _made(rng, "image", vary(rng, user), arguments)
@@ -139,7 +147,8 @@ def _told(rng: random.Random) -> Exchange:
     """Return a question whose answer is to be spoken: the lookup, then its answer as speech."""
     found = rng.choice(KINDS)(rng)
     lead = found.text[0].upper() + found.text[1:]
-    user = lead + rng.choice((" Say it aloud.", " Read the answer aloud.", " Speak the answer."))
+    user = lead + rng.choice((" Say it aloud.", " Read the answer aloud.", " Speak the answer.",
+        " Say the answer aloud.", " Tell me aloud."))  # fmt: skip
     said = _spoken(rng, "speech", user, {"text": found.answer})
     return Exchange("speech", user, said.answer, ((found.call,), *said.steps), said.values)
 

@@ -33,6 +33,7 @@ _TWO = (
     ("today", "tomorrow"), ("small", "large"), ("hot", "cold"), ("cats", "dogs"),
 )  # fmt: skip
 _FIRST = (
+    "Ask me for permission, then {d}.", "Ask whether I agree, then {d}.",
     "Ask me before you {d}.", "Check with me first, then {d}.", "Ask the user first, then {d}.",
     "Ask me first. Then {d}.", "{D}, but ask me first.",
 )  # fmt: skip
@@ -57,7 +58,11 @@ def _liked(rng: random.Random) -> Exchange:
         kind = made_up(rng)
     verb = likes.split()[-1]
     which = rng.choice(("what", "which"))
-    user = f"{rng.choice(('Ask', 'Please ask', 'Ask'))} {who} {which} {kind} {likes}."
+    lead = rng.choice(("Ask", "Please ask", "Ask", "Find out from", "Can you ask"))
+    end = "?" if lead.startswith("Can") else "."
+    if lead.startswith("Find"):
+        who = "the user" if who == "them" else who
+    user = f"{lead} {who} {which} {kind} {likes}{end}"
     return _said(user, rng, _ask(f"{which.capitalize()} {kind} do you {verb}?", draw(rng)))
 
 
@@ -105,7 +110,10 @@ def _value(rng: random.Random) -> Exchange:
          f"Ask the user which {noun} they mean, then look up its {its}.",
          f"Ask me for the {noun}, then give me its {its}.",
          f"Tell me the {its} of {some}. Ask me which {noun} I mean.",
-         f"I want to know the {its} of some {noun}. Ask me which.")
+         f"I want to know the {its} of some {noun}. Ask me which.",
+         f"Ask for a {noun} and tell me its {its}." if noun == "city" else
+         f"Ask for an {noun} and tell me its {its}.",
+         f"Ask me for the {noun} and tell me its {its}.")
     )  # fmt: skip
     ask = _ask(f"Which {noun} do you mean?", found.subject)
     steps = ((ask,), (found.call,))

@@ -17,13 +17,16 @@ _DROPPED = frozenset(
         "for", "from", "give", "have", "how", "i", "in", "is", "it", "its", "look", "many", "me",
         "much", "of", "on", "please", "search", "tell", "that", "the", "them", "there", "they",
         "to", "up", "us", "was", "were", "what", "when", "where", "which", "who", "you", "know",
+        "has", "why", "could", "would", "some", "something", "facts", "want", "what's",
     )
 )  # fmt: skip
 _TOPIC = (
     "search for {t}.", "search for {t}.", "look up {t}.", "find something about {t}.",
     "find out about {t}.", "search the library for {t}.", "what do you find about {t}?",
     "use search to find {t}.", "tell me about {t}.", "what do you know about {t}?",
-    "what is the history of {t}?", "search: {t}",
+    "what is the history of {t}?", "search: {t}", "tell me something about {t}.",
+    "can you look up {t}?", "find me something on {t}.", "what can you tell me about {t}?",
+    "I want to know about {t}.", "give me some facts about {t}.",
 )  # fmt: skip
 _TOPICS = (
     "old bridges", "rivers", "the history of {c}", "{w}", "{w}", "{c}", "{p}", "{w} and {v}",
@@ -48,7 +51,7 @@ def _state(rng: random.Random, relation: Relation, x: str) -> tuple[str, str]:
 def _around(rng: random.Random, x: str, most: int) -> list[str]:
     """Return up to ``most`` sentences that answer nothing."""
     return [
-        long(rng, x) if rng.random() < 0.2 else filler(rng) for _ in range(rng.randrange(most + 1))
+        long(rng, x) if rng.random() < 0.1 else filler(rng) for _ in range(rng.randrange(most + 1))
     ]
 
 
@@ -56,12 +59,12 @@ def _passages(
     rng: random.Random, group: tuple[Relation, ...], wanted: str, about: str, other: list[str]
 ) -> str:
     """Return a passage that holds the wanted sentence, among those about others."""
-    most = rng.choice((1, 1, 1, 2, 2, 4))
+    most = rng.choice((0, 1, 1, 1, 2, 3))
     texts = [(about, [*_around(rng, about, most), wanted, *_around(rng, about, most)])]
     for x in other:
         said = [_state(rng, rng.choice(group), x)[0] for _ in range(rng.choice((1, 1, 2)))]
-        texts.append((x, [*said, *_around(rng, x, most - 1)]))
-    if rng.random() < 0.5:
+        texts.append((x, [*said, *_around(rng, x, max(0, most - 1))]))
+    if rng.random() < 0.3:
         rng.shuffle(texts)
     return "\n\n".join(
         block(rng, place, title, said) for place, (title, said) in enumerate(texts, 1)
@@ -79,7 +82,7 @@ def _question(rng: random.Random, task: str = "search") -> Exchange:
         call = Call("search", {"query": query}, f"no results for '{query}'")
         return _told(rng, task, text, call, f"The search found nothing for '{query}'.", query)
     wanted, value = _state(rng, relation, x)
-    others = [y for y in (subject(rng) for _ in range(rng.choice((0, 1, 1, 2, 3)))) if y != x]
+    others = [y for y in (subject(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))) if y != x]
     call = Call("search", {"query": query}, _passages(rng, group, wanted, x, others))
     return _told(rng, task, text, call, wanted, value)
 
@@ -111,9 +114,9 @@ def _topic(rng: random.Random) -> Exchange:
     for place in range(1, rng.choice((2, 3, 3))):
         x = subject(rng) if place > 1 or rng.random() < 0.3 else topic.split()[-1]
         said = [_state(rng, rng.choice(group), x)[0] for _ in range(rng.choice((1, 2)))]
-        if rng.random() < 0.4:
+        if rng.random() < 0.25:
             said[0] = long(rng, x)
-        said += _around(rng, x, rng.choice((0, 1, 2, 4)))
+        said += _around(rng, x, rng.choice((0, 1, 1, 2)))
         first = first or said[0]
         blocks.append(block(rng, place, x, said))
     call = Call("search", {"query": query}, "\n\n".join(blocks))
@@ -127,6 +130,6 @@ def search(rng: random.Random) -> Exchange:
 
 def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
     """Return another question for the same tool."""
-    if before.task != "search":
+    if before.task not in ("search", "articles"):
         return None
     return _question(rng, task="follow-up")

@@ -49,6 +49,8 @@ _ASK = (
     "draw {w}.", "draw {w}.", "draw me {w}.", "can you draw {w}?", "make a drawing of {w}.",
     "draw {w} for me.", "I want {w}. Draw it.", "render {w} as SVG.", "make an SVG of {w}.",
     "draw an SVG with {w}.", "sketch {w}.", "please draw {w}.", "I need a drawing of {w}.",
+    "show me {w}.", "make {w}.", "create an SVG of {w}.", "I would like {w}.", "give me {w}.",
+    "can you make {w}?", "draw a picture of {w}.", "create {w}.", "render {w}.", "{w}, please.",
 )  # fmt: skip
 
 
@@ -59,11 +61,14 @@ class Shape:
     form: str
     colour: str
     radius: int = 0
+    after: bool = False
 
     @property
     def said(self) -> str:
         """The shape as a user names it, with its article."""
         name = f"{self.colour} {self.form}"
+        if self.after:
+            name = f"{self.form} in {self.colour}"
         radius = f" with radius {self.radius}" if self.radius else ""
         return ("an " if name[0] in "aeiou" else "a ") + name + radius
 
@@ -76,7 +81,7 @@ class Shape:
 def _shape(rng: random.Random) -> Shape:
     form = rng.choice(("circle", "circle", *_FORMS))
     radius = rng.randrange(5, 100) if form == "circle" and rng.random() < 0.25 else 0
-    return Shape(form, rng.choice(COLOURS), radius)
+    return Shape(form, rng.choice(COLOURS), radius, after=not radius and rng.random() < 0.12)
 
 
 def _picture(rng: random.Random, task: str, user: str, shapes: list[Shape]) -> Exchange:
@@ -107,7 +112,8 @@ def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
     simple = len(one) == 1 and " and " not in before.user and "radius" not in before.user
     if simple and rng.random() < 0.5:
         same = Shape(one[0], new.colour)
-        forms = ("And in {c}?", "Now in {c}.", "The same in {c}.", "And a {c} one?")
+        forms = ("And in {c}?", "Now in {c}.", "The same in {c}.", "And a {c} one?",
+            "Make it {c}.", "What about {c}?", "Now {c}, please.")  # fmt: skip
         return _picture(rng, "follow-up", rng.choice(forms).format(c=new.colour), [same])
     text = rng.choice(("And {w}?", "Now {w}.", "And now {w}.")).format(w=new.said)
     return _picture(rng, "follow-up", text, [new])

@@ -15,7 +15,10 @@ ASK = (
     "tell me what {e} is.", "solve {e}.", "use the calculator to compute {e}.",
     "what do you get for {e}?", "I need the value of {e}.", "can you calculate {e}?",
     "can you tell me what {e} is?", "give me the result of {e}.", "please compute {e}",
-    "what does {e} equal?", "what is the result of {e}?", "how much is {e}",
+    "what does {e} equal?", "what is the result of {e}?", "how much is {e}", "what do {e} make?",
+    "find {e}.", "can you work out {e}?", "what would {e} be?", "result of {e}?", "{e}?",
+    "I want to know what {e} is.", "can you compute {e} for me?", "do the maths: {e}",
+    "calculate {e} for me.", "what number is {e}?", "{e} equals?", "help me calculate {e}.",
 )  # fmt: skip
 
 
@@ -34,10 +37,9 @@ def question(rng: random.Random) -> tuple[str, Call]:
         percent, base = rng.randrange(1, 100), integer(rng, rng.choice((2, 3, 4)))
         sign = rng.choice(("%", " percent"))
         return f"{percent}{sign} of {base}", compute(rng, f"{percent}/100*{base}")
-    if roll < 0.08:
-        base = integer(rng, rng.choice((1, 2, 3)))
-        return rng.choice((f"the square of {base}", f"{base} squared")), compute(rng, f"{base}**2")
-    if roll < 0.16:
+    if roll < 0.15:
+        return _power(rng)
+    if roll < 0.22:
         a, b = integer(rng), integer(rng)
         word, sign = rng.choice(
             (("the sum of", "+"), ("the product of", "*"), ("the difference between", "-"))
@@ -45,6 +47,26 @@ def question(rng: random.Random) -> tuple[str, Call]:
         return f"{word} {a} and {b}", compute(rng, f"{a}{sign}{b}")
     tokens = expression(rng)
     return spell(rng, tokens), compute(rng, "".join(tokens))
+
+
+def _power(rng: random.Random) -> tuple[str, Call]:
+    """Return a square, a root, a half or the like, and the call that answers it."""
+    base = integer(rng, rng.choice((1, 2, 3)))
+    big = integer(rng)
+    text, expression = rng.choice(
+        (
+            (f"the square of {base}", f"{base}**2"),
+            (f"{base} squared", f"{base}**2"),
+            (f"{base} cubed", f"{base}**3"),
+            (f"the square root of {base * base}", f"{base * base}**0.5"),
+            (f"the square root of {big}", f"{big}**0.5"),
+            (f"half of {big}", f"{big}/2"),
+            (f"twice {big}", f"{big}*2"),
+            (f"a third of {big}", f"{big}/3"),
+            (f"a quarter of {big}", f"{big}/4"),
+        )
+    )
+    return text, compute(rng, expression)
 
 
 def direct(rng: random.Random) -> Exchange:
@@ -69,6 +91,11 @@ def _containers(rng: random.Random) -> Problem:
         f"{a} {outer} hold {b} {inside} each, how many {inside} is that?",
         f"{a} {outer} with {b} {inside} in each: how many {inside}?",
         f"how many {inside} do {a} {outer} of {b} {inside} hold?",
+        f"if I have {a} {outer} of {b} {inside}, how many {inside} do I have?",
+        f"we have {a} {outer} with {b} {inside} each. How many {inside} in total?",
+        f"I bought {a} {outer} of {b} {inside}. How many {inside} is that?",
+        f"each of {a} {outer} holds {b} {inside}. How many {inside} in all?",
+        f"what is the number of {inside} in {a} {outer} of {b}?",
     )
     return words, f"{a}*{b}", f"There are {{r}} {inside}."
 
@@ -81,6 +108,9 @@ def _gain(rng: random.Random) -> Problem:
         f"{who} had {a} {things} and found {b} more. How many {things} now?",
         f"{a} {things} and another {b} {things}: how many {things}?",
         f"there are {a} red {things} and {b} blue {things}. How many {things} are there?",
+        f"if I have {a} {things} and get {b} more, how many {things} do I have?",
+        f"{who} has {a} {things}, and I have {b}. How many {things} do we have together?",
+        f"I had {a} {things} and bought {b} more. How many {things} do I have now?",
     )
     return words, f"{a}+{b}", f"There are {{r}} {things}."
 
@@ -94,6 +124,9 @@ def _loss(rng: random.Random) -> Problem:
         f"{who} had {a} {things} and sold {b} of them. How many {things} are left?",
         f"of {a} {things}, {b} are broken. How many {things} are left?",
         f"there were {a} {things} and {b} were eaten, how many {things} remain?",
+        f"I had {a} {things} and lost {b}. How many {things} do I have left?",
+        f"if {who} gives away {b} of {a} {things}, how many {things} are left?",
+        f"I have {a} {things} and eat {b}. How many are left?",
     )
     return words, f"{a}-{b}", f"There are {{r}} {things} left."
 
@@ -107,6 +140,8 @@ def _share(rng: random.Random) -> Problem:
         f"share {a} {things} among {b} {people}. How many each?",
         f"if {a} {things} are divided among {b} {people}, how many {things} does each one get?",
         f"I split {a} {things} between {b} {people}, how many does each get?",
+        f"how many {things} does each of {b} {people} get from {a} {things}?",
+        f"divide {a} {things} between {b} {people}. How many each?",
     )
     return words, f"{a}/{b}", f"Each gets {{r}} {things}."
 
@@ -118,6 +153,9 @@ def _cost(rng: random.Random) -> Problem:
         f"I buy {a} {things} at {b} each. How much do I pay?",
         f"{a} {things} at {b} each, what do I pay?",
         f"what do {a} {things} cost if one costs {b}?",
+        f"if one {single} costs {b}, how much do {a} {things} cost?",
+        f"one {single} costs {b} dollars. What do I pay for {a} {things}?",
+        f"I buy {a} {things} for {b} each. What is the total?",
     )
     return words, f"{a}*{b}", "That costs {r}."
 
@@ -129,6 +167,8 @@ def _travel(rng: random.Random) -> Problem:
         f"a {what} goes {a} km an hour. How far does it go in {b} hours?",
         f"how far does a {what} get in {b} hours at {a} km an hour?",
         f"a {what} travels at {a} km/h for {b} hours, how far does it go?",
+        f"if a {what} goes {a} km per hour, how far does it go in {b} hours?",
+        f"how far can I drive in {b} hours at {a} km per hour?",
     )
     return words, f"{a}*{b}", "It goes {r} km."
 
@@ -147,10 +187,18 @@ def _area(rng: random.Random) -> Problem:
 def _time(rng: random.Random) -> Problem:
     unit, smaller, factor = rng.choice(
         (("hours", "minutes", 60), ("minutes", "seconds", 60), ("days", "hours", 24),
-         ("weeks", "days", 7), ("years", "months", 12))
+         ("weeks", "days", 7), ("years", "months", 12), ("days", "hours", 24),
+         ("kilometres", "metres", 1000), ("km", "metres", 1000), ("kg", "grams", 1000),
+         ("metres", "centimetres", 100), ("litres", "millilitres", 1000),
+         ("dollars", "cents", 100), ("hours", "seconds", 3600))
     )  # fmt: skip
     a = small(rng)
     words = (
+        f"how many {smaller} do {a} {unit} have?",
+        f"what is {a} {unit} in {smaller}?",
+        f"{a} {unit} in {smaller}?",
+        f"how many {smaller} is {a} {unit}?",
+        f"turn {a} {unit} into {smaller}.",
         f"how many {smaller} are {a} {unit}?",
         f"how many {smaller} are there in {a} {unit}?",
         f"convert {a} {unit} to {smaller}.",
@@ -186,6 +234,10 @@ def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
             (f"Subtract {n} from that.", f"{last}-{n}"),
             (f"And minus {n}?", f"{last}-{n}"),
             (f"Divide that by {n}.", f"{last}/{n}"),
+            (f"And divided by {n}?", f"{last}/{n}"),
+            (f"Add {n} to that.", f"{last}+{n}"),
+            (f"Now times {n}.", f"{last}*{n}"),
+            (f"What about times {n}?", f"{last}*{n}"),
             ("Double it.", f"{last}*2"),
             ("And half of that?", f"{last}/2"),
         )

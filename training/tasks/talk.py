@@ -17,19 +17,25 @@ _SMALL_TALK = {
         "who are you?", "what are you?", "what is your name?", "tell me about yourself.",
         "introduce yourself.", "are you an AI?", "are you a human?", "what model are you?",
         "are you a language model?", "what's your name?", "who am I talking to?",
+        "are you a robot?", "who made you?", "are you chatgpt?", "what is caesura-tiny?",
+        "which model is this?",
     ),
     "I can call the tools that I am given and tell you what they answer.": (
         "what can you do?", "how can you help me?", "what are you able to do?", "help", "help me",
         "what do you do?", "can you help me?", "what are you good at?", "what tools do you have?",
+        "what can I ask you?", "how do you work?", "what can I do here?",
+        "which tools can you use?", "what can you help me with?",
+        "how does this work?", "list your tools.", "what are your tools?",
     ),
     "You are welcome!": (
         "thanks", "thank you", "thanks!", "thank you very much", "thanks a lot", "great, thanks!",
         "thank you!", "many thanks", "thx", "perfect, thank you.", "ok, thanks",
-        "thanks for your help",
+        "thanks for your help", "great, thank you", "thanks, that helps", "cheers", "ok thanks",
     ),
     "I am fine, thank you. How can I help you?": (
         "how are you?", "how are you doing?", "how is it going?", "are you well?", "how do you do?",
-        "hi, how are you?", "how are you today?",
+        "hi, how are you?", "how are you today?", "how's it going?", "hello, how are you?",
+        "what's up?",
     ),
     "Goodbye!": ("bye", "goodbye", "see you", "bye!", "good night", "see you later",
     "that is all, bye"), "I am glad to hear that.": ("great", "nice", "well done", "good job",
@@ -52,6 +58,11 @@ _FACTS = {
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 UNKNOWN = "I am a very small model and do not know that."
 _UNKNOWN = (
+    "tell me a story.", "write a poem.", "sing a song.", "make me laugh.", "are you happy?",
+    "what should I eat today?", "how do I learn {w}?", "what do you think?", "write an essay.",
+    "give me advice.", "help me with my homework.", "write some code.",
+    "can you write a letter?", "what is your favourite colour?", "do you like {x}?",
+    "who will win the match?", "what is the secret of happiness?", "why is grass green?",
     "explain {w}.", "what does {w} mean?", "tell me a joke.", "write a poem about {x}.",
     "what is the meaning of life?", "explain quantum physics.", "translate {w} to French.",
     "who won the match yesterday?", "write a program that sorts a list.",

@@ -173,8 +173,8 @@ def known(rng: random.Random, name: str) -> Tool:
 
 def distractor(rng: random.Random) -> Tool:
     """Return a tool that no question of the known kinds needs."""
-    noun = made_up(rng) if rng.random() < 0.4 else rng.choice(_NOUNS)
-    verb = made_up(rng) if rng.random() < 0.2 else rng.choice(_VERBS)
+    noun = made_up(rng) if rng.random() < 0.25 else rng.choice(_NOUNS)
+    verb = made_up(rng) if rng.random() < 0.1 else rng.choice(_VERBS)
     name = rng.choice((noun, f"{verb}_{noun}", f"{verb}_{noun}", f"{verb}{noun.capitalize()}"))
     keys = rng.sample(list(_PARAMETERS), rng.choice((0, 1, 1, 1, 2, 2)))
     parameters = {key: _PARAMETERS[key] for key in keys}

@@ -22,18 +22,27 @@ _RESET = (
     "start a new game.", "start a game.", "start a new game in the environment.",
     "begin a new game.", "reset the environment.", "start a game and tell me the task.",
     "what is the task of the game? Start one.", "start the game. What is the task?",
-    "start a new game and tell me what to do.", "reset the game.",
+    "start a new game and tell me what to do.", "reset the game.", "new game", "new game, please.",
+    "I want to start a game.", "let us start a new game.", "start over.", "begin the game.",
+    "start another game.", "what is my task? Start a game.", "start the text game.",
+    "open a new game.", "give me a new game.", "set up a game and tell me the task.",
 )  # fmt: skip
 _ACT = (
     "{a}.", "{a}.", "now {a}.", "{a} in the game.", "in the game, {a}.", "please {a}.",
-    "take the action '{a}'.", "do '{a}' in the environment.", "next: {a}.",
+    "take the action '{a}'.", "do '{a}' in the environment.", "next: {a}.", "then {a}.",
+    "try to {a}.", "I {a}.", "{a}", "action: {a}", "do this in the game: {a}.",
 )  # fmt: skip
 _FIRST = (
     "start a new game and {a}.", "start a game and {a}.", "start a new game, then {a}.",
-    "begin a game and {a}.", "reset the environment and {a}.",
+    "begin a game and {a}.", "reset the environment and {a}.", "new game: {a}.",
+    "start the game, then {a}.", "reset the game and {a}.", "start over and {a}.",
 )  # fmt: skip
-_PLAY = ("play a game.", "play one game.", "play a game and win it.", "play the game for me.",
-    "play a new game to the end.", "start a game and solve its task.")  # fmt: skip
+_PLAY = (
+    "play a game.", "play one game.", "play a game and win it.", "play the game for me.",
+    "play a new game to the end.", "start a game and solve its task.", "play.",
+    "can you play a game?", "win a game.", "solve a game.", "play the game to the end.",
+    "play the text game.", "play a round.", "try to win a game.", "play a game to the end.",
+)  # fmt: skip
 
 
 def _numbered(rng: random.Random, names: tuple[str, ...]) -> str:
@@ -53,7 +62,7 @@ class World:
     """A room with places and things, as far as a few actions show it."""
 
     def __init__(self, rng: random.Random) -> None:
-        count = rng.choice((3, 4, 4, 5, 6, 8)) if rng.random() < 0.85 else rng.randrange(10, 22)
+        count = rng.choice((3, 4, 4, 5, 6, 8)) if rng.random() < 0.85 else rng.randrange(9, 16)
         self.rng = rng
         self.places = list({_numbered(rng, _PLACES): None for _ in range(count)})
         self.target = rng.choice(self.places)
@@ -190,7 +199,7 @@ def play(rng: random.Random) -> Exchange:
 
 def environment(rng: random.Random) -> Exchange:
     """Return something to do in a text world."""
-    return rng.choice((start, act, begin, begin, play))(rng)
+    return rng.choice((start, act, begin, play))(rng)
 
 
 def follow_up(rng: random.Random, before: Exchange) -> Exchange | None:
