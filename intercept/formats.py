@@ -36,6 +36,7 @@ class CallFormat:
     too, matches what is a call beyond doubt, so that it may be announced before it ends. `shape`
     shows a call to a model that has written a malformed one. `parser` names vLLM's tool parser,
     and is None where vLLM's is not used.
+    `thinks`: the markers of `caesura.intercept.thinking` count; other families have channels.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CallFormat:
     telling: str = ""
     shape: str = ""
     parser: str | None = None
+    thinks: bool = True
 
 
 HERMES = CallFormat(
@@ -166,6 +168,7 @@ HARMONY = CallFormat(
     named=r"to=(?:functions\.)?([\w.-]{1,64})",
     shape="<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>",
     parser="openai",
+    thinks=False,
 )
 REACT = CallFormat(
     "react",

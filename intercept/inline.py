@@ -103,6 +103,11 @@ class InlineParser:
         self.overshoot = ""
         """Text behind the arrow of the last call, in the same delta."""
 
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that all that follows belongs to it."""
+        return self._inside is not None
+
     def push(self, text: str) -> Iterator[Event]:
         """Read more text of the turn."""
         self._window += text.encode()
@@ -125,7 +130,7 @@ class InlineParser:
             yield from self._text(ready)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: what looked like the beginning of a call was text."""
+        """The turn is over, or the model begins to think: what only looked like a call was text."""
         text, self._window = self._window, b""
         if self._inside is not None:
             text = f"[{self._inside}(".encode() + text

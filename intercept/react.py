@@ -88,6 +88,11 @@ class ReactParser:
         self.overshoot = ""
         """Text behind the end of the last call, in the same delta."""
 
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that all that follows belongs to it."""
+        return self._body is not None
+
     def push(self, text: str) -> Iterator[Event]:
         """Read more text of the turn."""
         if self._body is None:
@@ -110,11 +115,15 @@ class ReactParser:
             yield from self._finish(body)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: so is a line that had no line break, unless it holds nothing yet."""
+        """Finish a line that had no line break, unless it holds nothing, and show the rest.
+
+        The turn is over, or the model begins to think.
+        """
         if self._body is not None:
             self._body.end()
             yield from self._finish(self._body, self._body.text.strip() != b"")
         yield from self._show(len(self._window))
+        self._fresh = True
 
     def answer(self, content: str) -> str:
         """Return the text that answers the last call."""

@@ -30,6 +30,7 @@ class Engine:
         self.renderer = SimpleNamespace(
             encode=self.model.spelled,
             prompt=lambda messages, tools: self.model.spelled(messages[-1]["content"]),
+            thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
 

@@ -14,6 +14,7 @@ from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
+from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.tools import Dispatcher, Registry
@@ -90,9 +91,11 @@ class Engine:
         self.formats = (name,)
         self.ends = self.model.ends
         self.llm = self
+        self.render_threads = RenderThreads()
         self.renderer = SimpleNamespace(
             prompt=lambda messages, tools: [0],
             bridge=lambda *_: [0],
+            thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
 

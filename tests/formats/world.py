@@ -17,9 +17,10 @@ from caesura.intercept.events import (
     Event,
     TextDelta,
 )
-from caesura.intercept.formats import INLINE, REACT, TURN_FORMATS
+from caesura.intercept.formats import INLINE, REACT, TURN_FORMATS, resolve
 from caesura.intercept.inline import InlineParser
 from caesura.intercept.react import ReactParser
+from caesura.intercept.thinking import Thinking
 from caesura.intercept.trigger import Verdict, Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.messages import Message
@@ -186,13 +187,16 @@ def tool(name: str, **properties: object) -> dict[str, Any]:
     }
 
 
-def reader_for(name: str, tokenizer: Any, tools: Sequence[dict[str, Any]]) -> TurnReader:
+def reader_for(
+    name: str, tokenizer: Any, tools: Sequence[dict[str, Any]], opener: str = ""
+) -> TurnReader:
     row = row_of(name)
-    if row in TURN_FORMATS:
-        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, ())
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
+    thinking = Thinking(resolve([row], schemas), opener)
+    if row in TURN_FORMATS:
+        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, (), thinking)
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
-    return TurnReader(None, made(schemas, new_call_id), ())
+    return TurnReader(None, made(schemas, new_call_id), (), thinking)
 
 
 def decode(
@@ -202,20 +206,23 @@ def decode(
     step: int = 1,
     end: str = "",
     cut: bool = False,
+    thinking: str = "",
 ) -> Outcome:
     """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
 
     The turn ends as models end it, with a token of its own: `end`, or the one that closes calls if
-    the family has one. With `cut` the token limit ends it, without a token of its own.
+    the family has one. With `cut` the token limit ends it, without a token of its own. `thinking`
+    is the opener with which the prompt ended.
     """
     names = tuple(each["function"]["name"] for each in tools)
-    watch = Watch(WatchPlan((row_of(model.name),), names), model.vocabulary, model.ends)
+    plan = WatchPlan((row_of(model.name),), names, thinking=thinking)
+    watch = Watch(plan, model.vocabulary, model.ends)
     if not cut:
         tokens = [*tokens, model.tokenizer.convert_tokens_to_ids(end) if end else max(model.ends)]
     found = watch.first_stop(tokens)
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
-    reader = reader_for(model.name, model.tokenizer, tools)
+    reader = reader_for(model.name, model.tokenizer, tools, thinking)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []
     for start in range(0, read, step):

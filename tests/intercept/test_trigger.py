@@ -177,6 +177,8 @@ def test_goes_on_until_something_happens() -> None:
         ({"formats": [1]}, "watch.formats"),
         ({"formats": [], "stop": [""]}, "watch.stop"),
         ({"formats": [], "turn": "soon"}, "watch.turn"),
+        ({"formats": [], "thinking": "<ponder>"}, "watch.thinking"),
+        ({"formats": [], "thinking": 1}, "watch.thinking"),
         ({"formats": ["yaml"]}, "unknown call format 'yaml'"),
     ],
 )
@@ -186,5 +188,10 @@ def test_bad_plans_say_what_is_wrong(data: dict[str, object], field: str) -> Non
 
 
 def test_plans_survive_the_wire() -> None:
-    for plan in (INLINE, BOTH, WatchPlan(("hermes",), turn="holding")):
+    for plan in (
+        INLINE,
+        BOTH,
+        WatchPlan(("hermes",), turn="holding"),
+        WatchPlan(("hermes",), thinking="<think>"),
+    ):
         assert WatchPlan.from_wire(plan.to_wire()) == plan

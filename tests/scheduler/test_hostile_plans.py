@@ -131,4 +131,4 @@ def test_a_session_with_too_many_tools_is_refused_and_not_left_unwatched() -> No
     engine: Any = Engine()
     session = VllmSession(engine, SessionSpec(tools))
     with pytest.raises(UsageError, match="1000"):
-        session._watch("fresh", ())
+        session._watch("fresh", (), "")

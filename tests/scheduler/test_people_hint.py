@@ -190,6 +190,6 @@ def test_a_session_sends_its_hints_with_every_turn() -> None:
     tools = [{"type": "function", "function": {"name": "ask_user"}}]
     for pauses in ({"ask_user": PERSON}, {}):
         session = VllmSession(engine, SessionSpec(tools, pauses=pauses))
-        sent: Any = session._watch("fresh", ())
+        sent: Any = session._watch("fresh", (), "")
         assert WatchPlan.from_wire(sent[WATCH_KEY]).pauses == pauses
         assert ("pauses" in sent[WATCH_KEY]) == bool(pauses)

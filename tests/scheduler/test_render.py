@@ -134,3 +134,18 @@ def test_the_result_of_a_call_in_the_text_is_an_observation(tokenizer: Any) -> N
     joined = renderer.bridge(turn, [RESULT], (), tokenizer.eos_token_id)
     assert joined is not None
     assert "user\nObservation: 3<|im_end|>" in tokenizer.decode(joined)
+
+
+@pytest.mark.parametrize(
+    ("tail", "opener"),
+    [
+        ("<|im_start|>assistant\n<think>\n", "<think>"),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", ""),
+        ("Write <think>, please.<|im_end|>\n<|im_start|>assistant\n", ""),
+        ("[INST]Why?[/INST][THINK]", "[THINK]"),
+    ],
+)
+def test_a_prompt_that_opens_thinking_says_so(tail: str, opener: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    renderer = Renderer(tokenizer, frozenset({tokenizer.eos_token_id}))
+    assert renderer.thinking(renderer.encode("Some words before. " * 20 + tail)) == opener

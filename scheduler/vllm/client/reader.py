@@ -1,26 +1,35 @@
 """Reading one turn of the model: calls of a turn, calls in mid sentence, stop texts, text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta
 from caesura.intercept.inline import InlineParser
+from caesura.intercept.markers import Hit
 from caesura.intercept.react import ReactParser
+from caesura.intercept.thinking import Thinking
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import TurnParser
 from caesura.scheduler.vllm.client.stops import StopText
 
 
 class TurnReader:
-    """Chains the parsers of a turn: what one leaves as text is the next one's input."""
+    """Chains the parsers of a turn: what one leaves as text is the next one's input.
+
+    What the model thinks reaches none of them but the one for stop texts.
+    """
 
     def __init__(
         self,
         turn: TurnParser | None,
         inline: InlineParser | ReactParser | None,
         stops: tuple[str, ...],
+        thinking: Thinking,
     ) -> None:
         self._turn = turn
         self._inline = inline
+        self._thinking = thinking
+        self._window = b""
+        self._token_ids: Sequence[int] = ()
         self._stops = StopText(stops)
         self._cut = False
         self.text = ""
@@ -33,6 +42,9 @@ class TurnReader:
     def answer(self, content: str) -> str:
         """Return the text that answers the call in mid sentence at which the turn has paused."""
         assert self._inline is not None
+        self._inline.overshoot += self._window.decode()
+        self._window = b""
+        self._thinking.passed_call()
         return self._inline.answer(content)
 
     def push(self, text: str, token_ids: Sequence[int], cut: bool = False) -> Iterator[Event]:
@@ -42,13 +54,20 @@ class TurnReader:
         """
         self._cut = cut
         self.raw += text
-        events = iter([TextDelta(text)]) if self._turn is None else self._turn.push(text, token_ids)
-        yield from self._chain(events)
+        self._token_ids = token_ids
+        self._window += text.encode()
+        yield from self._scan()
 
     def end(self) -> Iterator[Event]:
         """The turn is over: let go of what was held back."""
-        if self._turn is not None:
-            yield from self._chain(self._turn.end())
+        over = False
+        while not over:
+            yield from self._scan()
+            again = yield from self._read(len(self._window))
+            if not again and self._turn is not None:
+                yield from self._chain(self._turn.end())
+                self._window = self._turn.take_unread()
+            over = not self._window
         if self._inline is not None:
             yield from self._pass_on(self._inline.end())
         yield from self._show(self._stops.end())
@@ -73,6 +92,51 @@ class TurnReader:
         elif any(call.inline for call in self.calls):
             message["content"] = self.raw
         return message
+
+    def _scan(self) -> Iterator[Event]:
+        """Read on, except for what may yet become a marker of thinking."""
+        while True:
+            hit = self._thinking.next(self._window)
+            kept = self._thinking.held_back(self._window)
+            again = yield from self._read(hit.start if hit else len(self._window) - kept)
+            if hit is not None and not again:
+                yield from self._read_marker(hit)
+            elif not again:
+                return
+
+    def _read(self, size: int) -> Generator[Event, None, bool]:
+        """Read bytes without a marker off the window; return whether some came back to it."""
+        data, self._window = self._window[:size], self._window[size:]
+        token_ids, self._token_ids = self._token_ids, ()
+        if self._thinking.inside or self._turn is None:
+            parse = self._pass_on if self._thinking.inside else self._chain
+            self._thinking.passed(data)
+            yield from parse(iter([TextDelta(data.decode())]))
+        elif data or token_ids:
+            self._thinking.passed(data)
+            yield from self._chain(self._turn.push(data.decode(), token_ids))
+            unread = self._turn.take_unread()
+            self._window = unread + self._window
+            return bool(unread)
+        return False
+
+    def _read_marker(self, hit: Hit) -> Iterator[Event]:
+        """Read past the marker at the head of the window, or into it if it does not count."""
+        in_call = self._inline is not None and self._inline.in_call
+        if self._turn is not None:
+            in_call = in_call or self._turn.in_call
+            if self._turn.behind_call:
+                self._thinking.passed_call()
+        if in_call or not self._thinking.pass_marker(hit):
+            yield from self._read(1)
+            return
+        if self._turn is not None and self._thinking.inside:
+            yield from self._chain(self._turn.end())
+        if self._inline is not None and self._thinking.inside:
+            yield from self._pass_on(self._inline.end())
+        size = hit.end - hit.start
+        marker, self._window = self._window[:size], self._window[size:]
+        yield from self._pass_on(iter([TextDelta(marker.decode())]))
 
     def _chain(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:

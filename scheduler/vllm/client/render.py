@@ -10,9 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from caesura.intercept.react import observation
+from caesura.intercept.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.token_length import max_characters_per_token
+
+MAX_OPENER_TOKENS = 64
+"""How many tokens an opener of thinking has at most, the spaces behind it included."""
 
 
 class Renderer:
@@ -40,6 +44,10 @@ class Renderer:
     def end_text(self, token_id: int) -> str:
         """The text of a token that ends a turn; empty for any other token."""
         return str(self._tokenizer.decode([token_id])) if token_id in self._ends else ""
+
+    def thinking(self, tokens: Sequence[int]) -> str:
+        """Return the opener of thinking with which a prompt ends; empty if with none."""
+        return open_at_end(self._tokenizer.decode(list(tokens[-MAX_OPENER_TOKENS:])))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Render a whole conversation up to where the model begins to write.

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from vllm.outputs import RequestOutput
 
 from caesura.intercept.events import Event, ResumeReport, TurnEnded
-from caesura.intercept.formats import INLINE, REACT
+from caesura.intercept.formats import INLINE, REACT, resolve
 from caesura.intercept.inline import InlineParser
 from caesura.intercept.react import ReactParser
+from caesura.intercept.thinking import Thinking
 from caesura.intercept.trigger import Turn, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
@@ -150,14 +151,16 @@ class VllmSession:
                 " --max-model-len"
             )
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
-        params = self._engine.sampling_params(
-            sampling, max_tokens, self._watch(appended.turn, sampling.stop)
-        )
+        thinking = ""
+        if self._watched and appended.turn == "fresh":
+            thinking = self._engine.renderer.thinking(appended.tokens)
+        watch = self._watch(appended.turn, sampling.stop, thinking)
+        params = self._engine.sampling_params(sampling, max_tokens, watch)
         if self._live is not None and appended.anew:
             await self._live.abort()
             self._live = None
         if appended.turn == "fresh":
-            self._reader = self._new_reader(sampling.stop)
+            self._reader = self._new_reader(sampling.stop, thinking)
         request = self._live
         if request is not None:
             request.push([self.tokens[-1], *appended.tokens], params)
@@ -175,28 +178,30 @@ class VllmSession:
         self.tokens = [*context, *appended.tokens]
         return request
 
-    def _watch(self, turn: Turn, stop: tuple[str, ...]) -> dict[str, Any] | None:
+    def _watch(self, turn: Turn, stop: tuple[str, ...], thinking: str) -> dict[str, Any] | None:
         formats = self._engine.formats if self._pausing else ()
         if not formats and not stop:
             return None
         names = tuple(tool["function"]["name"] for tool in self._spec.tools)
         try:
-            plan = WatchPlan(formats, names, stop, turn, self._spec.pauses)
+            plan = WatchPlan(formats, names, stop, turn, self._spec.pauses, thinking)
         except ValueError as error:
             raise UsageError(f"too many tools or stop texts: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
 
-    def _new_reader(self, stop: tuple[str, ...]) -> TurnReader:
+    def _new_reader(self, stop: tuple[str, ...], opener: str) -> TurnReader:
+        """Return a reader for a turn that begins behind `opener`, within thinking, if it is one."""
+        schemas = {
+            tool["function"]["name"]: tool["function"].get("parameters") or {}
+            for tool in self._spec.tools
+        }
         inline: InlineParser | ReactParser | None = None
         if self._pausing and {INLINE, REACT.name} & set(self._engine.formats):
-            schemas = {
-                tool["function"]["name"]: tool["function"].get("parameters") or {}
-                for tool in self._spec.tools
-            }
             made = InlineParser if INLINE in self._engine.formats else ReactParser
             inline = made(schemas, new_call_id)
         parser = self._engine.turn_parser(self._spec.tools) if self._watched else None
-        return TurnReader(parser, inline, stop)
+        formats = resolve(self._engine.formats if self._watched else (), schemas)
+        return TurnReader(parser, inline, stop, Thinking(formats, opener))
 
     # -- what comes out --------------------------------------------------------------------------
 

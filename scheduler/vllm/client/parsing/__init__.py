@@ -8,10 +8,9 @@ since vLLM's parsers take quadratic time over them and run calls with parts of v
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
-from caesura.intercept.events import Event
 from caesura.intercept.formats import HARMONY, CallFormat
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
@@ -20,6 +19,7 @@ from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
 from caesura.scheduler.vllm.client.parsing.tagged import TAGS, TaggedCalls
+from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
 
 __all__ = ["TurnParser", "new_call_id", "turn_parser"]
@@ -27,16 +27,6 @@ __all__ = ["TurnParser", "new_call_id", "turn_parser"]
 # Their complaints about text that is no call are answered to the model, not to the log.
 logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
 logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
-
-
-class TurnParser(Protocol):
-    """Reads one turn written in one turn-based format."""
-
-    def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
-
-    def end(self) -> Iterator[Event]:
-        """The turn is over: finish what is open, and give back as text what was no call."""
 
 
 def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> TurnParser:

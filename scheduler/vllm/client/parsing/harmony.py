@@ -13,9 +13,10 @@ from caesura.scheduler.vllm.client.parsing.calls import (
     Piece,
     json_of,
 )
+from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 
-class HarmonyTurn:
+class HarmonyTurn(TurnParser):
     """Reads one turn: the answer and the preambles are for the reader, the analysis is not."""
 
     def __init__(self, tokenizer: Any) -> None:

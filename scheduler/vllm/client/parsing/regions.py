@@ -8,6 +8,7 @@ from caesura.intercept.events import Event, TextDelta
 from caesura.intercept.formats import CallFormat
 from caesura.intercept.markers import first_hit, held_back
 from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, CallEvents, Found, Piece, name_in
+from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 Steps = Generator[Event, None, bytes]
 """Events, and in the end the bytes that are still to be read."""
@@ -40,7 +41,7 @@ class _Region:
         return (self.opener + self.body.text[:size]).decode(errors="replace")
 
 
-class RegionTurn:
+class RegionTurn(TurnParser):
     """Reads one turn: text for the reader, and calls between it."""
 
     def __init__(self, form: CallFormat, new_reader: Callable[[], RegionReader]) -> None:
@@ -51,17 +52,32 @@ class RegionTurn:
         self._window = b""
         self._region: _Region | None = None
         self._space: str | None = None
+        self._unread = b""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that all that follows belongs to it."""
+        return self._region is not None
+
+    @property
+    def behind_call(self) -> bool:
+        """Whether nothing but spaces has followed the last call."""
+        return self._space is not None and not self._window.strip()
+
+    def take_unread(self) -> bytes:
+        """Return what seemed part of a call and was not: it is to be read again, as text."""
+        data, self._unread = self._unread, b""
+        return data
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Read more of the turn."""
         yield from self._read(text.encode())
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: refuse a call that is still open, and show what was held back."""
-        while self._region is not None:
+        """Refuse a call that is still open, and show what was held back."""
+        if self._region is not None:
             self._region.body.end()
-            rest = yield from self._settle(self._region, closed=False)
-            yield from self._read(rest)
+            self._unread = yield from self._settle(self._region, closed=False)
         yield from self._show(self._window)
         self._window = b""
 
@@ -97,7 +113,10 @@ class RegionTurn:
         if rest is None:
             return b""
         behind = yield from self._settle(region)
-        return behind + rest
+        if not behind:
+            return rest
+        self._unread = behind + rest
+        return b""
 
     def _settle(self, region: _Region, closed: bool = True) -> Steps:
         """Say what came of a call that has ended; return what turned out not to belong to it.

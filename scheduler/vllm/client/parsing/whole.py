@@ -8,18 +8,28 @@ from caesura.intercept.formats import CallFormat
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
+from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 
-class WholeTurn:
+class WholeTurn(TurnParser):
     """Reads one turn; what begins as a call and cannot be read as one is prose after all."""
 
     def __init__(self, form: CallFormat, reader: CallReader) -> None:
         self._form = form
         self._reader = reader
-        self._events = CallEvents(form.shape, verbatim=False)
-        self._announcer = Announcer(form, reader)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Await the first text, which says whether there are calls."""
+        self._events = CallEvents(self._form.shape, verbatim=False)
+        self._announcer = Announcer(self._form, self._reader)
         self._text = ""
         self._prose: bool | None = None
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that all that follows belongs to it."""
+        return self._prose is False
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Read more of the turn."""
@@ -47,3 +57,4 @@ class WholeTurn:
             yield self._events.malformed(text, name_in(text, self._form.named))
         elif text:
             yield TextDelta(text)
+        self._begin()
