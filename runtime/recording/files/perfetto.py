@@ -10,11 +10,25 @@ processes, since names are looked up by them alone.
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any
 
 from caesura.runtime.recording.entries import encoded
 from caesura.runtime.recording.files.perfetto_tracks import Lanes, Tracks
 from caesura.runtime.tracing import conventions as names
+from caesura.scheduler.records import (
+    GapRecord,
+    LanesRecord,
+    OpeningRecord,
+    PauseRecord,
+    Record,
+    RecordError,
+    SpanRecord,
+    StepsRecord,
+    WaitRecord,
+    parse,
+)
+from caesura.scheduler.records.reading import read
 
 Entry = Mapping[str, Any]
 Event = dict[str, Any]
@@ -36,6 +50,7 @@ CLOCK_SLACK = 1000
 """Microseconds by which a state may seem to begin before the pause that it belongs to."""
 KNOWN_BEFORE = ("request", "session", "tool", "at", "predicted_seconds", "prices", "blocks")
 """Of a pause's record, what was known when it began."""
+ALTERNATIVES = ("preserve", "discard", "swap")
 EVENTS_PER_PIECE = 256
 
 
@@ -64,28 +79,35 @@ class Trace:
         self._state: dict[str, tuple[int, str, Event]] = {}
         self._openings: dict[str, list[tuple[int, bool]]] = {}
         self._unsettled: set[tuple[str, int]] = set()
-        self._open_spans: dict[tuple[str, str], Entry] = {}
+        self._open_spans: dict[tuple[str, str], SpanRecord] = {}
         self._run_ends: dict[str, int] = {}
         self._step_ends: dict[int, int] = {}
         self._last = 0
 
     def events(self, entries: Iterable[Entry]) -> Iterator[Event]:
         """Yield the format's events; entries that are unknown or not whole are left out."""
-        readers = {
-            "lanes": self._lanes,
-            "opening": self._opening,
-            "pause": self._pause,
-            "wait": self._wait,
-            "steps": self._steps,
-            "span": self._span,
-            "gap": self._gap,
-        }
         for entry in entries:
-            reader = readers.get(entry.get("kind", ""))
-            if reader is not None:
-                with suppress(KeyError, TypeError, ValueError):
-                    yield from reader(entry)
+            with suppress(RecordError, ValueError):
+                yield from self._record(parse(entry), entry)
         yield from self._close()
+
+    def _record(self, record: Record | None, entry: Entry) -> Iterator[Event]:
+        match record:
+            case LanesRecord():
+                return self._lanes(record)
+            case OpeningRecord():
+                return self._opening(record, entry)
+            case PauseRecord():
+                return self._pause(record, entry)
+            case WaitRecord():
+                return self._wait(record, entry)
+            case StepsRecord():
+                return self._steps(record, int(entry.get("engine", 0)))
+            case SpanRecord():
+                return self._span(record)
+            case GapRecord():
+                return self._gap(record)
+        return iter(())
 
     def _at(self, seconds: float) -> int:
         """Return a time in microseconds, and remember the latest."""
@@ -95,8 +117,8 @@ class Trace:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def _lanes(self, entry: Entry) -> Iterator[Event]:
-        for row in _rows(entry, ("request", "state", "at"), ("blocks", "host", "tokens")):
+    def _lanes(self, record: LanesRecord) -> Iterator[Event]:
+        for row in _rows(record):
             request, state, at = row["request"], row["state"], self._at(row["at"])
             track, named = self._tracks.named(REQUESTS, request, f"request {request}")
             yield from named
@@ -117,34 +139,34 @@ class Trace:
         colour = {"cname": COLOURS[state]} if state in COLOURS else {}
         return _slice(track, state, "state", at, until, about) | colour
 
-    def _opening(self, entry: Entry) -> Iterator[Event]:
-        request, at = entry["request"], self._at(entry["at"])
+    def _opening(self, opening: OpeningRecord, entry: Entry) -> Iterator[Event]:
+        request, at = opening.request, self._at(opening.at)
         self._unsettled.add((request, at))
-        insort(self._openings.setdefault(request, []), (at, bool(entry.get("person"))))
+        insort(self._openings.setdefault(request, []), (at, opening.person))
         track, named = self._tracks.named(REQUESTS, request, f"request {request}")
         yield from named
-        yield _instant(
-            track, f"pause: {entry.get('tool') or 'unnamed tool'}", "decision", at, entry
-        )
+        yield _instant(track, f"pause: {opening.tool or 'unnamed tool'}", "decision", at, entry)
 
-    def _pause(self, entry: Entry) -> Iterator[Event]:
-        request, at = entry["request"], self._at(entry["at"])
+    def _pause(self, pause: PauseRecord, entry: Entry) -> Iterator[Event]:
+        request, at = pause.request, self._at(pause.at)
         if (request, at) not in self._unsettled:  # older files have no openings
-            yield from self._opening({key: entry[key] for key in KNOWN_BEFORE if key in entry})
+            begun = {key: entry[key] for key in KNOWN_BEFORE if key in entry}
+            yield from self._opening(read(OpeningRecord, begun), begun)
         self._unsettled.discard((request, at))
         track, _ = self._tracks.named(REQUESTS, request, "")
-        for row in entry.get("decisions") or ():
-            seconds, action, blocks, *why = row
-            about = {"blocks": blocks, "why": why[0] if why else "unknown"}
-            when = self._at(entry["at"] + seconds)
-            yield _instant(track, f"{action} {blocks} blocks", "decision", when, about)
-        lasted = (entry.get("pause_seconds") or 0.0) + (entry.get("queue_seconds") or 0.0)
-        outcome, handling = entry.get("outcome", "ended"), entry.get("handling", "none")
-        name = f"{outcome}: {handling}" if outcome == "resumed" else outcome
-        yield _instant(track, name, "decision", self._at(entry["at"] + lasted), entry)
+        for row in pause.decisions:
+            prices = {name: getattr(row, name) for name in ALTERNATIVES}
+            known = {name: price for name, price in prices.items() if price is not None}
+            about = {"blocks": row.blocks, "why": row.why or "unknown", **known}
+            when = self._at(pause.at + row.seconds)
+            yield _instant(track, f"{row.act} {row.blocks} blocks", "decision", when, about)
+        lasted = (pause.pause_seconds or 0.0) + pause.queue_seconds
+        outcome = pause.outcome
+        name = f"{outcome}: {pause.handling}" if outcome == "resumed" else outcome
+        yield _instant(track, name, "decision", self._at(pause.at + lasted), entry)
 
-    def _wait(self, entry: Entry) -> Iterator[Event]:
-        request, until = entry["request"], self._at(entry["until"])
+    def _wait(self, wait: WaitRecord, entry: Entry) -> Iterator[Event]:
+        request, until = wait.request, self._at(wait.until)
         track, named = self._tracks.named(REQUESTS, request, f"request {request}")
         yield from named
         lacked = ", ".join(entry.get("lacked") or {}) or "nothing"
@@ -152,12 +174,10 @@ class Trace:
 
     # -- the engine ------------------------------------------------------------------------------
 
-    def _steps(self, entry: Entry) -> Iterator[Event]:
-        rank = entry.get("engine", 0)
+    def _steps(self, steps: StepsRecord, rank: int) -> Iterator[Event]:
         track, named = self._tracks.named(ENGINE + rank, "steps", "steps")
         yield from named
-        counts = [key for key in entry if key not in ("kind", "engine", "id", "at", "seconds")]
-        for row in _rows(entry, ("at", "seconds"), counts):
+        for row in _rows(steps):
             # The engine may schedule a step while the one before is still being computed.
             at = max(self._at(row.pop("at")), self._step_ends.get(rank, 0))
             end = self._step_ends[rank] = at + round(row.pop("seconds") * 1e6)
@@ -168,42 +188,35 @@ class Trace:
             yield _slice(track, " + ".join(work) or "step", "step", at, end, row)
             yield from self._tracks.counters(ENGINE + rank, at, end, row)
 
-    def _gap(self, entry: Entry) -> Iterator[Event]:
-        about = {"lost": entry.get("lost"), "why": entry.get("why")}
-        name = f"{about['lost']} entries lost"
-        yield _instant(
-            {"pid": ENGINE, "tid": ENGINE}, name, "gap", self._at(entry["at"]), about, "g"
-        )
+    def _gap(self, gap: GapRecord) -> Iterator[Event]:
+        about = {"lost": gap.lost, "why": gap.why}
+        track = {"pid": ENGINE, "tid": ENGINE}
+        yield _instant(track, f"{gap.lost} entries lost", "gap", self._at(gap.at), about, "g")
 
     # -- runs and tools --------------------------------------------------------------------------
 
-    def _span(self, entry: Entry) -> Iterator[Event]:
-        key = (entry["trace"], entry["span"])
-        self._at(entry["start"])
-        if entry.get("end") is None:
-            self._open_spans[key] = entry
-            self._run_ends[entry["span"]] = self._at(entry["start"])
+    def _span(self, span: SpanRecord) -> Iterator[Event]:
+        self._at(span.start)
+        if span.end is None:
+            self._open_spans[span.trace, span.span] = span
+            self._run_ends[span.span] = self._at(span.start)
             return
-        self._open_spans.pop(key, None)
-        yield from self._ended_span(entry, self._at(entry["end"]))
+        self._open_spans.pop((span.trace, span.span), None)
+        yield from self._ended_span(span, self._at(span.end))
 
-    def _ended_span(self, entry: Entry, end: int) -> Iterator[Event]:
-        at, about = self._at(entry["start"]), _attributes(entry)
-        operation, name = about.get(names.OPERATION), str(entry.get("name"))
+    def _ended_span(self, span: SpanRecord, end: int) -> Iterator[Event]:
+        at, about = self._at(span.start), span.attributes
+        operation = about.get(names.OPERATION)
         if operation == names.EXECUTE_TOOL:
-            tool = str(about.get(names.TOOL_NAME, name))
-            self._run_ends.pop(entry["span"], None)
+            tool = str(about.get(names.TOOL_NAME, span.name))
+            self._run_ends.pop(span.span, None)
             lane = self._tools.free(tool, at, end)
             key, shown = f"{tool}/{lane}", tool if not lane else f"{tool} ({lane + 1})"
             track, named = self._tracks.named(TOOLS, key, shown)
             yield from named
-            yield _slice(track, name, "tool", at, end, _told(entry))
+            yield _slice(track, span.name, "tool", at, end, _told(span))
             return
-        run = (
-            entry["span"]
-            if operation == names.INVOKE_AGENT
-            else entry.get("parent") or entry["trace"]
-        )
+        run = span.span if operation == names.INVOKE_AGENT else span.parent or span.trace
         track, named = self._tracks.named(RUNS, run, f"run {run[:8]}")
         yield from named
         if operation == names.INVOKE_AGENT:
@@ -211,22 +224,23 @@ class Trace:
         else:  # turns of a run follow one another; clocks of two processes may say otherwise
             at = max(at, self._run_ends.get(run, 0))
             end = self._run_ends[run] = max(at, end)
-        yield _slice(track, name, operation or "span", at, end, _told(entry))
+        yield _slice(track, span.name, operation or "span", at, end, _told(span))
 
     def _close(self) -> Iterator[Event]:
         """Draw what is still under way up to the last time that was seen."""
         for request, since in self._state.items():
             track, _ = self._tracks.named(REQUESTS, request, "")
             yield self._state_slice(track, (*since[:2], {**since[2], "open": True}), self._last)
-        for entry in self._open_spans.values():
-            yield from self._ended_span({**entry, "status": "open"}, self._last)
+        for span in self._open_spans.values():
+            yield from self._ended_span(replace(span, status="open"), self._last)
         yield from self._tracks.rest()
 
 
-def _rows(entry: Entry, needed: Iterable[str], extra: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Turn columns into rows; older files lack some of the extra ones."""
-    known = [*needed, *(name for name in extra if isinstance(entry.get(name), list))]
-    for values in zip(*(entry[name] for name in known), strict=False):
+def _rows(record: LanesRecord | StepsRecord) -> Iterator[dict[str, Any]]:
+    """Turn columns into rows; older files lack some of the columns."""
+    columns = {each.name: getattr(record, each.name) for each in fields(record)}
+    known = {name: column for name, column in columns.items() if column}
+    for values in zip(*known.values(), strict=False):
         yield dict(zip(known, values, strict=True))
 
 
@@ -240,12 +254,8 @@ def _instant(track: Event, name: str, kind: str, at: int, args: Entry, scope: st
     return {"ph": "i", "s": scope, "name": name, "cat": kind, "ts": at} | track | {"args": told}
 
 
-def _told(entry: Entry) -> dict[str, Any]:
+def _told(span: SpanRecord) -> dict[str, Any]:
     """Return what a span says beside its name and times."""
-    told = {key: entry[key] for key in ("trace", "status", "message", "events") if entry.get(key)}
-    return {**_attributes(entry), **told}
-
-
-def _attributes(entry: Entry) -> Entry:
-    found = entry.get("attributes")
-    return found if isinstance(found, Mapping) else {}
+    entry = span.entry()
+    told = {key: entry[key] for key in ("trace", "status", "message", "events") if entry[key]}
+    return {**span.attributes, **told}
