@@ -6,55 +6,182 @@ hold a control message is one, with an answer.
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import CostModel
-from caesura.scheduler.vllm.snapshot import snapshot
+from caesura.intercept.cost import PRIOR, CostModel, CostTracker
+from caesura.intercept.handling import make_handling
+from caesura.intercept.pause import State
+from caesura.intercept.view import Handling
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.blocks import ids_of, real_ids
+from caesura.scheduler.vllm.keeper import Keeper
+from caesura.scheduler.vllm.line import Clock
+from caesura.scheduler.vllm.lives import Lives
+from caesura.scheduler.vllm.pauses import Pauses
+from caesura.scheduler.vllm.recompute import Recomputation
+from caesura.scheduler.vllm.recorder import Recorder
+from caesura.scheduler.vllm.step_costs import StepCosts
+from caesura.scheduler.vllm.stopping import CallStops
+from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes
-from caesura.scheduler.vllm.trial import Trial, set_costs
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 
 logger = logging.getLogger(__name__)
 
 
-def facts(scheduler: Any) -> dict[str, Any]:
-    """Say what the KV cache and the link are like."""
-    config, planner = scheduler.kv_cache_config, scheduler._keeper.planner
-    workers = scheduler.vllm_config.parallel_config.world_size
-    try:
-        bytes_per_block = block_bytes(config)
-    except SwapUnavailable:
-        sizes = (tensor.size for tensor in config.kv_cache_tensors)
-        bytes_per_block = max(sizes, default=0) // config.num_blocks
-    return {
-        "block_size": scheduler.block_size,
-        "bytes_per_token": bytes_per_block * workers // scheduler.block_size,
-        "blocks": config.num_blocks - 1,
-        "host_blocks": planner.store.slots if planner is not None and planner.works else 0,
-        "most_step_tokens": scheduler.max_num_scheduled_tokens,
-        "most_running": scheduler.max_num_running_reqs,
-        "most_context": scheduler.max_model_len,
-    }
+def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
+    """Return the cost model with a guess for a link that nobody has measured.
 
-
-def samples(scheduler: Any) -> dict[str, Any]:
-    """Hand out the steps that were measured since the last time, and the last copies.
-
-    `copies_measured` counts all copies so far, of which `copies` are the last.
+    At a rate of zero nothing would ever be swapped, so the rate could never be measured.
     """
-    keeper = scheduler._keeper
-    steps = [list(step) for step in keeper.ledger.samples]
-    keeper.ledger.samples.clear()
-    planner = keeper.planner
-    return {
-        "steps": steps,
-        "copies": [] if planner is None else [list(copied) for copied in planner.copied],
-        "copies_measured": 0 if planner is None else planner.copies_measured,
-        "cost": keeper.costs.model.to_wire(),
-    }
+    if planner is None or (cost.out_rate and cost.in_rate):
+        return cost
+    return replace(cost, out_rate=PRIOR.out_rate, in_rate=PRIOR.in_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What control messages ask about: the collaborators of one scheduler."""
+
+    port: EngineState
+    keeper: Keeper
+    pauses: Pauses
+    stops: CallStops
+    lives: Lives
+    recorder: Recorder
+    recomputation: Recomputation
+    step_costs: StepCosts
+    costs: CostTracker
+    clock: Clock
+
+    def snapshot(self) -> dict[str, Any]:
+        """Count requests by state and blocks by owner.
+
+        `lost_blocks` are referenced by nobody although the pool counts them as used; it is 0 unless
+        there is a bug or another KV connector holds blocks of finished requests.
+        """
+        pool, planner = self.port.blocks, self.keeper.planner
+        pauses = self.pauses.open.values()
+        owned = self._blocks_by_owner()
+        running = len(self.port.running())
+        return {
+            "running": running,
+            "waiting": len(self.port.request_ids()) - running - len(pauses),
+            "paused_held": sum(p.held for p in pauses if p.state is State.PAUSED),
+            "paused_dropped": sum(not p.held for p in pauses if p.state is State.PAUSED),
+            "resuming": sum(p.state is State.RESUMING for p in pauses),
+            "retained": len(self.keeper.holdings) - len(pauses),
+            "closing": len(self.stops.closing),
+            "watched": len(self.stops.watches),
+            "handling": self.keeper.handling.name,
+            "blocks_total": pool.total,
+            "blocks_free": pool.free(),
+            **{f"blocks_{owner}": len(blocks) for owner, blocks in owned.items()},
+            "host_blocks": 0 if planner is None else planner.store.slots,
+            "host_blocks_used": 0 if planner is None else planner.store.used,
+            "lost_blocks": pool.total - pool.free() - len(set().union(*owned.values())),
+        }
+
+    def _blocks_by_owner(self) -> dict[str, set[int]]:
+        owned: dict[str, set[int]] = {
+            owner: set() for owner in ("running", "paused", "waiting", "copying", "fenced")
+        }
+        running = {request.request_id for request in self.port.running()}
+        for request_id in self.port.request_ids():
+            owner = "running" if request_id in running else "waiting"
+            owner = "paused" if request_id in self.pauses.open else owner
+            owned[owner] |= real_ids(self.port.blocks_of(request_id))
+        for holding in self.keeper.holdings.values():
+            owned["paused"].update(ids_of(holding.detached or ()))
+        if self.keeper.planner is not None:
+            owned["copying"].update(ids_of(self.keeper.planner.blocks_in_flight()))
+        owned["fenced"].update(ids_of(self.port.blocks_given_back()))
+        return owned
+
+    def facts(self, kv_cache_config: KVCacheConfig, workers: int) -> dict[str, Any]:
+        """Say what the KV cache of so many `workers` and the link are like."""
+        port, planner = self.port, self.keeper.planner
+        try:
+            bytes_per_block = block_bytes(kv_cache_config)
+        except SwapUnavailable:
+            sizes = (tensor.size for tensor in kv_cache_config.kv_cache_tensors)
+            bytes_per_block = max(sizes, default=0) // kv_cache_config.num_blocks
+        return {
+            "block_size": port.block_size,
+            "bytes_per_token": bytes_per_block * workers // port.block_size,
+            "blocks": kv_cache_config.num_blocks - 1,
+            "host_blocks": planner.store.slots if planner is not None and planner.works else 0,
+            "most_step_tokens": port.step_tokens,
+            "most_running": port.max_running,
+            "most_context": port.max_context_tokens,
+        }
+
+    def samples(self) -> dict[str, Any]:
+        """Hand out the steps that were measured since the last time, and the last copies.
+
+        `copies_measured` counts all copies so far, of which `copies` are the last.
+        """
+        steps = [list(step) for step in self.step_costs.samples]
+        self.step_costs.samples.clear()
+        planner = self.keeper.planner
+        return {
+            "steps": steps,
+            "copies": [] if planner is None else [list(copied) for copied in planner.copied],
+            "copies_measured": 0 if planner is None else planner.copies_measured,
+            "cost": self.costs.model.to_wire(),
+        }
+
+    def go_by(self, cost: CostModel) -> CostModel:
+        """Have the scheduler go by a measured cost model, and correct that from now on."""
+        cost = with_link(cost, self.keeper.planner)
+        self.recomputation.measured = True
+        # In place: all that decide by the costs hold this tracker.
+        self.costs.restart(cost)
+        return cost
+
+
+class Trial:
+    """Sets a scheduler up to be measured, and back.
+
+    Everything is swapped, and nothing of it is remembered: synthetic traffic would spoil what the
+    scheduler knows of tools' pauses and of sessions, and the records. Steps may be as long as vLLM
+    makes them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before: tuple[Handling, bool] | None = None
+
+    def begin(self) -> None:
+        """Swap every pause, in a scheduler that has nothing else to do; raises `ValueError`."""
+        self._demand_rest()
+        engine = self._engine
+        if self._before is None:
+            engine.keeper.drop_all(engine.clock())  # what nobody has come for yet is in the way
+            engine.recorder.suspend()
+            self._before = (engine.keeper.handling, engine.recomputation.measured)
+        engine.recomputation.measured = False
+        engine.lives.learns = False
+        engine.keeper.handling = make_handling("swap")
+
+    def end(self) -> None:
+        """Put everything back as it was; raises `ValueError` while requests are running."""
+        self._demand_rest()
+        if self._before is not None:
+            engine = self._engine
+            engine.keeper.handling, engine.recomputation.measured = self._before
+            self._before = None
+            engine.lives.learns = True
+            engine.recorder.resume()
+
+    def _demand_rest(self) -> None:
+        if self._engine.port.request_ids() or self._engine.step_costs.in_flight:
+            raise ValueError("requests are running: an engine is measured before it serves")
 
 
 class Commands:
@@ -63,13 +190,14 @@ class Commands:
     A message is a name, or an object whose `command` is one and whose other fields belong to it.
     """
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
-        self._trial = Trial(scheduler)
+    def __init__(self, engine: Engine, kv_cache_config: KVCacheConfig, workers: int) -> None:
+        """`workers` share the KV cache."""
+        self._engine = engine
+        self._trial = Trial(engine)
         self._handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
-            "state": lambda _: snapshot(scheduler),
-            "facts": lambda _: facts(scheduler),
-            "samples": lambda _: samples(scheduler),
+            "state": lambda _: engine.snapshot(),
+            "facts": lambda _: engine.facts(kv_cache_config, workers),
+            "samples": lambda _: engine.samples(),
             "calibrate": self._calibrate,
             "measure": self._measure,
         }
@@ -93,8 +221,7 @@ class Commands:
     def _calibrate(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Go by the cost model under `cost` from now on."""
         cost = CostModel.from_wire(fields.get("cost"))  # type: ignore[arg-type]
-        self._scheduler._recompute.measured = True
-        return {"cost": set_costs(self._scheduler, cost).to_wire()}
+        return {"cost": self._engine.go_by(cost).to_wire()}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Begin or end to be measured, as `on` says."""
@@ -108,22 +235,11 @@ class Commands:
         return {"on": on}
 
 
-def attach_reports(
-    outputs: dict[int, EngineCoreOutputs], reports: Mapping[str, dict[str, Any]]
-) -> None:
-    """Add to the last outputs of turns why they ended."""
-    for of_client in outputs.values():
-        for output in of_client.outputs:
-            if output.finish_reason is not None and output.request_id in reports:
-                report = {REPORT_KEY: reports[output.request_id]}
-                output.kv_transfer_params = {**(output.kv_transfer_params or {}), **report}
-
-
 class ControlPort:
     """Takes control messages out of the stream of requests and answers them with the next step."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._commands = Commands(scheduler)
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
         self._unanswered: list[tuple[int, str, Any]] = []
 
     @property

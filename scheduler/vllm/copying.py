@@ -6,10 +6,10 @@ sight nothing is copied.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from caesura.intercept.budget import copy_order
 from caesura.intercept.view import Decision
+from caesura.scheduler.vllm.engine_state import Block
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.sight import Sight
 from caesura.scheduler.vllm.swap.host import Key
@@ -55,7 +55,7 @@ class Copying:
         if not can_lose(holding):
             return 0
         store, blocks = self._planner.store, self._mechanics.blocks(holding)
-        wanted: list[tuple[Any, Key]] = []
+        wanted: list[tuple[Block, Key]] = []
         for index in range(min(len(blocks), len(holding.keys)) - 1, -1, -1):
             if len(wanted) >= most:
                 break

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
 from caesura.intercept.durations import Durations
 from caesura.intercept.pause import Pause, State, Step
+from caesura.scheduler.vllm.engine_state import Block, EngineState
+from caesura.scheduler.vllm.engine_state.blocks import owned_alone, referenced_once
+from caesura.scheduler.vllm.engine_state.requests import is_loading
 from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 
@@ -42,7 +45,7 @@ class Holding:
     durations: Durations
     keys: list[Key]
     context_tokens: int
-    detached: list[Any] | None = None
+    detached: list[Block] | None = None
     returned: bool = False
     returned_at: float = 0.0
     follow_up: str | None = None
@@ -61,9 +64,7 @@ class Holding:
     @property
     def loading(self) -> bool:
         """Whether its KV is being loaded: vLLM holds blocks for it that are not ours to take."""
-        return (
-            self.pause is not None and self.request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
-        )
+        return self.pause is not None and is_loading(self.request)
 
     @property
     def hosted_only(self) -> int:
@@ -88,30 +89,26 @@ class Holding:
 class Holdings:
     """Opens, shrinks and closes holdings; all block bookkeeping of paused KV is here."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
-        self._manager = scheduler.kv_cache_manager
-        self._pool = scheduler.kv_cache_manager.block_pool
-        groups = scheduler.kv_cache_config.kv_cache_groups
-        self.findable = self._manager.enable_caching and len(groups) == 1
+    def __init__(self, port: EngineState) -> None:
+        self._port = port
+        self.findable = port.single_blocks_findable
         """Whether single blocks can be given up and found again."""
 
-    def blocks(self, holding: Holding) -> Sequence[Any]:
+    def blocks(self, holding: Holding) -> Sequence[Block]:
         """Return the resident blocks, front to back."""
         if holding.detached is not None:
             return holding.detached
         if holding.pause is None or not holding.pause.held:
             return ()
-        groups = self._manager.get_blocks(holding.key).blocks
-        return groups[0] if len(groups) == 1 else [block for group in groups for block in group]
+        return self._port.blocks_of(holding.key)
 
     def refresh(self, holding: Holding, store: HostStore | None) -> None:
         """Count what is resident and what is copied anew."""
         blocks = self.blocks(holding)
         holding.present, full = len(blocks), min(len(blocks), len(holding.keys))
-        holding.resident = sum(block.ref_cnt == 1 and not block.is_null for block in blocks)
+        holding.resident = owned_alone(blocks)
         # The request that has just finished may hold them until the steps in flight are over.
-        holding.stale = holding.pause is None and bool(self._scheduler.deferred_frees)
+        holding.stale = holding.pause is None and bool(self._port.blocks_given_back())
         holding.copied = holding.covered = 0
         holding.uncopied, holding.missing = full, len(holding.keys) - full
         if store is None or not store.used:
@@ -134,13 +131,13 @@ class Holdings:
             freed = self._detach(holding, keep_any=blocks < holding.resident)
         kept = holding.detached
         assert kept is not None
-        given: list[Any] = []
+        given: list[Block] = []
         while kept and freed < blocks:
             block = kept.pop()
-            freed += block.ref_cnt == 1
+            freed += referenced_once(block)
             given.append(block)
         if given:
-            self._give_back(holding.request, given[::-1])
+            self._port.give_back(holding.request, given[::-1])
         holding.stale = True
         return freed
 
@@ -149,46 +146,24 @@ class Holdings:
         if holding.detached:
             blocks, holding.detached = holding.detached, []
             holding.stale = True
-            self._give_back(None, blocks)
+            self._port.give_back(None, blocks)
 
     def _detach(self, holding: Holding, keep_any: bool) -> int:
         """Make the request one that has computed nothing; keep its full blocks from here.
 
         Return how many blocks that freed: those that are not full, or all of them.
         """
-        scheduler, request, pause = self._scheduler, holding.request, holding.pause
+        pause = holding.pause
         assert pause is not None, "blocks of a finished request are detached from the start"
         pause.take(Step.RECLAIM)
-        kept: list[Any] = []
-        freed = 0
-        if self.findable and keep_any:
-            blocks = self._manager.pop_blocks_for_free(request)
-            full = len(holding.keys)
-            kept, rest = blocks[:full], blocks[full:]
-            freed = sum(block.ref_cnt == 1 for block in rest)
-            if rest:
-                self._give_back(request, rest)
-        else:
-            freed = holding.resident
-            scheduler._free_request_blocks(request)
-        scheduler.encoder_cache_manager.free(request)
-        scheduler.kv_holding_waiting.remove_request(request)
-        request.num_computed_tokens = 0
-        scheduler.waiting.prepend_request(request)
-        holding.detached = kept
-        return freed
-
-    def _give_back(self, request: Request | None, blocks: Sequence[Any]) -> None:
-        """Return blocks to the pool, the last first, once no step in flight may touch them."""
-        scheduler = self._scheduler
-        if request is None or scheduler._request_blocks_can_be_freed(request):
-            self._pool.free_blocks(reversed(blocks))
-        else:
-            scheduler.deferred_frees.append((scheduler.sched_step_seq, list(blocks)))
+        keep = len(holding.keys) if self.findable and keep_any else None
+        holding.detached, freed = self._port.detach(holding.request, keep)
+        return freed if keep is not None else holding.resident
 
     def retain(self, holding: Holding) -> None:
         """Reference the blocks of a request that is about to be freed."""
-        self._pool.touch(holding.detached)
+        assert holding.detached is not None
+        self._port.blocks.reference(holding.detached)
 
 
 def can_lose(holding: Holding) -> bool:

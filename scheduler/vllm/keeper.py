@@ -7,25 +7,26 @@ paused KV cache and the state of the engine (`sight`): blocks are released, copi
 """
 
 from collections.abc import Iterable
-from typing import Any
 
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import CostModel, CostTracker
+from caesura.intercept.cost import CostTracker
 from caesura.intercept.events import ResumeReport
 from caesura.intercept.handling import make_handling
 from caesura.intercept.pause import Pause, State
-from caesura.intercept.view import Decision
-from caesura.scheduler.predict.forecast import Predictor
+from caesura.intercept.view import Decision, Handling
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.copying import Copying
+from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
-from caesura.scheduler.vllm.ledger import Ledger
 from caesura.scheduler.vllm.life import Life
-from caesura.scheduler.vllm.memory import PauseMemory
+from caesura.scheduler.vllm.lives import Lives
 from caesura.scheduler.vllm.rates import LinkRates
+from caesura.scheduler.vllm.recorder import Recorder
 from caesura.scheduler.vllm.sight import Sight
-from caesura.scheduler.vllm.swap.host import Key
+from caesura.scheduler.vllm.swap.host import Key, keys_of
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 EXPIRE_SECONDS = 0.25
@@ -37,32 +38,30 @@ class Keeper:
 
     def __init__(
         self,
-        scheduler: Any,
+        port: EngineState,
         settings: Settings,
-        cost: CostModel,
-        memory: PauseMemory,
-        predictor: Predictor,
-        planner: SwapPlanner | None = None,
-        outbox: list[dict[str, Any]] | None = None,
+        costs: CostTracker,
+        lives: Lives,
+        recorder: Recorder,
+        holdings: dict[str, Holding],
+        planner: SwapPlanner | None,
     ) -> None:
-        """`planner`: there is a link to the host; `outbox`: somebody reads records."""
-        self._scheduler = scheduler
-        self.settings = settings
+        """Manage the `holdings`, which others may read; `planner`: there is a link to the host."""
+        self._port = port
+        self._settings = settings
+        self._lives = lives
+        self._recorder = recorder
         self.planner = planner
-        self.handling = make_handling(settings.handling)
-        self.memory = memory
-        self.predictor = predictor
-        self.costs = CostTracker(cost)
-        self.ledger = Ledger(scheduler, self.costs, outbox)
-        self.mechanics = Holdings(scheduler)
-        self.sight = Sight(scheduler, self.mechanics, self.costs, planner, self.ledger)
-        self.holdings: dict[str, Holding] = {}
+        self.handling: Handling = make_handling(settings.handling)
+        self.mechanics = Holdings(port)
+        self.sight = Sight(port, self.mechanics, costs, planner)
+        self.holdings = holdings
         self._owner: dict[Key, Holding] = {}
         self._decisions: list[Decision] = []
         self._copying: Copying | None = None
         self._expire_at = 0.0
         if planner is not None:
-            self._rates = LinkRates(planner, self.costs)
+            self._rates = LinkRates(planner, costs)
             self._copying = Copying(planner, self.mechanics, self.sight)
 
     # -- the life of a holding -------------------------------------------------------------------
@@ -91,8 +90,8 @@ class Keeper:
             pause=pause,
             since=now,
             tool=tool,
-            durations=self.predictor.pause(request.request_id, tool, life.calls),
-            keys=self.keys_of(request, tokens // self._scheduler.block_size),
+            durations=self._lives.durations(request.request_id, tool, life),
+            keys=keys_of(request, tokens // self._port.block_size),
             context_tokens=tokens,
             counted_at=now,
         )
@@ -103,15 +102,17 @@ class Keeper:
         return holding
 
     def note(self, holding: Holding, now: float) -> None:
-        """Have the ledger write down what is known at the beginning of a pause."""
+        """Record what is known at the beginning of a pause."""
         self.sight.freshen(holding)
-        self.ledger.opened(holding, self.sight.of(holding, now), self.sight.step())
+        view = self.sight.of(holding, now)
+        self._recorder.paused(holding, view, self.sight.step(), self.handling.name)
+        self.record_counts()
 
     def returned(self, holding: Holding, now: float) -> None:
         """Its tool is back: learn how long that took."""
         if not holding.returned:
             holding.returned, holding.returned_at = True, now
-            self.memory.observe(holding.tool, now - holding.since)
+            self._lives.pause_ended(holding.tool, now - holding.since)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
         """A paused request runs again, with so many tokens computed."""
@@ -126,7 +127,8 @@ class Keeper:
     def close(self, holding: Holding, now: float, report: ResumeReport | None = None) -> None:
         """It runs again, or has ended, or nobody will come."""
         holding.count(now)
-        self.ledger.closed(holding, report, now)
+        self.record_counts()
+        self._recorder.closed(holding, report, now)
         del self.holdings[holding.key]
         self.mechanics.forget(holding)
         self._disown(holding)
@@ -140,11 +142,11 @@ class Keeper:
             self.planner.store.unwant(holding.keys)
         holding.keys, holding.stale = [], True
 
-    def keys_of(self, request: Request, full: int) -> list[Key]:
-        """Name the `full` first blocks of a request's context, by content or by place."""
-        if request.block_hashes:
-            return list(request.block_hashes[:full])
-        return [(request.request_id, index) for index in range(full)]
+    def forget_copies(self, request: Request) -> None:
+        """Drop copies that nobody can find again once the request has ended."""
+        if self.planner is not None and not request.block_hashes and self.planner.store.used:
+            full = request.num_tokens // self._port.block_size
+            self.planner.store.forget(keys_of(request, full))
 
     # -- the step --------------------------------------------------------------------------------
 
@@ -160,6 +162,8 @@ class Keeper:
 
     def before_step(self, now: float) -> None:
         """Do what the handling decides for this step, before anybody asks for blocks."""
+        if not self.active:
+            return
         self._decisions = []
         self.sight.new_step()
         if self.planner is not None:
@@ -171,6 +175,7 @@ class Keeper:
                 if owner is not None:
                     owner.stale = True
                     self.sight.freshen(owner)
+            self.record_counts()
         if not self.holdings:
             return
         self._expire(now)
@@ -209,15 +214,21 @@ class Keeper:
             if holding.returned and holding.detached and holding.loading:
                 self.mechanics.forget(holding)
 
-    def step_done(self, scheduler_output: Any, runner_output: Any, now: float) -> None:
+    def step_done(
+        self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
+    ) -> None:
         """A step is over, and with it the loads that joined it."""
-        self.ledger.ended(scheduler_output, now)
         if self.planner is not None and scheduler_output.total_num_scheduled_tokens:
             connector_output = runner_output.kv_connector_output
             invalid = connector_output.invalid_block_ids if connector_output else set()
             self.planner.loads.step_done(invalid)
-            if invalid and self.ledger.lanes is not None:
-                self.ledger.lanes.recheck()
+            if invalid:
+                self._recorder.kv_lost()
+
+    def record_counts(self) -> None:
+        """Record what has changed of the holdings since the last call."""
+        for holding in self.sight.take_recounted():
+            self._recorder.kv_changed(holding)
 
     # -- giving up -------------------------------------------------------------------------------
 
@@ -238,14 +249,14 @@ class Keeper:
 
         No handling is asked: blocks that belong to nobody alone have no price of their own.
         """
-        pool = self._scheduler.kv_cache_manager.block_pool
-        before = pool.get_num_free_blocks()
+        pool = self._port.blocks
+        before = pool.free()
         for holding in sorted(among, key=lambda one: one.since):
-            if pool.get_num_free_blocks() - before >= needed:
+            if pool.free() - before >= needed:
                 break
             if not holding.resident:
                 self.drop(holding, now, why)
-        return int(pool.get_num_free_blocks() - before)
+        return pool.free() - before
 
     def release(self, holding: Holding, blocks: int, now: float, why: str) -> int:
         """Give up blocks from the back of a holding; return how many got free."""
@@ -255,6 +266,7 @@ class Keeper:
         how = "swap" if holding.covered else "discard"
         freed = self.mechanics.release(holding, blocks)
         self.sight.freshen(holding)
+        self.record_counts()
         holding.events.append((now, how, freed, why))
         if holding.pause is None and not holding.detached:
             self.close(holding, now)
@@ -267,14 +279,26 @@ class Keeper:
         holding.count(now)
         freed = self.mechanics.release(holding, 1 << 30)
         self.sight.freshen(holding)
+        self.record_counts()
         holding.events.append((now, "discard", freed, why))
         if holding.pause is None:
             self.close(holding, now)
 
     def drop_all(self, now: float) -> None:
-        """Give up everything, as before the prefix cache is reset."""
+        """Give up all blocks of all holdings."""
         for holding in list(self.holdings.values()):
             self.drop(holding, now, "reset")
+
+    def reset(self, now: float) -> None:
+        """Give up all blocks, those too that are being copied: the prefix cache is reset."""
+        self.drop_all(now)
+        if self.planner is not None:
+            self.planner.call_off_saves()
+
+    def recount(self) -> None:
+        """Count all holdings anew: copies on the host were forgotten."""
+        self.sight.recount(self.holdings.values())
+        self.record_counts()
 
     def _expire(self, now: float) -> None:
         """Give up what nobody has come back for in time; now and then is often enough."""
@@ -284,13 +308,14 @@ class Keeper:
         for holding in list(self.holdings.values()):
             waited = now - holding.since
             if holding.pause is None:
-                if waited > self.settings.retention and holding.follow_up is None:
+                if waited > self._settings.retention and holding.follow_up is None:
                     self.close(holding, now)
             elif (
-                0 < self.settings.pause_deadline < waited
+                0 < self._settings.pause_deadline < waited
                 and holding.pause.state is State.PAUSED
                 and holding.keys
             ):
                 self.drop(holding, now, "deadline")
                 self._disown(holding)
                 self.sight.freshen(holding)
+                self.record_counts()

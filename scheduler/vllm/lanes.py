@@ -5,12 +5,17 @@ the ledger sends it off. In a step nothing is done but for those whose state cha
 prefill, and the loads under way. How the states are told apart is in docs/serving.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import computed_tokens
 from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.waits import Lack, Waits
 
 COLUMNS = ("request", "state", "at", "blocks", "host", "tokens")
@@ -24,10 +29,11 @@ PAUSED = ("paused", "offloaded", "dropped")
 class _Lane:
     """Where one request stands. It has computed up to `reached` before; it may hold `holding`."""
 
-    __slots__ = ("after", "blocks", "holding", "host", "reached", "request", "state")
+    __slots__ = ("after", "blocks", "holding", "host", "life", "reached", "request", "state")
 
-    def __init__(self, request: Request, holding: Holding | None) -> None:
+    def __init__(self, request: Request, life: Life, holding: Holding | None) -> None:
         self.request = request
+        self.life = life
         self.holding = holding
         self.state = self.after = ""
         self.blocks = self.host = self.reached = 0
@@ -36,8 +42,13 @@ class _Lane:
 class Lanes:
     """The lanes of one scheduler, as rows that have still to leave."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self, port: EngineState, planner: SwapPlanner | None, wall: Callable[[], float]
+    ) -> None:
+        """`planner`: there is a link to the host; `wall` returns seconds of the wall clock."""
+        self._port = port
+        self._planner = planner
+        self._wall = wall
         self._lanes: dict[str, _Lane] = {}
         self._prefilling: dict[str, _Lane] = {}
         self._loading: dict[str, _Lane] = {}
@@ -50,7 +61,7 @@ class Lanes:
         return len(self._lanes)
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """How many requests are in the queue."""
         return len(self._waits)
 
@@ -73,14 +84,14 @@ class Lanes:
 
     # -- queueing --------------------------------------------------------------------------------
 
-    def arrived(self, request: Request, holding: Holding | None) -> None:
+    def arrived(self, request: Request, life: Life, holding: Holding | None) -> None:
         """A request is new; with a `holding` it follows the one whose KV that is."""
         self.ended(request.request_id)  # another of the same name, if there was one
-        lane = self._lanes[request.request_id] = _Lane(request, holding)
+        lane = self._lanes[request.request_id] = _Lane(request, life, holding)
         if holding is not None:
             pairs = zip(holding.keys, request.block_hashes, strict=False)
             same = sum(ours == theirs for ours, theirs in pairs)
-            lane.reached = same * int(self._scheduler.block_size)
+            lane.reached = same * self._port.block_size
             self.ended(holding.key)
         self._queue(lane, "fresh" if holding is None else "tool")
 
@@ -100,8 +111,7 @@ class Lanes:
         lane.after = after
         self._prefilling.pop(request_id, None)
         self._stop_waiting(request_id, at)
-        life = self._scheduler._line.lives[request_id]
-        self._waits.begin(request_id, after, at, life)
+        self._waits.begin(request_id, after, at, lane.life)
         self._enter(lane, "waiting", at, *self._held(lane))
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
@@ -110,15 +120,14 @@ class Lanes:
 
     # -- the step --------------------------------------------------------------------------------
 
-    def stepped(self, output: Any) -> None:
+    def stepped(self, output: SchedulerOutput) -> None:
         """A step was made: who runs now, who loads, and who does not prefill any more."""
         scheduled = output.num_scheduled_tokens
         self._may_prefill(new.req_id for new in output.scheduled_new_reqs)
         self._may_prefill(output.scheduled_cached_reqs.resumed_req_ids)
         for request_id in [one for one in self._prefilling if one in scheduled]:
             self._compute(self._prefilling[request_id], scheduled[request_id])
-        planner = self._scheduler._keeper.planner
-        under_way = planner.loads.under_way if planner is not None else {}
+        under_way = self._planner.loads.under_way if self._planner is not None else {}
         if under_way or self._loading:
             self._load(under_way)
         self._waits.settle()
@@ -130,7 +139,7 @@ class Lanes:
 
     def _compute(self, lane: _Lane, tokens: int) -> None:
         request, at = lane.request, self.now()
-        start = request.num_computed_tokens - tokens
+        start = computed_tokens(request) - tokens
         if start >= request.num_prompt_tokens and start >= request.num_tokens - 1:
             state = "decode"
             del self._prefilling[request.request_id]
@@ -157,7 +166,7 @@ class Lanes:
 
     def recheck(self) -> None:
         """KV turned out not to be there: who decodes may have to prefill again."""
-        self._may_prefill(request.request_id for request in self._scheduler.running)
+        self._may_prefill(request.request_id for request in self._port.running())
 
     # -- pauses ----------------------------------------------------------------------------------
 
@@ -226,12 +235,11 @@ class Lanes:
         return holding.resident, holding.hosted_only
 
     def _own_blocks(self, request: Request) -> int:
-        groups = self._scheduler.kv_cache_manager.get_blocks(request.request_id).blocks
-        return sum(map(len, groups))
+        return self._port.block_count(request.request_id)
 
     def now(self) -> float:
         """Return the wall time, which does not go backwards here."""
-        self._last = max(self._last, self._scheduler._wall())
+        self._last = max(self._last, self._wall())
         return self._last
 
 

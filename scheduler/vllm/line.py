@@ -9,15 +9,20 @@ It goes to the front, nothing is admitted past it, and what is freed is kept for
 from collections.abc import Callable
 from typing import Any
 
-from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import Request
 
+from caesura.intercept.cost import CostTracker
 from caesura.scheduler.admission import DEFAULT_ADMISSION
-from caesura.scheduler.admission.view import Admission, Batched, Gate
+from caesura.scheduler.admission.view import Batched, Gate
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking
-from caesura.scheduler.vllm.aside import READY, in_vllms_order
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import computed_tokens, is_ready
+from caesura.scheduler.vllm.keeper import Keeper
 from caesura.scheduler.vllm.life import Life
 from caesura.scheduler.vllm.lives import Lives
+
+Clock = Callable[[], float]
+"""Returns seconds of a clock that never goes backwards."""
 
 LOOKAHEAD = 64
 """So many requests that do not fit are passed over in a step, before the rest is left alone."""
@@ -33,16 +38,23 @@ class Line:
     """Ranks the waiting requests of one scheduler and says whom vLLM may try."""
 
     def __init__(
-        self, scheduler: Any, ranking: Ranking, admission: Admission, lives: Lives, backfill: bool
+        self,
+        port: EngineState,
+        lives: Lives,
+        keeper: Keeper,
+        costs: CostTracker,
+        clock: Clock,
+        ranking: Ranking,
+        backfill: bool,
     ) -> None:
-        """`backfill`: whoever fits may go before somebody who does not."""
-        self._scheduler = scheduler
+        """`backfill`: a request that fits may go before one that does not."""
+        self._port = port
+        self._keeper = keeper
+        self._costs = costs
+        self._clock = clock
         self.ranking = ranking
-        self.admission = admission
         self.lives = lives
         self.backfill = backfill
-        self.stuck = False
-        """Nothing came of the last step: the next one is left to vLLM's own order."""
         self._step = 0
         self._ready: list[Request] = []
 
@@ -50,17 +62,11 @@ class Line:
 
     def ready(self) -> list[Request]:
         """Return the waiting requests that could be admitted, the best first."""
-        scheduler = self._scheduler
-        queues = [scheduler.kv_holding_waiting]
-        if scheduler.pause_state != PauseState.PAUSED_NEW:
-            queues.append(scheduler.waiting)
-        found = [one for queue in queues for one in queue if one.status in READY]
+        found = self._port.ready()
         self._step += 1
         self._ready = found
-        if len(found) < 2:
+        if len(found) < 2 or self._port.goes_by_priority:
             return found
-        if in_vllms_order(scheduler):
-            return sorted(found)
         view = None
         for request in found:
             life = self.lives[request.request_id]
@@ -90,8 +96,8 @@ class Line:
         return not refresh or self._step - life.scored_in < refresh
 
     def _kv_of(self, request: Request) -> Any:
-        holding = self._scheduler._keeper.holdings.get(request.request_id)
-        return (request.num_computed_tokens, holding.resident if holding is not None else 0)
+        holding = self._keeper.holdings.get(request.request_id)
+        return (computed_tokens(request), holding.resident if holding is not None else 0)
 
     def _rank(self, request: Request, life: Life, view: QueueView) -> tuple[float, ...]:
         resident, hosted = self._kv_tokens(request)
@@ -104,48 +110,46 @@ class Line:
             hosted_tokens=hosted,
             decoded_tokens=request.num_output_tokens,
             calls=life.calls,
-            forecast=self.lives.predictor.forecast(self.lives.about(request)),
+            forecast=self.lives.forecast(request),
             starved=life.starved,
         )
         return self.ranking.score(queued, view)
 
     def _kv_tokens(self, request: Request) -> tuple[int, int]:
         """Return the tokens of a request whose KV is on the device, and on the host only."""
-        holding = self._scheduler._keeper.holdings.get(request.request_id)
-        if request.num_computed_tokens or holding is None:
-            return request.num_computed_tokens, 0
-        self._scheduler._keeper.sight.freshen(holding)
-        block_size = self._scheduler.block_size
+        holding, computed = self._keeper.holdings.get(request.request_id), computed_tokens(request)
+        if computed or holding is None:
+            return computed, 0
+        self._keeper.sight.freshen(holding)
+        block_size = self._port.block_size
         resident = len(holding.detached or ())
         hosted = max(0, len(holding.keys) - resident - holding.missing)
         return resident * block_size, hosted * block_size
 
     def _view(self) -> QueueView:
-        scheduler = self._scheduler
-        keeper, running = scheduler._keeper, scheduler.running
-        batch = sum(request.num_computed_tokens for request in running)
-        cost = keeper.costs.model
+        running, batch = len(self._port.running()), self._port.running_context()
+        cost = self._costs.model
         return QueueView(
-            now=scheduler._clock(),
+            now=self._clock(),
             capacity_tokens=self._capacity_tokens,
-            step_seconds=cost.step_seconds(max(1, len(running)), batch),
-            running=len(running),
+            step_seconds=cost.step_seconds(max(1, running), batch),
+            running=running,
             batch_tokens=batch,
-            swap_pays=keeper.sight.swap_pays,
+            swap_pays=self._keeper.sight.swap_pays,
             cost=cost,
         )
 
     def gate(self) -> Gate | None:
         """Begin the admissions of a step; None lets everybody in."""
-        if self.admission.name == DEFAULT_ADMISSION:
+        admission = self.lives.admission
+        if admission.name == DEFAULT_ADMISSION:
             return None
-        running = [self.batched(one) for one in self._scheduler.running]
-        return self.admission.begin(running, self._capacity_tokens)
+        running = [self.batched(one) for one in self._port.running()]
+        return admission.begin(running, self._capacity_tokens)
 
     @property
     def _capacity_tokens(self) -> int:
-        blocks = self._scheduler.kv_cache_manager.block_pool.num_gpu_blocks - 1
-        return int(blocks * self._scheduler.block_size)
+        return self._port.blocks.total * self._port.block_size
 
     def batched(self, request: Request) -> Batched:
         """Show a request as a member of the batch."""
@@ -208,9 +212,9 @@ class Line:
         """
         ready, self._ready = self._ready, []
         waits = [(one, self.lives[one.request_id]) for one in ready]
-        admitted = [life.queued_at for one, life in waits if one.status not in READY]
+        admitted = [life.queued_at for one, life in waits if not is_ready(one)]
         if not admitted:
             return
         latest = max(admitted)
         for request, life in waits:
-            life.overtaken += request.status in READY and life.queued_at < latest
+            life.overtaken += is_ready(request) and life.queued_at < latest

@@ -7,13 +7,12 @@ discarded is held to what is believed of the saturation while it is recomputed.
 """
 
 from collections.abc import Mapping
-from typing import Any
-
-from vllm.v1.request import RequestStatus
 
 from caesura.intercept.cost import SMALLEST_CHUNK, CostTracker
 from caesura.intercept.pause import Pause, State
+from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.sight import Sight
 
 SATURATIONS = 2
 """So often the saturation fits into a step beside decodes.
@@ -27,13 +26,21 @@ class Recomputation:
     """Which requests recompute, how far, and how large a step may be meanwhile."""
 
     def __init__(
-        self, scheduler: Any, costs: CostTracker, chunk: int | str, measured: bool
+        self,
+        port: EngineState,
+        costs: CostTracker,
+        sight: Sight,
+        holdings: Mapping[str, Holding],
+        chunk: int | str,
+        measured: bool,
     ) -> None:
         """`chunk` is the setting; `measured`: the cost model is this engine's, not a guess.
 
         A guess that is too low would make every prefill slower than vLLM's.
         """
-        self._scheduler = scheduler
+        self._port = port
+        self._sight = sight
+        self._holdings = holdings
         self._costs = costs
         self._chunk = chunk
         self.measured = measured
@@ -58,16 +65,15 @@ class Recomputation:
             del self._frontiers[request_id]
         return max(0, again)
 
-    def limit(self, most: int, holdings: Mapping[str, Holding]) -> int:
-        """Return how many query tokens the coming step may take, `most` if nobody is held up."""
-        chunk = self._chunk_tokens(holdings)
+    def limit(self) -> int:
+        """Return how many query tokens the coming step may take: all of vLLM's if none decodes."""
+        most, chunk = self._port.step_tokens, self._chunk_tokens()
         if chunk is None or chunk >= most:
             return most
-        running = self._scheduler.running
-        decoding = sum(request.num_tokens - request.num_computed_tokens <= 1 for request in running)
+        decoding = self._port.decoding()
         return min(most, max(chunk, decoding + SMALLEST_CHUNK)) if decoding else most
 
-    def _chunk_tokens(self, holdings: Mapping[str, Holding]) -> int | None:
+    def _chunk_tokens(self) -> int | None:
         if isinstance(self._chunk, int):
             return self._chunk
         if self._chunk == "vllm":
@@ -75,13 +81,13 @@ class Recomputation:
         saturation = self._costs.model.saturation
         if self.measured:
             return SATURATIONS * saturation
-        recomputes = bool(self._frontiers) or self._about_to_begin(holdings)
+        recomputes = bool(self._frontiers) or self._about_to_begin()
         return saturation if recomputes else None
 
-    def _about_to_begin(self, holdings: Mapping[str, Holding]) -> bool:
-        for holding in holdings.values():
+    def _about_to_begin(self) -> bool:
+        for holding in self._holdings.values():
             if holding.returned:
-                self._scheduler._keeper.sight.freshen(holding)
+                self._sight.freshen(holding)
                 if _recomputes(holding.pause, holding):
                     return True
         return False
@@ -90,4 +96,4 @@ class Recomputation:
 def _recomputes(pause: Pause | None, holding: Holding) -> bool:
     if pause is None or pause.held or pause.state is not State.RESUMING:
         return False
-    return holding.missing > 0 and holding.request.status != RequestStatus.WAITING_FOR_REMOTE_KVS
+    return holding.missing > 0 and not holding.loading

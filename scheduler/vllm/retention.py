@@ -5,78 +5,70 @@ The engine sees the call in the tokens, with no word from the client, and keeps 
 same prices as those of a paused request. The follow-up is known by its prefix: whoever sends it.
 """
 
-from typing import Any
-
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import Request
 
 from caesura.intercept.trigger import Watch
+from caesura.scheduler.vllm.call_detection import Watcher
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.blocks import findable_prefix
+from caesura.scheduler.vllm.engine_state.requests import has_stopped, is_not_admitted
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.keeper import Keeper
 from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.line import Clock
 from caesura.scheduler.vllm.lives import Lives
 from caesura.scheduler.vllm.swap.host import Key
-from caesura.scheduler.vllm.watching import Watcher
-
-QUEUED = (
-    RequestStatus.WAITING,
-    RequestStatus.PREEMPTED,
-    RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR,
-)
 
 
 class Retainer:
     """Opens a holding for a finished request with a call and closes it at its follow-up."""
 
-    def __init__(self, scheduler: Any, keeper: Keeper, watcher: Watcher) -> None:
-        self._scheduler = scheduler
+    def __init__(
+        self,
+        port: EngineState,
+        keeper: Keeper,
+        lives: Lives,
+        watcher: Watcher,
+        clock: Clock,
+        seconds: float,
+    ) -> None:
+        """KV is kept for so many `seconds` (0: not at all)."""
+        self._port = port
         self._keeper = keeper
+        self._lives = lives
         self._watcher = watcher
+        self._clock = clock
+        # It takes the prefix cache to find it again.
+        self._enabled = seconds > 0 and port.single_blocks_findable
         self._by_key: dict[Key, Holding] = {}
         self._expected: dict[str, Holding] = {}
 
-    @property
-    def enabled(self) -> bool:
-        """Whether anything can be kept: it takes the prefix cache to find it again."""
-        return self._keeper.settings.retention > 0 and self._keeper.mechanics.findable
-
-    def finished(self, request: Request, watch: Watch | None, lives: Lives) -> None:
-        """Look at a request that is about to be freed, and tell whether its session goes on."""
-        self._forget_copies(request)
+    def finished(self, request: Request, watch: Watch | None) -> bool:
+        """Look at a request that is about to be freed; return whether its session may go on."""
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
         called, tool = self._called(request, watch)
         if called:
-            self._retain(request, tool, lives.passes_on(request, tool))
-            return
-        life = lives.ended(request)
-        if life is not None:
-            self._keeper.ledger.ended_session(request, life)
-
-    def _forget_copies(self, request: Request) -> None:
-        """Drop copies that nobody can find again once the request has ended."""
-        planner = self._keeper.planner
-        if planner is not None and not request.block_hashes and planner.store.used:
-            full = request.num_tokens // self._scheduler.block_size
-            planner.store.forget(self._keeper.keys_of(request, full))
+            self._retain(request, tool, self._lives.passes_on(request, tool))
+        return called
 
     def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
         """Tell whether it ended with a call that a client will answer, and of which tool."""
-        if request.status != RequestStatus.FINISHED_STOPPED or not self.enabled:
+        if not has_stopped(request) or not self._enabled:
             return False, None
         if request.request_id in self._keeper.holdings or not request.output_token_ids:
             return False, None
         return self._watcher.called(request, watch)
 
     def _retain(self, request: Request, tool: str | None, life: Life) -> None:
-        keeper, block_size = self._keeper, self._scheduler.block_size
-        blocks = self._scheduler.kv_cache_manager.get_blocks(request.request_id).blocks[0]
+        keeper, block_size = self._keeper, self._port.block_size
+        blocks = self._port.blocks_of(request.request_id)
         full = min((request.num_tokens - 1) // block_size, len(blocks), len(request.block_hashes))
-        while full and (blocks[full - 1].block_hash is None or blocks[full - 1].is_null):
-            full -= 1
+        full = findable_prefix(blocks, full)
         if not full:
             return
-        now = self._scheduler._clock()
+        now = self._clock()
         holding = keeper.open(request, None, full * block_size, now, tool, life)
         # Counted while the request alone holds them: it is about to let go.
         holding.detached = list(blocks[:full])
@@ -88,7 +80,7 @@ class Retainer:
         for place in {full, prompt} - {0}:
             self._by_key[holding.keys[place - 1]] = holding
 
-    def arrived(self, request: Request, lives: Lives) -> None:
+    def arrived(self, request: Request) -> None:
         """See whether a new request follows one that was kept."""
         if not self._by_key:
             return
@@ -100,9 +92,9 @@ class Retainer:
                     continue
                 holding.follow_up = request.request_id
                 self._expected[request.request_id] = holding
-                now = self._scheduler._clock()
+                now = self._clock()
                 self._keeper.returned(holding, now)
-                lives.follows(request, holding, now)
+                self._lives.follows(request, holding.life, holding.tool, now)
                 return
 
     def followed(self, request_id: str) -> Holding | None:
@@ -112,8 +104,8 @@ class Retainer:
     def after_step(self) -> None:
         """Let go of what follow-ups have taken over."""
         for request_id in list(self._expected):
-            request = self._scheduler.requests.get(request_id)
-            if request is None or request.status not in QUEUED:
+            request = self._port.request(request_id)
+            if request is None or not is_not_admitted(request):
                 self._close(self._expected.pop(request_id))
         if len(self._by_key) > 2 * len(self._keeper.holdings) + 64:
             for holding in list(self._by_key.values()):
@@ -123,7 +115,7 @@ class Retainer:
     def _close(self, holding: Holding) -> None:
         self._unlist(holding)
         if self._keeper.holdings.get(holding.key) is holding:
-            self._keeper.close(holding, self._scheduler._clock())
+            self._keeper.close(holding, self._clock())
 
     def _unlist(self, holding: Holding) -> None:
         for key in [key for key, kept in self._by_key.items() if kept is holding]:

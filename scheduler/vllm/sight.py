@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 from caesura.intercept.cost import CostTracker
 from caesura.intercept.view import PausedKV, StepView
+from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
-from caesura.scheduler.vllm.ledger import Ledger
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 IDLE_STEP_SECONDS = 0.05
@@ -19,18 +18,18 @@ class Sight:
 
     def __init__(
         self,
-        scheduler: Any,
+        port: EngineState,
         mechanics: Holdings,
         costs: CostTracker,
         planner: SwapPlanner | None,
-        ledger: Ledger,
     ) -> None:
-        self._scheduler = scheduler
+        """`planner`: there is a link to the host."""
+        self._port = port
         self._mechanics = mechanics
         self._costs = costs
         self._planner = planner
-        self._ledger = ledger
         self._step: StepView | None = None
+        self._recounted: dict[str, Holding] = {}
 
     def new_step(self) -> None:
         """Forget what was seen in the last step."""
@@ -69,8 +68,14 @@ class Sight:
         if holding.stale:
             store = None if self._planner is None else self._planner.store
             self._mechanics.refresh(holding, store)
-            if (lanes := self._ledger.lanes) is not None:
-                lanes.held(holding)
+            self._recounted[holding.key] = holding
+
+    def take_recounted(self) -> Iterable[Holding]:
+        """Return what was counted anew since the last call, in the order in which it was first."""
+        if not self._recounted:
+            return ()
+        recounted, self._recounted = self._recounted, {}
+        return recounted.values()
 
     def recount(self, holdings: Iterable[Holding]) -> None:
         """Count all of them anew."""
@@ -89,23 +94,21 @@ class Sight:
         ):
             return 0
         in_place = holding.detached is None and holding.pause is not None
-        partial = in_place and holding.context_tokens % self._scheduler.block_size > 0
+        partial = in_place and holding.context_tokens % self._port.block_size > 0
         return min(holding.covered + partial, holding.resident)
 
     def step(self) -> StepView:
         """Show the engine before the coming step."""
-        pool = self._scheduler.kv_cache_manager.block_pool
-        free = pool.get_num_free_blocks()
+        port, planner = self._port, self._planner
+        free = port.blocks.free()
         if self._step is None:
-            running = self._scheduler.running
-            planner = self._planner
             self._step = StepView(
-                block_size=self._scheduler.block_size,
-                total_blocks=pool.num_gpu_blocks - 1,
+                block_size=port.block_size,
+                total_blocks=port.blocks.total,
                 free_blocks=free,
                 host_free=0 if planner is None else planner.store.available,
-                running_tokens=len(running),
-                running_context=sum(request.num_computed_tokens for request in running),
+                running_tokens=len(port.running()),
+                running_context=port.running_context(),
                 link_blocks=0 if planner is None else planner.budget,
                 swap_pays=self.swap_pays,
                 cost=self._costs.model,
@@ -127,9 +130,8 @@ class Sight:
 
     def link_blocks(self) -> int:
         """Blocks that hide behind the coming step: N with T_swap(N) = T_fwd(B) (InferCept 4.1)."""
-        model, running = self._costs.model, self._scheduler.running
+        model, running = self._costs.model, len(self._port.running())
         seconds = IDLE_STEP_SECONDS
         if running:
-            context = sum(request.num_computed_tokens for request in running)
-            seconds = model.step_seconds(len(running), context)
-        return max(1, model.link_tokens(seconds) // self._scheduler.block_size)
+            seconds = model.step_seconds(running, self._port.running_context())
+        return max(1, model.link_tokens(seconds) // self._port.block_size)

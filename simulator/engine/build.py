@@ -5,7 +5,8 @@ counts.
 """
 
 import tempfile
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from transformers import LlamaConfig
@@ -21,9 +22,11 @@ from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
+from caesura.scheduler.predict.forecast import Predictor
+from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.vllm import CaesuraScheduler
-from caesura.scheduler.vllm.setup import SETTINGS_KEY
-from caesura.scheduler.vllm.trial import set_costs
+from caesura.scheduler.vllm.compose import SETTINGS_KEY, Dependencies
+from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.plan import Plan, cost_of
 from caesura.simulator.engine.tokens import Tokens
@@ -39,46 +42,51 @@ def build_scheduler(
     machine: Machine,
     policy: Policy,
     clock: Clock,
+    workload: Workload,
+    tokens: Tokens,
     records: list[dict[str, Any]] | None = None,
-) -> Any:
+) -> Scheduler:
     """Build the scheduler, which writes `records` if it is ours.
 
+    Ours is told what it has to know of the workload: its tokens, and the truth if it has an oracle.
     Raises `ValueError` for settings that it does not know.
     """
     config = _config(plan, policy)
-    pausing = policy.engine == "caesura"
-    scheduler = (CaesuraScheduler if pausing else Scheduler)(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
+    given: dict[str, Any] = {
+        "vllm_config": config,
+        "kv_cache_config": KVCacheConfig(
             num_blocks=plan.blocks + 1,
             kv_cache_tensors=[],
             kv_cache_groups=[KVCacheGroupSpec(["layer"], kv_spec(plan.block_tokens))],
         ),
-        block_size=plan.block_tokens,
-        log_stats=False,
-        structured_output_manager=StructuredOutputManager(config),
-    )
-    scheduler.use_v2_model_runner = False
-    if pausing:
-        scheduler._clock = scheduler._wall = clock
-        if records is not None:
-            scheduler._keeper.ledger.write_into(records)
-        set_costs(scheduler, cost_of(machine, policy))
+        "block_size": plan.block_tokens,
+        "log_stats": False,
+        "structured_output_manager": StructuredOutputManager(config),
+    }
+    scheduler: Scheduler
+    if policy.engine == "caesura":
+        dependencies = Dependencies(
+            clock=clock,
+            wall=clock,
+            outbox=records,
+            cost=cost_of(machine, policy),
+            vocabulary=tokens.vocabulary,
+            predictor=_oracle(policy, workload),
+        )
+        scheduler = CaesuraScheduler(**given, dependencies=dependencies)
+    else:
+        scheduler = Scheduler(**given)
+    port_of(scheduler).use_first_runner()
     return scheduler
 
 
-def inform(scheduler: Any, policy: Policy, workload: Workload, tokens: Tokens) -> None:
-    """Tell our scheduler what it has to know of the workload: its tokens, and to oracles the truth.
-
-    Raises `ValueError` for a predictor that there is not.
-    """
-    scheduler._watcher._vocabulary = tokens.vocabulary
-    scheduler._recompute.measured = True  # its cost model is this machine's
+def _oracle(policy: Policy, workload: Workload) -> Callable[[PausePredictor], Predictor] | None:
+    """Return what makes the policy's oracle, if it has one."""
     prediction = _oracle_of(policy)
-    if prediction:
-        truth = {session.key: session for session in workload.sessions}
-        known = scheduler._keeper.memory.predictor
-        scheduler.use_predictor(make_predictor(prediction, truth.get, known))
+    if not prediction:
+        return None
+    truth = {session.key: session for session in workload.sessions}
+    return partial(make_predictor, prediction, truth.get)
 
 
 def _oracle_of(policy: Policy) -> str:
@@ -90,7 +98,7 @@ def _oracle_of(policy: Policy) -> str:
 def _config(plan: Plan, policy: Policy) -> VllmConfig:
     settings = dict(policy.settings)
     if _oracle_of(policy):
-        del settings["prediction"]  # its scheduler is told later
+        del settings["prediction"]  # its scheduler is handed one
     config = VllmConfig(
         model_config=_model_config(plan.model_tokens),
         scheduler_config=SchedulerConfig(

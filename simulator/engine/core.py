@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import ModelRunnerOutput
 
-from caesura.simulator.engine.check import check_invariants, stuck
+from caesura.simulator.engine.check import check_invariants, port_of, stuck
 from caesura.simulator.engine.clients.clients import Clients
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.measure import Meter
@@ -51,7 +52,7 @@ class Core:
 
     def __init__(
         self,
-        scheduler: Any,
+        scheduler: Scheduler,
         clients: Clients,
         copies: Copies | None,
         latency: LatencyModel,
@@ -66,7 +67,8 @@ class Core:
         self._latency = latency
         self._clock = clock
         self._check = check
-        self._runner = Runner(scheduler.requests, clients.live, scheduler.block_size)
+        self._port = port_of(scheduler)
+        self._runner = Runner(self._port, clients.live)
         self._steps = 0
         self._empty = 0
         self._fruitless = 0
@@ -98,7 +100,7 @@ class Core:
         if self._fruitless > MAX_FRUITLESS_STEPS:
             raise stuck(scheduler, self._clock.now)
         output = scheduler.schedule()
-        scheduler.finished_req_ids = InOrder()
+        self._port.finish_names_into(InOrder())
         if copies is not None:
             copies.begin(output.kv_connector_metadata, self._clock.now)
         if output.total_num_scheduled_tokens:

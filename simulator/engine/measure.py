@@ -4,7 +4,7 @@ Waste is counted as InferCept's equations 1 to 3 do, but from what has happened,
 memory times the time for which it was of no use.
 """
 
-from typing import Any
+from vllm.v1.core.sched.scheduler import Scheduler
 
 from caesura.simulator.engine.runner import Work
 from caesura.simulator.engine.timeline import Gauge, Levels, Timeline
@@ -16,7 +16,7 @@ from caesura.simulator.results import Totals
 class Meter:
     """Sums up a run."""
 
-    def __init__(self, scheduler: Any, latency: LatencyModel) -> None:
+    def __init__(self, scheduler: Scheduler, latency: LatencyModel) -> None:
         self.totals = Totals()
         self._gauge = Gauge(scheduler)
         self._latency = latency

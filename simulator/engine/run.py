@@ -8,7 +8,11 @@ rate. One step is in flight at a time (no asynchronous scheduling), and scheduli
 import time
 from typing import Any
 
-from caesura.simulator.engine.build import build_scheduler, inform
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.simulator.engine.build import build_scheduler
+from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clients.clients import Clients
 from caesura.simulator.engine.clients.styles import Anew, Pausing, Style
 from caesura.simulator.engine.clock import Clock
@@ -53,18 +57,16 @@ def simulate(
     tokens = Tokens(workload)
     plan = plan_for(workload, machine, policy)
     noted: list[dict[str, Any]] = []
-    scheduler = build_scheduler(plan, machine, policy, clock, noted if records else None)
-    style: Style = Anew()
-    if policy.engine == "caesura":
-        inform(scheduler, policy, workload, tokens)
-        style = Pausing(tokens)
-    clients = Clients(workload, tokens, style, scheduler, plan.model_tokens)
+    outbox = noted if records else None
+    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox)
+    style: Style = Pausing(tokens) if policy.engine == "caesura" else Anew()
+    clients = Clients(workload, tokens, style, scheduler, plan)
     copies = _copies(scheduler, machine, policy, clients)
     core = Core(scheduler, clients, copies, machine.latency, clock, check)
     with collecting_rarely():
         core.run(window, progress)
-    if policy.engine == "caesura":
-        scheduler._keeper.ledger.flush()
+    if isinstance(scheduler, PausingScheduler):
+        scheduler.parts.recorder.flush()
     scheduler.shutdown()
     return RunResult(
         policy=policy.name,
@@ -81,10 +83,11 @@ def simulate(
     )
 
 
-def _copies(scheduler: object, machine: Machine, policy: Policy, clients: Clients) -> Copies | None:
+def _copies(
+    scheduler: Scheduler, machine: Machine, policy: Policy, clients: Clients
+) -> Copies | None:
     """Make what copies, if there is a connector."""
-    connector = getattr(scheduler, "connector", None)
-    if connector is None:
+    if port_of(scheduler).connector is None:
         return None
     if policy.engine == "stock-offload":
         return OffloadCopies(machine, policy, clients.live)

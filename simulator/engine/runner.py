@@ -6,8 +6,8 @@ This is the inner loop of the simulator: it looks once at every request of every
 from dataclasses import dataclass, field
 from typing import Any
 
-from vllm.v1.request import RequestStatus
-
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import is_preempted
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.tokens import WORD
 from caesura.simulator.machine import StepShape
@@ -52,29 +52,24 @@ class Work:
 
 @dataclass(slots=True)
 class Runner:
-    """Executes what a scheduler has scheduled; `live` are the sessions, by their request's id.
+    """Executes what a scheduler has scheduled; `live` are the sessions, by their request's id."""
 
-    A block of KV cache holds `block_tokens` tokens.
-    """
-
-    requests: dict[str, Any]
+    port: EngineState
     live: dict[str, Live]
-    block_tokens: int
     _again: list[tuple[int, float, int]] = field(default_factory=list)
 
     def execute(self, output: Any) -> Work:
         """Return what the step computes and decodes."""
         preempted = self._preempted(output.preempted_req_ids) if output.preempted_req_ids else 0
-        self._admit(output.scheduled_new_reqs)
-        requests, sessions = self.requests, self.live
+        self._admit(self.port.admitted_in(output))
+        sessions = self.live
         sampled: list[list[int]] = []
         first: list[Live] = []
         ended: list[Live] = []
         context = longest = decodes = decoded = 0
         pairs = 0.0
-        for request_id, count in output.num_scheduled_tokens.items():
-            request, live = requests[request_id], sessions[request_id]
-            computed = request.num_computed_tokens
+        for request_id, count, computed, unfinished in self.port.chunks_of(output):
+            live = sessions[request_id]
             context += computed
             if computed > longest:
                 longest = computed
@@ -86,7 +81,7 @@ class Runner:
                 self._compute_again(live, computed, count)
             elif count == 1:
                 decoded += 1
-            if request.is_prefill_chunk:
+            if unfinished:
                 live.reached = max(live.reached, computed)
                 sampled.append(NOTHING)
                 continue
@@ -106,13 +101,13 @@ class Runner:
             shape, sampled, first, ended, decoded, again, again_pairs, again_blocks, preempted
         )
 
-    def _admit(self, new: list[Any]) -> None:
+    def _admit(self, new: list[tuple[str, int]]) -> None:
         """Note what those that join the batch need not compute."""
-        for request in new:
-            live = self.live[request.req_id]
+        for request_id, computed in new:
+            live = self.live[request_id]
             if not live.admitted:
                 live.admitted = True
-                live.result.cached_tokens += request.num_computed_tokens
+                live.result.cached_tokens += computed
 
     def _preempted(self, request_ids: set[str]) -> int:
         """Note how far those had come that lost their KV; a pause leaves the batch like that too.
@@ -121,8 +116,8 @@ class Runner:
         """
         preempted = 0
         for request_id in request_ids:
-            request = self.requests.get(request_id)
-            if request is None or request.status != RequestStatus.PREEMPTED:
+            request = self.port.request(request_id)
+            if request is None or not is_preempted(request):
                 continue
             live = self.live[request_id]
             live.result.preemptions += 1
@@ -136,7 +131,7 @@ class Runner:
         start = computed - count
         again = min(computed, live.reached) - start
         live.result.recomputed_tokens += again
-        blocks = -(-computed // self.block_tokens)
+        blocks = -(-computed // self.port.block_size)
         self._again.append((again, again * (start + (again + 1) / 2), blocks))
 
     def _take_again(self) -> tuple[int, float, int]:

@@ -1,8 +1,11 @@
 """A run over time: who was where, whose the blocks were, and what was done, row by row."""
 
 from dataclasses import dataclass
-from typing import Any
 
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from caesura.scheduler.vllm.scheduler import PausingScheduler
+from caesura.simulator.engine.check import port_of
 from caesura.simulator.results import TIMELINE
 
 MAX_ROWS = 2000
@@ -40,25 +43,23 @@ class Levels:
 class Gauge:
     """Reads levels off a scheduler."""
 
-    def __init__(self, scheduler: Any) -> None:
-        self._scheduler = scheduler
-        self._pool = scheduler.kv_cache_manager.block_pool
-        self._keeper = getattr(scheduler, "_keeper", None)
-        self._planner = getattr(self._keeper, "planner", None)
-        self.blocks: int = self._pool.num_gpu_blocks - 1
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._port = port_of(scheduler)
+        ours = isinstance(scheduler, PausingScheduler)
+        self._keeper = scheduler.parts.keeper if ours else None
+        self.blocks = self._port.blocks.total
 
     def read(self, whose: bool) -> Levels:
         """Return the levels as they are; `whose`: with the blocks of those who do not run.
 
         Blocks are looked up only where somebody asks, since that takes a look at every pause.
         """
-        scheduler = self._scheduler
-        paused = scheduler.num_waiting_for_streaming_input
+        running, queued, paused = self._port.levels()
         levels = Levels(
-            running=len(scheduler.running),
-            queued=len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused,
+            running=running,
+            queued=queued,
             paused=paused,
-            used=self.blocks - self._pool.get_num_free_blocks(),
+            used=self.blocks - self._port.blocks.free(),
         )
         if self._keeper is not None and (whose or levels.queued):
             holdings = self._keeper.holdings.values()
@@ -69,7 +70,8 @@ class Gauge:
     @property
     def hosted(self) -> int:
         """Blocks of host memory that hold something."""
-        return self._planner.store.used if self._planner is not None else 0
+        planner = self._keeper.planner if self._keeper is not None else None
+        return planner.store.used if planner is not None else 0
 
 
 class Timeline:

@@ -28,7 +28,6 @@ from vllm.v1.executor import Executor
 from caesura.intercept.trigger import WatchPlan
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.vllm import CaesuraScheduler
-from caesura.scheduler.vllm.snapshot import snapshot
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 VOCABULARY = 1024
@@ -128,10 +127,10 @@ class Core:
                         waiting.discard(output.request_id)
                         params = output.kv_transfer_params or {}
                         self.reports[output.request_id] = params.get(REPORT_KEY, {})
-            assert snapshot(self.scheduler)["lost_blocks"] == self.allowed_losses
+            assert self.scheduler.parts.engine.snapshot()["lost_blocks"] == self.allowed_losses
             if not waiting:
                 return
-        raise AssertionError(f"{waiting} did not stop: {snapshot(self.scheduler)}")
+        raise AssertionError(f"{waiting} did not stop: {self.scheduler.parts.engine.snapshot()}")
 
     def idle(self, steps: int) -> None:
         """Step while nobody runs, as the engine does while copies are under way."""
@@ -145,6 +144,11 @@ class Core:
         self.add(request_id, tokens, count)
         self.run([request_id])
         return self.said[request_id]
+
+    def drop_kv(self, request_id: str) -> None:
+        """Give up all blocks of a paused request."""
+        parts = self.scheduler.parts
+        parts.keeper.drop(parts.keeper.holdings[request_id], parts.clock(), "reset")
 
     def close(self) -> None:
         self._core.shutdown()

@@ -81,7 +81,7 @@ def test_eight_sessions_at_once(core: Core, handling: str) -> None:
         for name, talk in talks.items():
             assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
             if handling != "preserve":
-                core.scheduler.drop_kv(name)
+                core.drop_kv(name)
         if handling == "discard-and-evict":
             assert core.scheduler.reset_prefix_cache()
         answer(core, talks, turn)

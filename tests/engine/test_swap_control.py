@@ -44,7 +44,7 @@ class SwapAll:
 @pytest.fixture(scope="module", params=[512, 48], ids=["whole", "chunked"])
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     made = make_core(True, request.param, 0.05)
-    made.scheduler._keeper.handling = SwapAll()
+    made.scheduler.parts.keeper.handling = SwapAll()
     yield made
     made.close()
 
@@ -57,7 +57,7 @@ def talks(core: Core) -> dict[str, Talk]:
 @pytest.fixture(params=[True, False], ids=["in-step", "over-steps"])
 def in_step(core: Core, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Loads join their step, or come three blocks at a time."""
-    keeper = core.scheduler._keeper
+    keeper = core.scheduler.parts.keeper
     budget = 1000 if request.param else 3
     monkeypatch.setattr(keeper.planner.loads, "in_step", request.param)
     monkeypatch.setattr(keeper.sight, "link_blocks", lambda: budget)
@@ -88,7 +88,7 @@ def slowly(copy: Callable[[int, Task], None], seconds: float) -> Callable[[int, 
 
 def swap_out(core: Core, copier: Copier) -> None:
     """Step until all is on the host; then wipe the device."""
-    scheduler, keeper = core.scheduler, core.scheduler._keeper
+    scheduler, keeper = core.scheduler, core.scheduler.parts.keeper
     scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
     for _ in range(2000):
         core.idle(1)

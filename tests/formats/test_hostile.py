@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from caesura.intercept.formats import resolve
 from caesura.intercept.trigger import Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
-from caesura.scheduler.vllm.calls import find_call
+from caesura.scheduler.vllm.call_detection import find_call
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, decode, row_of, stand_in

@@ -24,9 +24,9 @@ from caesura.intercept.thinking import Thinking
 from caesura.intercept.trigger import Verdict, Watch, WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.messages import Message
+from caesura.scheduler.vllm.call_detection import vocabulary_from
 from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
 from caesura.scheduler.vllm.client.reader import TurnReader
-from caesura.scheduler.vllm.watching import vocabulary_from
 
 END = "<end>"
 

@@ -6,6 +6,7 @@ from typing import Any
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.pause import State
+from caesura.scheduler.vllm.ledger import RecordWriter
 
 from .lanes import check_lanes, replay
 from .world import World
@@ -19,7 +20,7 @@ def check_all(world: World) -> None:
     world.check()
     check_states(world.scheduler)
     check_blocks(world.scheduler)
-    if world.scheduler._keeper.planner is not None:
+    if world.scheduler.parts.keeper.planner is not None:
         check_store(world.scheduler)
         check_copies(world.scheduler)
         check_orders(world.last)
@@ -28,15 +29,16 @@ def check_all(world: World) -> None:
 
 
 def scheduler_records(scheduler: Any) -> bool:
-    return scheduler._keeper.ledger.lanes is not None
+    return isinstance(scheduler.parts.recorder, RecordWriter)
 
 
 def check_states(scheduler: Any) -> None:
     """A request is in one state, and its pause, its holding and its queue agree on which."""
     running = {request.request_id for request in scheduler.running}
-    holdings = scheduler._keeper.holdings
-    assert set(scheduler._pauses) == {key for key, h in holdings.items() if h.pause is not None}
-    for request_id, pause in scheduler._pauses.items():
+    holdings = scheduler.parts.keeper.holdings
+    pauses = scheduler.parts.pauses.open
+    assert set(pauses) == {key for key, one in holdings.items() if one.pause is not None}
+    for request_id, pause in pauses.items():
         request = scheduler.requests[request_id]
         assert request_id not in running
         assert holdings[request_id].request is request
@@ -54,12 +56,12 @@ def check_blocks(scheduler: Any) -> None:
     references: Counter[int] = Counter()
     for request_id in scheduler.requests:
         references.update(_blocks_of(scheduler, request_id))
-    for holding in scheduler._keeper.holdings.values():
+    for holding in scheduler.parts.keeper.holdings.values():
         references.update(block.block_id for block in holding.detached or ())
     for _, blocks in scheduler.deferred_frees:
         references.update(block.block_id for block in blocks)
-    if scheduler._keeper.planner is not None:
-        in_flight = scheduler._keeper.planner.blocks_in_flight()
+    if scheduler.parts.keeper.planner is not None:
+        in_flight = scheduler.parts.keeper.planner.blocks_in_flight()
         references.update(block.block_id for block in in_flight)
     free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
     assert len(free) == len(set(free)) == pool.get_num_free_blocks()
@@ -71,7 +73,7 @@ def check_blocks(scheduler: Any) -> None:
 
 def check_store(scheduler: Any) -> None:
     """Every slot is free, pending or confirmed, and wanted by as many as may come for it."""
-    keeper = scheduler._keeper
+    keeper = scheduler.parts.keeper
     store, loads = keeper.planner.store, keeper.planner.loads
     slots = [*store._free, *store._pending.values(), *store._slot_of.values()]
     assert sorted(slots) == list(range(store.slots))
@@ -90,7 +92,7 @@ def check_store(scheduler: Any) -> None:
 
 def check_copies(scheduler: Any) -> None:
     """Nobody else has a block that a load is written to, and none that is copied is free."""
-    planner = scheduler._keeper.planner
+    planner = scheduler.parts.keeper.planner
     pool = scheduler.kv_cache_manager.block_pool
     assert all(block.ref_cnt > 0 for block in planner.blocks_in_flight())
     saving = {block.block_id for block in planner.blocks_in_flight()}
@@ -120,7 +122,7 @@ def held_to_budget(world: World) -> None:
     """Orders within the budget, but for one block if somebody waits for it; tokens likewise."""
     output, scheduler = world.last, world.scheduler
     assert output.total_num_scheduled_tokens <= scheduler.max_num_scheduled_tokens
-    orders, planner = output.kv_connector_metadata, scheduler._keeper.planner
+    orders, planner = output.kv_connector_metadata, scheduler.parts.keeper.planner
     if orders is None or planner is None:
         return
     copied = sum(len(order.blocks) for order in [*orders.loads, *orders.saves])
@@ -136,11 +138,11 @@ def check_rest(world: World) -> None:
     pool = scheduler.kv_cache_manager.block_pool
     assert scheduler.requests == {}
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler._pauses
-    assert not scheduler._keeper.holdings
-    assert not scheduler._watches
+    assert not scheduler.parts.pauses.open
+    assert not scheduler.parts.keeper.holdings
+    assert not scheduler.parts.stops.watches
     assert scheduler.num_waiting_for_streaming_input == 0
-    planner = scheduler._keeper.planner
+    planner = scheduler.parts.keeper.planner
     if planner is not None:
         assert not planner.busy
         assert not planner.store._wanted
@@ -148,7 +150,7 @@ def check_rest(world: World) -> None:
         assert not planner.loads._matched and not planner.loads._loaded
     if scheduler_records(scheduler):
         assert not replay(world).alive()
-        assert not len(scheduler._keeper.ledger.lanes)
+        assert not len(scheduler.parts.recorder.lanes)
 
 
 def said_as_planned(world: World) -> None:

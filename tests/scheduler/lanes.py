@@ -89,7 +89,7 @@ def replay(world: World) -> Replay:
     known.read = len(world.records)
     seen = Replay(dict(known.last), set(known.open), known.at)
     seen.take(world.scheduler.connector.outbox)
-    lanes = world.scheduler._keeper.ledger.lanes
+    lanes = world.scheduler.parts.recorder.lanes
     if lanes is not None and lanes._rows:
         columns = zip(*lanes._rows, strict=True)
         seen.take([{"kind": "lanes", **dict(zip(COLUMNS, columns, strict=True))}])
@@ -99,7 +99,7 @@ def replay(world: World) -> Replay:
 def check_lanes(world: World) -> None:
     """Every request, and every one whose KV is kept for a follow-up, is in the state it is in."""
     scheduler = world.scheduler
-    seen, keeper = replay(world), scheduler._keeper
+    seen, keeper = replay(world), scheduler.parts.keeper
     assert seen.open == {(key, one.opening.at) for key, one in keeper.holdings.items()}
     requests = {r.request_id for r in scheduler.requests.values() if not r.is_finished()}
     kept = {k for k, h in keeper.holdings.items() if h.pause is None and h.follow_up is None}
@@ -112,8 +112,8 @@ def check_lanes(world: World) -> None:
 def check_lane(world: World, row: Row) -> None:
     scheduler = world.scheduler
     request = scheduler.requests.get(row.request)
-    holding = scheduler._keeper.holdings.get(row.request)
-    pause = scheduler._pauses.get(row.request)
+    holding = scheduler.parts.keeper.holdings.get(row.request)
+    pause = scheduler.parts.pauses.open.get(row.request)
     if request is None or (pause is not None and pause.state is State.PAUSED):
         assert row.blocks == holding.resident, row
         if settled(scheduler, holding):
@@ -122,13 +122,13 @@ def check_lane(world: World, row: Row) -> None:
     assert row.state not in PAUSED, row
     if request.status == RequestStatus.RUNNING:
         did = world.did[row.request]
-        another = scheduler._line.lives[row.request].session != row.request
+        another = scheduler.parts.lives[row.request].session != row.request
         if did in PREFILL and (world.depth or world.link.failures or another):
             assert row.state in PREFILL, (row, did)
         elif not world.link.failures:
             assert row.state == did, row
         return
-    under_way = row.request in scheduler._keeper.planner.loads._loading
+    under_way = row.request in scheduler.parts.keeper.planner.loads._loading
     assert row.state in ("waiting", "loading"), row
     if request.status != RequestStatus.WAITING_FOR_REMOTE_KVS:
         assert row.state == "waiting", row
@@ -138,7 +138,7 @@ def check_lane(world: World, row: Row) -> None:
 
 def settled(scheduler: Any, holding: Holding) -> bool:
     """Whether it is known of every block where it is; what others share with it is not."""
-    keeper = scheduler._keeper
+    keeper = scheduler.parts.keeper
     mine = all(keeper._owner.get(key) is holding for key in holding.keys)
     planner = keeper.planner
     return mine and not {*planner._settled, *planner.loads.distrusted} & set(holding.keys)
@@ -146,7 +146,7 @@ def settled(scheduler: Any, holding: Holding) -> bool:
 
 def whereabouts(scheduler: Any, holding: Holding) -> tuple[str, int]:
     """Look up where the KV is, block by block: the state, and the blocks that are only hosted."""
-    keeper = scheduler._keeper
+    keeper = scheduler.parts.keeper
     present, hosted = len(keeper.mechanics.blocks(holding)), 0
     for key in holding.keys[present:]:
         if keeper.planner.store.slot_of(key) is None:

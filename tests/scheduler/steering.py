@@ -48,7 +48,7 @@ class Chosen:
 
 def choose(world: World, **actions: Action) -> None:
     """From now on, this happens to the paused KV of these requests."""
-    world.scheduler._keeper.handling = Chosen(**actions)
+    world.scheduler.parts.keeper.handling = Chosen(**actions)
 
 
 def step_until(world: World, there: Callable[[], Any], steps: int = 300) -> None:
@@ -67,7 +67,7 @@ def until_paused(world: World, *sessions: Session) -> None:
 
 def swap_out(world: World, *sessions: Session) -> None:
     """Have all full blocks of paused sessions copied and released; nothing of them can be found."""
-    keeper = world.scheduler._keeper
+    keeper = world.scheduler.parts.keeper
     holdings = [keeper.holdings[session.request_id] for session in sessions]
     choose(world, **{session.request_id: "swap" for session in sessions})
     step_until(world, lambda: not any(keeper.mechanics.blocks(one) for one in holdings))
@@ -137,7 +137,7 @@ def paused_in_place(world: World, prompt: int = 120) -> Session:
 
 def partly_released(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
-    keeper = world.scheduler._keeper
+    keeper = world.scheduler.parts.keeper
     keeper.release(keeper.holdings["a"], 3, world.now, "decided")
     return session
 
@@ -146,15 +146,15 @@ def being_saved(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
     stall(world)
     choose(world, a="swap")
-    step_until(world, lambda: world.scheduler._keeper.planner.busy)
+    step_until(world, lambda: world.scheduler.parts.keeper.planner.busy)
     return session
 
 
 def partly_swapped(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
-    world.scheduler._keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
     choose(world, a="swap")
-    step_until(world, lambda: world.scheduler._keeper.planner.store.confirmed)
+    step_until(world, lambda: world.scheduler.parts.keeper.planner.store.confirmed)
     world.step()
     return session
 
@@ -179,7 +179,7 @@ def resident_and_queued(world: World) -> Session:
 
 def load_under_way(world: World) -> Session:
     session = swapped(world)
-    world.scheduler._keeper.planner.loads.in_step = False
+    world.scheduler.parts.keeper.planner.loads.in_step = False
     stall(world)
     world.answer(session)
     step_until(world, lambda: loading(world, session))

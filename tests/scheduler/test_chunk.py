@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from caesura.intercept.cost import PRIOR, SMALLEST_CHUNK
-from caesura.scheduler.vllm.control import Commands
 
 from .steering import CALL, evict, until_paused
 from .world import World, make_scheduler
@@ -25,8 +24,8 @@ def beside_a_decode(world: World, tokens: int = 200) -> int:
 
 def world_of(measured: bool = False, **settings: Any) -> World:
     world = World(make_scheduler(**settings))
-    world.scheduler._keeper.costs.restart(replace(PRIOR, saturation=SATURATION))
-    world.scheduler._recompute.measured = measured
+    world.scheduler.parts.costs.restart(replace(PRIOR, saturation=SATURATION))
+    world.scheduler.parts.recomputation.measured = measured
     return world
 
 
@@ -57,7 +56,7 @@ def test_a_guess_holds_for_what_is_recomputed(chunk: str, expected: int) -> None
     world = world_of(chunk=chunk)
     session = world.session("a", range(200), CALL, "r]", "done")
     until_paused(world, session)
-    world.scheduler.drop_kv("a")
+    world.drop_kv("a")
     evict(world)
     world.plain("decodes", range(3000, 3030), "x" * 60)
     world.step()
@@ -70,5 +69,5 @@ def test_a_guess_holds_for_what_is_recomputed(chunk: str, expected: int) -> None
 def test_a_calibration_that_comes_later_counts() -> None:
     world = world_of(chunk="auto")
     cost = replace(PRIOR, saturation=SATURATION).to_wire()
-    Commands(world.scheduler).run({"command": "calibrate", "cost": cost})
+    world.scheduler.parts.commands.run({"command": "calibrate", "cost": cost})
     assert beside_a_decode(world) == 2 * SATURATION

@@ -6,7 +6,6 @@ import pytest
 
 from caesura.intercept.cost import PRIOR, CostModel
 from caesura.intercept.formats import resolve
-from caesura.scheduler.vllm.control import Commands
 
 from .lanes import states
 from .world import World, make_scheduler
@@ -20,7 +19,7 @@ def scheduler() -> Any:
 
 
 def test_facts(scheduler: Any) -> None:
-    facts = Commands(scheduler).run("facts")
+    facts = scheduler.parts.commands.run("facts")
     assert facts == {
         "block_size": 16,
         "bytes_per_token": 8,
@@ -30,27 +29,28 @@ def test_facts(scheduler: Any) -> None:
         "most_running": 16,
         "most_context": 512,
     }
-    assert Commands(make_scheduler()).run({"command": "facts"})["host_blocks"] == 0
+    assert make_scheduler().parts.commands.run({"command": "facts"})["host_blocks"] == 0
 
 
 def test_everybody_goes_by_a_new_cost_model(scheduler: Any) -> None:
-    keeper, commands = scheduler._keeper, Commands(scheduler)
-    assert keeper.costs.model == PRIOR
+    keeper, commands = scheduler.parts.keeper, scheduler.parts.commands
+    costs = scheduler.parts.costs
+    assert costs.model == PRIOR
     reply = commands.run({"command": "calibrate", "cost": COST.to_wire()})
     assert reply == {"cost": COST.to_wire()}
-    assert keeper.costs.model == COST == keeper.sight.step().cost
-    keeper.costs.observe_step(1, 0, 0.04)
-    assert keeper.costs.model.base > COST.base
+    assert costs.model == COST == keeper.sight.step().cost
+    costs.observe_step(1, 0, 0.04)
+    assert costs.model.base > COST.base
 
 
 def test_a_link_that_nobody_measured_is_guessed(scheduler: Any) -> None:
     """Rates of zero would switch it off, and it would never be measured."""
     unlinked = CostModel(0.02, 1e-4, 2e-4, 1e-7, 64)
     wire = unlinked.to_wire()
-    cost = Commands(scheduler).run({"command": "calibrate", "cost": wire})["cost"]
+    cost = scheduler.parts.commands.run({"command": "calibrate", "cost": wire})["cost"]
     assert (cost["out_rate"], cost["in_rate"]) == (PRIOR.out_rate, PRIOR.in_rate)
     plain = make_scheduler()
-    assert Commands(plain).run({"command": "calibrate", "cost": wire})["cost"] == wire
+    assert plain.parts.commands.run({"command": "calibrate", "cost": wire})["cost"] == wire
 
 
 @pytest.mark.parametrize(
@@ -69,53 +69,53 @@ def test_a_link_that_nobody_measured_is_guessed(scheduler: Any) -> None:
     ],
 )
 def test_what_is_wrong_is_answered(scheduler: Any, message: Any, problem: str) -> None:
-    assert problem in Commands(scheduler).run(message)["error"]
-    assert scheduler._keeper.costs.model == PRIOR
+    assert problem in scheduler.parts.commands.run(message)["error"]
+    assert scheduler.parts.costs.model == PRIOR
 
 
 def test_a_handler_that_fails_is_answered(scheduler: Any) -> None:
-    scheduler._keeper.ledger = None
-    assert "AttributeError" in Commands(scheduler).run("samples")["error"]
+    scheduler.parts.step_costs.samples = None
+    assert "TypeError" in scheduler.parts.commands.run("samples")["error"]
 
 
 def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
-    keeper, commands = scheduler._keeper, Commands(scheduler)
-    before = (keeper.handling, keeper.memory, keeper.ledger._outbox)
-    scheduler._recompute.measured = True
-    known = keeper.predictor.to_wire()
+    keeper, commands = scheduler.parts.keeper, scheduler.parts.commands
+    handling, lives = keeper.handling, scheduler.parts.lives
+    scheduler.parts.recomputation.measured = True
+    known = lives.predictor.to_wire()
     for _ in range(2):
         assert commands.run({"command": "measure", "on": True}) == {"on": True}
     assert keeper.handling.name == "swap"
-    assert not scheduler._recompute.measured
+    assert not scheduler.parts.recomputation.measured
     world = World(scheduler)
     session = world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " done")
     assert "before it serves" in commands.run({"command": "measure", "on": False})["error"]
     world.run()
     assert session.reports
     assert commands.run({"command": "measure", "on": False}) == {"on": False}
-    assert (keeper.handling, keeper.memory, keeper.ledger._outbox) == before
+    assert keeper.handling is handling
     assert not scheduler.connector.outbox
-    assert not keeper.memory.predictor.to_wire()["tools"]
-    assert keeper.predictor.to_wire() == known
-    assert scheduler._recompute.measured
+    assert not lives.memory.predictor.to_wire()["tools"]
+    assert lives.predictor.to_wire() == known
+    assert scheduler.parts.recomputation.measured
     assert commands.run("samples")["steps"]
     # Steps are recorded again, each in its own row.
     world.plain("b", range(20))
     world.run()
-    assert keeper.predictor.to_wire() != known
+    assert lives.predictor.to_wire() != known
     assert [record["kind"] for record in world.records or scheduler.connector.outbox]
 
 
-def test_a_trial_gives_up_what_nobody_has_come_for(scheduler: Any) -> None:
+def test_a_trial_gives_up_what_nobody_has_come_for() -> None:
     """Its lane ends before nothing is written down any more."""
-    world, commands = World(scheduler), Commands(scheduler)
-    scheduler._watcher._formats = resolve(("hermes",), ())
+    scheduler = make_scheduler(host_blocks=20, formats=resolve(("hermes",), ()))
+    world, commands = World(scheduler), scheduler.parts.commands
     world.plain("a", range(100), '<tool_call>{"name": "calc", "arguments": {}}</tool_call>')
     while scheduler.has_requests():
         world.step()
-    assert "a" in scheduler._keeper.holdings
+    assert "a" in scheduler.parts.keeper.holdings
     commands.run({"command": "measure", "on": True})
-    assert not scheduler._keeper.holdings
+    assert not scheduler.parts.keeper.holdings
     world.session("b", range(40), "hello")
     world.run()
     commands.run({"command": "measure", "on": False})
@@ -129,6 +129,7 @@ def test_a_trial_waits_for_rest(scheduler: Any) -> None:
     world = World(scheduler)
     world.plain("a", range(20))
     assert (
-        "before it serves" in Commands(scheduler).run({"command": "measure", "on": True})["error"]
+        "before it serves"
+        in scheduler.parts.commands.run({"command": "measure", "on": True})["error"]
     )
-    assert scheduler._keeper.handling.name == "caesura"
+    assert scheduler.parts.keeper.handling.name == "caesura"

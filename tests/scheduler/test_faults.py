@@ -80,7 +80,7 @@ def test_tool_never_returns(
         check_all(world)
     world.drain()
     pool = world.scheduler.kv_cache_manager.block_pool
-    store = world.scheduler._keeper.planner.store
+    store = world.scheduler.parts.keeper.planner.store
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
     assert not store._wanted
     assert store.available == store.slots
@@ -116,5 +116,5 @@ def test_forward_pass_raises(asynchronous: bool, depth: int, state: Bring, tmp_p
     world.scheduler.shutdown()
     world.scheduler.shutdown()
     known = PauseMemory(str(path)).predictor.to_wire()
-    assert known == world.scheduler._keeper.memory.predictor.to_wire()
+    assert known == world.scheduler.parts.lives.memory.predictor.to_wire()
     assert known != PauseMemory(None).predictor.to_wire()

@@ -147,10 +147,9 @@ def test_what_happens_while_nothing_runs_is_told_at_once() -> None:
 
 
 def test_kv_that_is_kept_for_a_follow_up_has_a_lane_until_that_comes() -> None:
-    world = faulty_world()
-    world.scheduler._watcher._formats = resolve(("hermes",), ())
+    world = faulty_world(formats=resolve(("hermes",), ()))
     world.plain("a", range(100), HERMES)
-    step_until(world, lambda: "a" in world.scheduler._keeper.holdings)
+    step_until(world, lambda: "a" in world.scheduler.parts.keeper.holdings)
     context = [*range(100), *world.sessions["a"].parts[0]]
     busy = world.session("busy", range(5000, 5100), "y" * 100)
     world.plain("b", [*context, *b"r" * 20], "well")
@@ -164,12 +163,11 @@ def test_kv_that_is_kept_for_a_follow_up_has_a_lane_until_that_comes() -> None:
 
 
 def test_a_follow_up_recomputes_what_its_session_had_computed() -> None:
-    world = faulty_world(retention=1000.0)
-    world.scheduler._watcher._formats = resolve(("hermes",), ())
+    world = faulty_world(retention=1000.0, formats=resolve(("hermes",), ()))
     world.plain("a", range(100), HERMES)
-    step_until(world, lambda: "a" in world.scheduler._keeper.holdings)
+    step_until(world, lambda: "a" in world.scheduler.parts.keeper.holdings)
     world.plain("b", [*range(100), *world.sessions["a"].parts[0], *b"r" * 20], "well")
-    world.scheduler.drop_kv("a")
+    world.drop_kv("a")
     evict(world)
     ends(world)
     assert "recompute" in states(world.records, "b")
@@ -186,7 +184,7 @@ def reasons(world: World) -> set[str]:
 
 def test_blocks_that_running_requests_need() -> None:
     world = faulty_world(blocks=20)
-    world.scheduler._keeper.handling = make_handling("preserve")
+    world.scheduler.parts.keeper.handling = make_handling("preserve")
     paused_session(world)
     world.plain("b", range(3000, 3120), "y" * 150)
     step_until(world, lambda: world.sessions["b"].finished)
@@ -230,11 +228,11 @@ def test_cached_blocks_are_never_too_many_and_hardly_too_few(
     """Against a walk over all free blocks, in each step."""
     rng = random.Random(seed)
     world = faulty_world(asynchronous, depth, blocks=rng.choice([40, 80]))
-    scheduler, ledger = world.scheduler, world.scheduler._keeper.ledger
-    scheduler._keeper.handling = Whims(rng)
+    scheduler, recorder = world.scheduler, world.scheduler.parts.recorder
+    scheduler.parts.keeper.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     manager, seen = scheduler.kv_cache_manager, []
-    pool, estimate = manager.block_pool, ledger._cached
+    pool, estimate = manager.block_pool, recorder.cached_blocks
 
     def compared(free: int, partial: int) -> int:
         told = estimate(free, partial)
@@ -253,7 +251,7 @@ def test_cached_blocks_are_never_too_many_and_hardly_too_few(
         seen.append(exact)
         return told
 
-    ledger._cached = compared
+    recorder.cached_blocks = compared
     for index in range(120):
         if rng.random() < 0.25:
             random_session(world, rng, index)

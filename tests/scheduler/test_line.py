@@ -66,7 +66,7 @@ class Fickle:
 def world_of(ranking: Any = None, **options: Any) -> World:
     world = World(make_scheduler(**{"blocks": 20, "max_model_len": 320, **options}))
     if ranking is not None:
-        world.scheduler._line.ranking = ranking
+        world.scheduler.parts.line.ranking = ranking
     return world
 
 
@@ -137,7 +137,7 @@ def test_no_ranking_lets_short_requests_starve_a_long_one(
     own = ranking == "newest-first"
     options: dict[str, Any] = {"blocks": 20, "max_model_len": 320, "max_num_seqs": 4}
     world = World(make_scheduler(**options, handling=handling))
-    world.scheduler._line.ranking = NewestFirst() if own else make_ranking(ranking)
+    world.scheduler.parts.line.ranking = NewestFirst() if own else make_ranking(ranking)
     for step in range(300):
         if step == 30:
             long = world.session("long", range(100_000, 100_270), "x")
@@ -195,7 +195,7 @@ def test_the_first_is_admitted_although_admission_refuses_when_nobody_runs() -> 
 def test_a_session_keeps_its_arrival_over_its_pauses() -> None:
     world = world_of(ranking=None)
     session = world.session("a", range(40), CALL, "rr]", "x" * 3 + CALL, "rr]", "done")
-    life = world.scheduler._line.lives["a"]
+    life = world.scheduler.parts.lives["a"]
     arrival = life.arrival
     until_paused(world, session)
     assert (life.calls, life.started) == (1, True)
@@ -214,9 +214,9 @@ def test_predictions_are_learned_from_sessions() -> None:
         tokens = range(index * 100, index * 100 + 40)
         world.session(f"s{index}", tokens, "y" * 20 + CALL, "r" * 9 + "]", "z" * 9)
         world.run()
-    predictor = world.scheduler._line.lives.predictor
+    predictor = world.scheduler.parts.lives.predictor
     world.session("new", range(9000, 9040), "y" * 20 + CALL, "r" * 9 + "]", "z" * 9)
-    about = world.scheduler._line.lives.about(world.scheduler.requests["new"])
+    about = world.scheduler.parts.lives.about(world.scheduler.requests["new"])
     forecast = predictor.forecast(about)
     # Segments of 37 and 10 tokens, one call of each session.
     assert 15 < forecast.segment_tokens < 40
@@ -227,7 +227,7 @@ def test_predictions_are_learned_from_sessions() -> None:
 def test_who_is_passed_over_too_often_is_starved_to_its_end() -> None:
     world = world_of(max_num_seqs=1)
     ranking = SmallFirst()
-    world.scheduler._line.ranking = ranking
+    world.scheduler.parts.line.ranking = ranking
     session = world.session("big", range(100), CALL, "r" * 30 + "]", "done")
     until_paused(world, session)
     world.answer(session)
@@ -239,7 +239,7 @@ def test_who_is_passed_over_too_often_is_starved_to_its_end() -> None:
         seen.append(running(world))
         if "big" in running(world):
             break
-    life = world.scheduler._line.lives["big"]
+    life = world.scheduler.parts.lives["big"]
     assert life.starved
     assert not all(world.sessions[f"p{index}"].finished for index in range(12))
 
@@ -297,8 +297,8 @@ def test_no_whim_of_a_ranking_loses_anything(seed: int, asynchronous: bool, dept
         ),
         depth,
     )
-    world.scheduler._line.ranking = Whim(rng)
-    world.scheduler._line.admission = Fickle(rng)
+    world.scheduler.parts.line.ranking = Whim(rng)
+    world.scheduler.parts.lives.admission = Fickle(rng)
     for index in range(150):
         clients_act(world, rng, index)
         check_all(world)

@@ -68,10 +68,10 @@ class Machine(RuleBasedStateMachine):
             asynchronous=mode[0],
             host_blocks=host,
             in_step=in_step,
+            formats=resolve(("hermes",), ()),
         )
-        scheduler._watcher._formats = resolve(("hermes",), ())
         if budget is not None:
-            scheduler._keeper.sight.link_blocks = lambda: budget
+            scheduler.parts.keeper.sight.link_blocks = lambda: budget
         self.world = World(scheduler, mode[1])
         self.random = random.Random(seed)
         self.count = 0
@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         self.world.plain(name, range(start, start + prompt), said)
 
     def retained(self) -> list[Holding]:
-        holdings = self.world.scheduler._keeper.holdings.values()
+        holdings = self.world.scheduler.parts.keeper.holdings.values()
         return [holding for holding in holdings if holding.pause is None]
 
     @precondition(lambda self: self.retained())
@@ -167,14 +167,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=INDEX, blocks=st.integers(1, 12))
     def release(self, which: int, blocks: int) -> None:
-        keeper = self.world.scheduler._keeper
+        keeper = self.world.scheduler.parts.keeper
         holdings = [holding for holding in keeper.holdings.values() if can_lose(holding)]
         if holdings:
             keeper.release(holdings[which % len(holdings)], blocks, self.world.now, "decided")
 
     @rule(name=st.sampled_from(HANDLINGS))
     def handle(self, name: str) -> None:
-        keeper = self.world.scheduler._keeper
+        keeper = self.world.scheduler.parts.keeper
         keeper.handling = Whims(self.random) if name == "whims" else make_handling(name)
 
     @rule(connector=st.booleans(), really=SELDOM)

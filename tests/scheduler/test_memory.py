@@ -41,10 +41,10 @@ def test_a_scheduler_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     world.run()
     world.scheduler.shutdown()
     before, after = world.scheduler, make_scheduler(pauses=str(path))
-    known = after._keeper.predictor.forecast(ABOUT)
-    assert known == before._keeper.predictor.forecast(ABOUT)
+    known = after.parts.lives.predictor.forecast(ABOUT)
+    assert known == before.parts.lives.predictor.forecast(ABOUT)
     assert known != History().forecast(ABOUT)
-    assert after._line.lives.predictor is after._keeper.predictor
+    assert after.parts.lives.predictor is after.parts.lives.predictor
 
 
 def test_a_file_of_pauses_alone_is_read(tmp_path: Path) -> None:

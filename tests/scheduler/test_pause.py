@@ -4,7 +4,7 @@ import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from caesura.scheduler.vllm import pressure
+from caesura.scheduler.vllm.admission import StepAdmission
 
 from .world import World, make_scheduler
 
@@ -43,7 +43,7 @@ def test_pauses_at_the_token_and_goes_on(
     assert bytes(session.delivered[:-1]).decode() == CALL + " is [calc(3*3) ->" + " done"
     assert [report["verdict"] for report in session.reports] == ["call", "call", "end"]
     assert world.scheduler.requests == {}
-    assert not world.scheduler._closing
+    assert not world.scheduler.parts.stops.closing
 
 
 @pytest.mark.parametrize(("asynchronous", "depth"), MODES)
@@ -52,7 +52,7 @@ def test_dropped_kv_is_recomputed(asynchronous: bool, depth: int, prefix_caching
     world = make_world(asynchronous, depth, prefix_caching=prefix_caching)
     session = world.session("a", range(100), CALL, " 3]", " done")
     run_until_paused(world, session)
-    world.scheduler.drop_kv("a")
+    world.drop_kv("a")
     world.check()
     free = world.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
     assert free == 100
@@ -96,7 +96,7 @@ def test_abort_from_any_state_frees_everything(asynchronous: bool, depth: int, s
     elif stage != "waiting":
         run_until_paused(world, session)
         if stage == "dropped":
-            world.scheduler.drop_kv("a")
+            world.drop_kv("a")
         if stage == "resuming":
             world.answer(session)
     world.abort(session)
@@ -106,9 +106,9 @@ def test_abort_from_any_state_frees_everything(asynchronous: bool, depth: int, s
     scheduler = world.scheduler
     assert scheduler.requests == {}
     assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 100
-    assert not scheduler._pauses
-    assert not scheduler._watches
-    assert not scheduler._closing
+    assert not scheduler.parts.pauses.open
+    assert not scheduler.parts.stops.watches
+    assert not scheduler.parts.stops.closing
     assert scheduler.num_waiting_for_streaming_input == 0
     assert scheduler.get_num_unfinished_requests() == 0
 
@@ -162,7 +162,7 @@ def test_the_longest_pause_pays_first() -> None:
     run_until_paused(world, young)
     world.plain("c", range(1000, 1090))
     world.step()
-    pauses = world.scheduler._pauses
+    pauses = world.scheduler.parts.pauses.open
     assert not pauses["old"].held
     assert pauses["young"].held
 
@@ -175,7 +175,7 @@ def test_nothing_is_reclaimed_without_need() -> None:
         world.plain(f"p{index}", range(index * 100, index * 100 + 100))
     for _ in range(10):
         world.step()
-    assert world.scheduler._pauses["a"].held
+    assert world.scheduler.parts.pauses.open["a"].held
 
 
 def all_come_back_at_once(asynchronous: bool, depth: int) -> World:
@@ -211,7 +211,7 @@ def test_progress_even_if_the_prediction_were_wrong(
         tokens = range(index * 1000, index * 1000 + 120)
         world.session(f"s{index}", tokens, CALL, "x" * 100, " done")
     run_until_paused(world, *world.sessions.values())
-    monkeypatch.setattr(pressure, "relieve", lambda scheduler: None)
+    monkeypatch.setattr(StepAdmission, "prepare", lambda self, kept_slots: None)
     for session in world.sessions.values():
         world.answer(session)
     world.run(300)
@@ -245,7 +245,7 @@ def test_running_requests_take_paused_blocks_before_they_preempt() -> None:
     for _ in range(80):
         world.step()
     assert runner.finished
-    assert not world.scheduler._pauses["a"].held
+    assert not world.scheduler.parts.pauses.open["a"].held
 
 
 def test_resets_the_prefix_cache_under_paused_sessions() -> None:

@@ -39,7 +39,7 @@ def all_is_told_and_nothing_left(world: World) -> None:
     assert scheduler.requests == {}
     pool = scheduler.kv_cache_manager.block_pool
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
-    assert not scheduler._pauses
+    assert not scheduler.parts.pauses.open
     for session in world.sessions.values():
         if session.reports and session.reports[-1].get("verdict") == "end":
             decoded = [token for part in session.parts[::2] for token in part]
@@ -68,11 +68,13 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
     )
     for index in range(150):
         clients_act(world, rng, index)
-        held = [pause.request_id for pause in world.scheduler._pauses.values() if pause.held]
+        held = [
+            pause.request_id for pause in world.scheduler.parts.pauses.open.values() if pause.held
+        ]
         if held and rng.random() < 0.1:
-            world.scheduler.drop_kv(rng.choice(held))
+            world.drop_kv(rng.choice(held))
     world.run(2000)
     scheduler = world.scheduler
     all_is_told_and_nothing_left(world)
-    assert not scheduler._watches
+    assert not scheduler.parts.stops.watches
     assert scheduler.num_waiting_for_streaming_input == 0

@@ -73,7 +73,7 @@ def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int)
         prefix_caching=rng.random() < 0.7,
         in_step=rng.random() < 0.5,
     )
-    keeper = world.scheduler._keeper
+    keeper = world.scheduler.parts.keeper
     keeper.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     for index in range(120):
@@ -126,7 +126,7 @@ def test_recomputation_is_told_from_prefill(
     tokens = 512 if fits_a_step else 64
     world = make_world(asynchronous, depth, max_num_batched_tokens=tokens)
     a = paused(world)
-    world.scheduler.drop_kv("a")
+    world.drop_kv("a")
     evict(world)
     world.answer(a)
     world.flush()
@@ -142,7 +142,7 @@ def test_recomputation_is_told_from_prefill(
 def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> None:
     rng = random.Random(seed)
     world = make_world(asynchronous, depth, blocks=40, max_model_len=512)
-    world.scheduler._keeper.handling = Whims(rng)
+    world.scheduler.parts.keeper.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     for index in range(200):
         if rng.random() < 0.2:
@@ -193,8 +193,8 @@ def test_a_long_run_keeps_the_outbox_bounded() -> None:
     """Records leave with every step that has output; what is left behind never piles up."""
     rng = random.Random(0)
     world = make_world(blocks=60, max_model_len=512)
-    world.scheduler._keeper.handling = Whims(rng)
-    ledger, most, open_steps = world.scheduler._keeper.ledger, 0, 0
+    world.scheduler.parts.keeper.handling = Whims(rng)
+    ledger, most, open_steps = world.scheduler.parts.recorder, 0, 0
     for index in range(1000):
         if rng.random() < 0.1:
             random_session(world, rng, index)
@@ -217,4 +217,4 @@ def test_nobody_reads_records() -> None:
     world.run()
     assert not world.records
     assert not world.scheduler.connector.outbox
-    assert world.scheduler._keeper.ledger.samples
+    assert world.scheduler.parts.step_costs.samples

@@ -8,7 +8,7 @@ from caesura.simulator.session import Session
 from caesura.simulator.workload.records import read_sessions
 
 from .steering import CALL, until_paused
-from .world import World, make_scheduler
+from .world import SteppedClock, World, make_scheduler
 
 RESULT = "42 and more]"
 
@@ -22,9 +22,9 @@ def recorded(world: World, path: Path) -> list[Session]:
 
 
 def world_of(**options: Any) -> World:
-    world = World(make_scheduler(host_blocks=100, **options))
-    world.scheduler._wall = lambda: 1_700_000_000 + world.now
-    return world
+    clock = SteppedClock()
+    wall = lambda: 1_700_000_000 + clock.now  # noqa: E731
+    return World(make_scheduler(host_blocks=100, clock=clock, wall=wall, **options))
 
 
 def test_a_session_with_two_calls(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ KEPT = (TOKENS - 1) // 16
 
 def make_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
     given = {"blocks": 40, "max_model_len": 320}
-    scheduler = make_scheduler(asynchronous=asynchronous, **{**given, **options})
-    scheduler._watcher._formats = resolve(("hermes",), ())
+    formats = resolve(("hermes",), ())
+    scheduler = make_scheduler(asynchronous=asynchronous, formats=formats, **{**given, **options})
     return World(scheduler, depth)
 
 
@@ -63,7 +63,7 @@ def first_chunk(world: World, session: Session) -> int:
 
 
 def retained(world: World) -> dict[str, Any]:
-    holdings = world.scheduler._keeper.holdings
+    holdings = world.scheduler.parts.keeper.holdings
     return {key: holding for key, holding in holdings.items() if holding.pause is None}
 
 
@@ -212,7 +212,7 @@ def test_host_copies_serve_the_follow_up(asynchronous: bool, depth: int, in_step
     asked = call(world)
     choose(world, a="swap")
     step_until(world, lambda: not retained(world))
-    step_until(world, lambda: not world.scheduler._keeper.planner.busy)
+    step_until(world, lambda: not world.scheduler.parts.keeper.planner.busy)
     evict(world)
     back = follow_up(world, asked)
     until_finished(world, back)

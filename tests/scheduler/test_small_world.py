@@ -26,13 +26,17 @@ class SmallWorld:
 
     def __init__(self, budget: int, depth: int, steps: int = 10, **options: Any) -> None:
         scheduler = make_scheduler(
-            blocks=7, host_blocks=3, max_model_len=96, asynchronous=depth > 0, **options
+            blocks=7,
+            host_blocks=3,
+            max_model_len=96,
+            asynchronous=depth > 0,
+            clock=lambda: 0.0,
+            **options,
         )
         self.world = World(scheduler, depth)
-        scheduler._clock = lambda: 0.0
-        self.keeper = scheduler._keeper
-        self.keeper.costs.observe_step = lambda *_: None
-        self.keeper.memory.observe = lambda *_: None
+        self.keeper = scheduler.parts.keeper
+        scheduler.parts.costs.observe_step = lambda *_: None
+        scheduler.parts.lives.memory.observe = lambda *_: None
         self.keeper.sight.link_blocks = lambda: budget
         self.world.session("a", range(34), CALL, "r" * 20, "ok")
         self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")
@@ -130,8 +134,8 @@ def _requests(scheduler: Any) -> Any:
         sorted(scheduler.failed_recving_kv_req_ids),
         sorted(scheduler.reset_preempted_req_ids),
         sorted(scheduler.finished_req_ids),
-        sorted(scheduler._closing),
-        scheduler._recompute._frontiers,
+        sorted(scheduler.parts.stops.closing),
+        scheduler.parts.recomputation._frontiers,
     )
 
 
@@ -145,7 +149,7 @@ def _holdings(scheduler: Any) -> Any:
             (holding.resident, holding.copied, holding.covered, holding.uncopied, holding.missing),
             (holding.stale, holding.returned),
         )
-        for holding in scheduler._keeper.holdings.values()
+        for holding in scheduler.parts.keeper.holdings.values()
     ]
 
 

@@ -24,9 +24,9 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.snapshot import snapshot
+from caesura.scheduler.vllm.compose import Dependencies
 
-from .world import BYTES, END, Session, World, _prefix_hashes, make_scheduler
+from .world import BYTES, END, Session, SteppedClock, World, _prefix_hashes, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
 MODES = [
@@ -493,7 +493,8 @@ class _Loads:
     def check(self) -> None:
         """Aborted requests stay known, in no queue, until their load has arrived."""
         scheduler: Any = self.scheduler  # type: ignore[attr-defined]
-        assert not hasattr(scheduler, "_pauses") or snapshot(scheduler)["lost_blocks"] == 0
+        if hasattr(scheduler, "parts"):
+            assert scheduler.parts.engine.snapshot()["lost_blocks"] == 0
 
 
 class WatchedLoads(_Loads, World):
@@ -513,10 +514,10 @@ def with_host(make: MakeWorld, asynchronous: bool, depth: int) -> tuple[Any, Hos
         vllm_config.kv_transfer_config = KVTransferConfig(
             kv_connector="HostTier", kv_connector_module_path=__name__, kv_role="kv_both"
         )
-        scheduler = (vllms if make is stock else ours)(vllm_config=vllm_config, **options)
-        if make is not stock:
-            scheduler._watcher._vocabulary = BYTES
-        return scheduler
+        if make is stock:
+            return vllms(vllm_config=vllm_config, **options)
+        given = Dependencies(clock=SteppedClock(), vocabulary=BYTES)
+        return ours(vllm_config=vllm_config, **options, dependencies=given)
 
     scheduler = make_scheduler(
         blocks=20, max_model_len=320, asynchronous=asynchronous, scheduler_class=build

@@ -7,10 +7,11 @@ whole sequence it will have, results of tools included; decoding anything else i
 """
 
 import tempfile
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,28 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
+from caesura.intercept.formats import CallFormat
 from caesura.intercept.hint import PauseHint
 from caesura.intercept.trigger import WatchPlan
 from caesura.intercept.vocabulary import Vocabulary
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.snapshot import snapshot
+from caesura.scheduler.vllm.compose import Dependencies, Parts
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 from .link import FakeLink
 
 END = 256
 BYTES = Vocabulary([bytes([value]) for value in range(256)] + [b"<end>"])
+
+
+class SteppedClock:
+    """A clock that stands still until its world takes a step."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 @cache
@@ -86,11 +98,15 @@ def make_scheduler(
     scheduler_class: type | None = None,
     host_blocks: int | None = None,
     in_step: bool = True,
+    formats: tuple[CallFormat, ...] | None = None,
+    clock: Callable[[], float] | None = None,
+    wall: Callable[[], float] = time.time,
     **settings: Any,
 ) -> Any:
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
-    `host_blocks`: it has our connector, and so much host memory. `settings` are Caesura's own.
+    `host_blocks`: it has our connector, and so much host memory. `formats` are those in which the
+    model writes calls that are not watched. `settings` are Caesura's own.
     """
     config = VllmConfig(
         model_config=_model_config(max_model_len),
@@ -114,8 +130,11 @@ def make_scheduler(
     spec = FullAttentionSpec(
         block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
     )
-    default = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
-    scheduler = (scheduler_class or default)(
+    ours = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
+    clock = clock or SteppedClock()
+    given = Dependencies(clock=clock, wall=wall, vocabulary=BYTES, formats=formats)
+    build = partial(ours, dependencies=given) if scheduler_class is None else scheduler_class
+    scheduler = build(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks + 1,
@@ -127,8 +146,6 @@ def make_scheduler(
         structured_output_manager=StructuredOutputManager(config),
     )
     scheduler.use_v2_model_runner = asynchronous
-    if scheduler_class is None:
-        scheduler._watcher._vocabulary = BYTES
     return scheduler
 
 
@@ -173,9 +190,8 @@ class World:
         self.depth = depth
         self.block_size = scheduler.block_size
         self.sessions: dict[str, Session] = {}
-        self.now = 0.0
-        if hasattr(scheduler, "_clock"):
-            scheduler._clock = lambda: self.now
+        clock = self.parts.clock if hasattr(scheduler, "parts") else None
+        self._clock = clock if isinstance(clock, SteppedClock) else SteppedClock()
         self._memory: dict[tuple[int, int], int] = {}
         self._view: dict[str, dict[str, Any]] = {}
         self._in_flight: deque[tuple[Any, ModelRunnerOutput]] = deque()
@@ -190,6 +206,25 @@ class World:
         self.did: dict[str, str] = {}
         """Per request, what the runner last did for it: `prefill`, `recompute` or `decode`."""
         self._valid: dict[str, int] = {}
+
+    @property
+    def parts(self) -> Parts:
+        """The collaborators of Caesura's scheduler."""
+        parts: Parts = self.scheduler.parts
+        return parts
+
+    @property
+    def now(self) -> float:
+        return self._clock.now
+
+    @now.setter
+    def now(self, seconds: float) -> None:
+        self._clock.now = seconds
+
+    def drop_kv(self, request_id: str) -> None:
+        """Give up all blocks of a paused request; what is not evicted meanwhile is found again."""
+        keeper = self.parts.keeper
+        keeper.drop(keeper.holdings[request_id], self.now, "reset")
 
     # -- clients ---------------------------------------------------------------------------------
 
@@ -302,13 +337,15 @@ class World:
             for session in self.sessions.values():
                 if answer and session.paused and not session.finished:
                     self.answer(session)
-        raise AssertionError(f"not finished after {steps} steps: {snapshot(self.scheduler)}")
+        raise AssertionError(
+            f"not finished after {steps} steps: {self.scheduler.parts.engine.snapshot()}"
+        )
 
     def check(self) -> None:
         """The invariant of every step: all blocks are accounted for."""
-        if not hasattr(self.scheduler, "_pauses"):
+        if not hasattr(self.scheduler, "parts"):
             return
-        state = snapshot(self.scheduler)
+        state = self.scheduler.parts.engine.snapshot()
         assert state["lost_blocks"] == 0, state
         waiting = [*self.scheduler.waiting, *self.scheduler.kv_holding_waiting]
         ids = [request.request_id for request in [*waiting, *self.scheduler.running]]

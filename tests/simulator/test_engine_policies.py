@@ -4,12 +4,18 @@ import random
 from typing import Any
 
 import pytest
+from vllm import SamplingParams
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request
 
 from caesura.simulator.engine import core as engine_core
 from caesura.simulator.engine import simulate
+from caesura.simulator.engine.build import build_scheduler
 from caesura.simulator.engine.check import check_invariants
+from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.plan import plan_for
+from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.policy import POLICIES, Policy
 from caesura.simulator.session import Workload
 
@@ -115,31 +121,11 @@ def test_lost_blocks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_lost_requests_are_found() -> None:
-    class Queues:
-        waiting: tuple[Any, ...] = ()
-        kv_holding_waiting = running = waiting
-
-    class Lost:
-        request_id = "lost"
-
-        def is_finished(self) -> bool:
-            return False
-
-    lost: Any = Queues()
-    lost.requests = {"lost": Lost()}
-
-    class Pool:
-        num_gpu_blocks = 11
-
-        def get_num_free_blocks(self) -> int:
-            return 10
-
-    class Manager:
-        block_pool = Pool()
-
-        def get_blocks(self, request_id: str) -> Any:
-            return type("Blocks", (), {"blocks": ()})
-
-    lost.kv_cache_manager = Manager()
+    work = workload(session("one", (20, 40)))
+    plan = plan_for(work, machine(), STOCK)
+    scheduler = build_scheduler(plan, machine(), STOCK, Clock(), work, Tokens(work))
+    scheduler.add_request(Request("lost", [1, 2], SamplingParams(), None))
+    check_invariants(scheduler)
+    scheduler.waiting.clear()
     with pytest.raises(RuntimeError, match="exactly one queue"):
-        check_invariants(lost)
+        check_invariants(scheduler)

@@ -34,7 +34,7 @@ class Clients:
 
     def __init__(self, scheduler: object, engine: PipelinedEngine, drop: bool) -> None:
         self.scheduler, self.engine = scheduler, engine
-        self.drop = drop and hasattr(scheduler, "drop_kv")
+        self.drop = drop and hasattr(scheduler, "parts")
         self.requests = create_requests(
             num_requests=SESSIONS, num_tokens=20, max_tokens=TOKENS, ignore_eos=True
         )
@@ -57,7 +57,8 @@ class Clients:
             self.pauses[request.request_id] += 1
             turn = self.pauses[request.request_id]
             if self.drop and (turn + int(request.request_id)) % 2:
-                self.scheduler.drop_kv(request.request_id)
+                keeper = self.scheduler.parts.keeper
+                keeper.drop(keeper.holdings[request.request_id], 0.0, "reset")
             result = [said[-1], *range(turn, turn + 7)]
             self.context[request.request_id] += said[:-1] + result
             more = turn <= PAUSES

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -52,13 +53,25 @@ def _swap() -> None:
     sched.Scheduler = async_sched.Scheduler = ours.CaesuraScheduler
     async_sched.AsyncScheduler = ours.CaesuraAsyncScheduler
     _in_vllms_order()
+    _equip_unbuilt()
 
 
 def _in_vllms_order() -> None:
     """Rank by arrival, as vLLM does: its tests say who is admitted first."""
-    setup = importlib.import_module(f"{OUR_MODULE}.setup")
-    settings_of = setup.settings_of
-    setup.settings_of = lambda config: replace(settings_of(config), ranking="fcfs")
+    compose = importlib.import_module(f"{OUR_MODULE}.compose")
+    settings_of = compose.settings_of
+    compose.settings_of = lambda config: replace(settings_of(config), ranking="fcfs")
+
+
+def _equip_unbuilt() -> None:
+    """Give parts that do nothing to schedulers that vLLM's tests make without `__init__`."""
+    parts = MagicMock()
+    parts.control.take.return_value = False
+    parts.stops.cut.return_value = False
+    parts.stops.ends.return_value = False
+    parts.port.stops.return_value = False
+    scheduler = importlib.import_module(f"{OUR_MODULE}.scheduler")
+    scheduler.PausingScheduler.parts = parts
 
 
 def _count_schedulers() -> Counter[str]:

@@ -21,7 +21,7 @@ from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.client.engine import VllmEngine
-from caesura.scheduler.vllm.setup import SETTINGS_KEY, calibration_of, identity
+from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 
 logger = logging.getLogger(__name__)

@@ -21,7 +21,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 )
 from vllm.platforms import current_platform
 
-from caesura.scheduler.vllm.swap.host import HostStore, Key
+from caesura.scheduler.vllm.engine_state import Blocks
+from caesura.scheduler.vllm.swap.host import HostStore, keys_of
 from caesura.scheduler.vllm.swap.messages import SwapOrders, SwapReport
 from caesura.scheduler.vllm.swap.metrics import SwapMetrics, SwapStats
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
@@ -88,18 +89,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         """Take note of the pool whose blocks copies refer to."""
         if self.planner is not None:
-            self.planner.pool = gpu_block_pool
-
-    def keys_of(self, request: "Request") -> list[Key]:
-        """Name the full blocks of a request's context, by content or by place.
-
-        The last token is always computed, since it decides the next one.
-        """
-        assert self.planner is not None
-        full = (request.num_tokens - 1) // self.planner.loads.block_size
-        if request.block_hashes:
-            return list(request.block_hashes[:full])
-        return [(request.request_id, index) for index in range(full)]
+            self.planner.pool = Blocks(gpu_block_pool)
 
     def get_num_new_matched_tokens(
         self, request: "Request", num_computed_tokens: int
@@ -107,9 +97,10 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         """Say how many tokens behind the computed ones are on the host."""
         if self.planner is None or not self.planner.store.used or not self.planner.works:
             return 0, False
-        return self.planner.loads.match(
-            request.request_id, self.keys_of(request), num_computed_tokens
-        )
+        # The last token is always computed, since it decides the next one.
+        full = (request.num_tokens - 1) // self.planner.loads.block_size
+        keys = keys_of(request, full)
+        return self.planner.loads.match(request.request_id, keys, num_computed_tokens)
 
     def update_state_after_alloc(
         self, request: "Request", blocks: Any, num_external_tokens: int

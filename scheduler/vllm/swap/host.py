@@ -8,8 +8,19 @@ the same prefix.
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vllm.v1.request import Request
 
 Key = Hashable
+
+
+def keys_of(request: "Request", blocks: int) -> list[Key]:
+    """Return the names of the first full blocks of a request's context, by content or by place."""
+    if request.block_hashes:
+        return list(request.block_hashes[:blocks])
+    return [(request.request_id, index) for index in range(blocks)]
 
 
 class HostStore:

@@ -12,9 +12,11 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from caesura.intercept.cost import Direction
+from caesura.scheduler.vllm.engine_state import Block, Blocks
+from caesura.scheduler.vllm.engine_state.blocks import ids_of, referenced_once
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 from caesura.scheduler.vllm.swap.loading import Loads
 from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, Traffic
@@ -29,7 +31,7 @@ MOST_FAILURES = 3
 
 @dataclass(slots=True)
 class _Saving:
-    blocks: list[Any]
+    blocks: list[Block]
     keys: list[Key]
     confirmed: int = 0
     failed: bool = False
@@ -75,7 +77,7 @@ class SwapPlanner:
         """
         self.store = store
         self.loads = Loads(store, in_step, block_size)
-        self.pool: Any = None
+        self.pool: Blocks | None = None
         self.budget = 0
         self.works = True
         self.traffic = StepTraffic()
@@ -85,7 +87,7 @@ class SwapPlanner:
         self._workers = workers
         self._token_bytes = block_bytes / block_size
         self._saving: dict[int, _Saving] = {}
-        self._wishes: list[tuple[Any, Key]] = []
+        self._wishes: list[tuple[Block, Key]] = []
         self._settled: list[Key] = []
         self._jobs = 0
         self._failures = 0
@@ -93,7 +95,7 @@ class SwapPlanner:
 
     # -- a request is paused ---------------------------------------------------------------------
 
-    def wish(self, blocks: Iterable[tuple[Any, Key]]) -> None:
+    def wish(self, blocks: Iterable[tuple[Block, Key]]) -> None:
         """Ask for copies in the coming step; what exceeds its budget is forgotten."""
         self._wishes.extend(blocks)
 
@@ -109,9 +111,14 @@ class SwapPlanner:
         self._new_saves(orders, left)
         return orders
 
+    @property
+    def _blocks(self) -> Blocks:
+        assert self.pool is not None, "vLLM binds its pool before the first step"
+        return self.pool
+
     def _new_saves(self, orders: SwapOrders, left: int) -> None:
         wishes, self._wishes = self._wishes, []
-        blocks: list[Any] = []
+        blocks: list[Block] = []
         keys: list[Key] = []
         slots: list[int] = []
         for block, key in wishes:
@@ -129,9 +136,9 @@ class SwapPlanner:
         if not blocks:
             return
         self._jobs += 1
-        self.pool.touch(blocks)
+        self._blocks.reference(blocks)
         self._saving[self._jobs] = _Saving(blocks, keys)
-        orders.saves.append(Save(self._jobs, [block.block_id for block in blocks], slots))
+        orders.saves.append(Save(self._jobs, ids_of(blocks), slots))
         self.traffic.saved = len(blocks)
 
     def _say_full(self) -> None:
@@ -169,7 +176,7 @@ class SwapPlanner:
             else:
                 self.store.confirm(key)
         self._settled += saving.keys
-        self.pool.free_blocks(reversed(saving.blocks))
+        self._blocks.release(saving.blocks)
         if saving.called_off:
             return
         self._failures = self._failures + 1 if saving.failed else 0
@@ -198,7 +205,7 @@ class SwapPlanner:
         for saving in self._saving.values():
             blocks, saving.blocks = saving.blocks, []
             saving.called_off = True
-            self.pool.free_blocks(reversed(blocks))
+            self._blocks.release(blocks)
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -216,9 +223,9 @@ class SwapPlanner:
     def frees_blocks_soon(self) -> bool:
         """Whether a copy in flight is all that keeps some block from being free."""
         return any(
-            block.ref_cnt == 1 for saving in self._saving.values() for block in saving.blocks
+            referenced_once(block) for saving in self._saving.values() for block in saving.blocks
         )
 
-    def blocks_in_flight(self) -> list[Any]:
+    def blocks_in_flight(self) -> list[Block]:
         """Blocks that are referenced here until their copies are confirmed."""
         return [block for saving in self._saving.values() for block in saving.blocks]

@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from vllm.v1.core.sched.scheduler import Scheduler
+
 from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.clients.styles import Style
 from caesura.simulator.engine.clock import Agenda
+from caesura.simulator.engine.plan import Plan
 from caesura.simulator.engine.tokens import Tokens, names_of
 from caesura.simulator.results import SessionResult
 from caesura.simulator.session import Session, Workload
@@ -16,14 +19,19 @@ class Clients:
     """All clients of a run. `live` holds the sessions that the engine has now, by request."""
 
     def __init__(
-        self, workload: Workload, tokens: Tokens, style: Style, scheduler: Any, model_tokens: int
+        self,
+        workload: Workload,
+        tokens: Tokens,
+        style: Style,
+        scheduler: Scheduler,
+        plan: Plan,
     ) -> None:
-        """`model_tokens` is the longest context that the model takes."""
+        """The `plan` says how long a context the model takes."""
         self._tokens = tokens
         self._style = style
         self._scheduler = scheduler
-        self._model_tokens = model_tokens
-        self._names = names_of(workload.sessions, scheduler.block_size)
+        self._model_tokens = plan.model_tokens
+        self._names = names_of(workload.sessions, plan.block_tokens)
         self._agenda: Agenda[Live] = Agenda()
         self._begun: list[Live] = []
         self._waiting = list(reversed(workload.sessions)) if workload.clients else []

@@ -13,7 +13,7 @@ from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.measuring.link import Copy, Link, rates_of
 from caesura.scheduler.vllm.client.measuring.steps import Limits, Progress, measure_steps
 from caesura.scheduler.vllm.client.measuring.traffic import Traffic
-from caesura.scheduler.vllm.setup import identity
+from caesura.scheduler.vllm.compose import identity
 
 QUICK_SECONDS = (3.0, 1.2)
 FULL_SECONDS = (28.0, 12.0)

@@ -1,0 +1,21 @@
+"""The port to vLLM's engine: the only files that name private state of vLLM's scheduler.
+
+`port` says what Caesura asks of an engine; `v032` answers for vLLM 0.32, `v033` for 0.33. `blocks`
+and `requests` read and change single blocks and requests. Everything else in the engine's process
+takes the port.
+"""
+
+from vllm import __version_tuple__ as vllm_version
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks
+from caesura.scheduler.vllm.engine_state.port import EngineState, Queue, StepWork
+from caesura.scheduler.vllm.engine_state.v032 import EngineState032
+from caesura.scheduler.vllm.engine_state.v033 import EngineState033
+
+__all__ = ["Block", "Blocks", "EngineState", "Queue", "StepWork", "engine_state_of"]
+
+
+def engine_state_of(scheduler: Scheduler) -> EngineState:
+    """Return the port to a scheduler of the vLLM that is installed."""
+    return EngineState033(scheduler) if vllm_version[:2] >= (0, 33) else EngineState032(scheduler)

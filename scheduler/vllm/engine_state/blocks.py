@@ -1,0 +1,62 @@
+"""Blocks of KV cache: how many are free, who references them, and their references."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_utils import KVCacheBlock
+
+Block: TypeAlias = KVCacheBlock
+"""One block on the device. Outside this folder it is only passed on."""
+
+
+class Blocks:
+    """The blocks of one engine's pool. A block is free when nobody references it."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self.total: int = pool.num_gpu_blocks - 1
+        """Blocks that requests can use: the pool counts its null block too."""
+
+    def free(self) -> int:
+        """Return how many blocks nobody references."""
+        return int(self._pool.get_num_free_blocks())
+
+    def hashed(self) -> int:
+        """Return how many contents the prefix cache can find, in blocks free or in use."""
+        return len(self._pool.cached_block_hash_to_block)
+
+    def reference(self, blocks: Sequence[Block]) -> None:
+        """Add a reference to each block, so that none of them is reused."""
+        self._pool.touch(blocks)
+
+    def release(self, blocks: Sequence[Block]) -> None:
+        """Drop a reference to each block; the last of them is reused first."""
+        self._pool.free_blocks(reversed(blocks))
+
+
+def ids_of(blocks: Sequence[Block]) -> list[int]:
+    """Return the ids of the blocks, as a worker knows them."""
+    return [block.block_id for block in blocks]
+
+
+def referenced_once(block: Block) -> bool:
+    """Return whether one more release would free the block."""
+    return bool(block.ref_cnt == 1)
+
+
+def owned_alone(blocks: Sequence[Block]) -> int:
+    """Return how many of the blocks have one reference, null blocks left out."""
+    return sum(block.ref_cnt == 1 and not block.is_null for block in blocks)
+
+
+def findable_prefix(blocks: Sequence[Block], most: int) -> int:
+    """Return how many of the `most` first blocks end with one that the prefix cache can find."""
+    while most and (blocks[most - 1].block_hash is None or blocks[most - 1].is_null):
+        most -= 1
+    return most
+
+
+def real_ids(blocks: Sequence[Block]) -> set[int]:
+    """Return the ids of the blocks, null blocks left out."""
+    return {block.block_id for block in blocks if not block.is_null}

@@ -1,0 +1,371 @@
+"""The port to vLLM 0.32: what is read and changed of its scheduler, by name."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from vllm.utils.math_utils import cdiv
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import Request, RequestStatus
+
+from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks
+from caesura.scheduler.vllm.engine_state.port import EngineState, LoadsOverSteps, Queue, StepWork
+from caesura.scheduler.vllm.engine_state.requests import READY, waits_for_tool
+
+
+class EngineState032(EngineState):
+    """Answers `EngineState` for a scheduler of vLLM 0.32."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        # vLLM's annotations cover only part of these attributes.
+        self._scheduler: Any = scheduler
+        self._manager: Any = scheduler.kv_cache_manager
+        self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
+        self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
+        self._displaced: list[Request] = []
+        self.blocks = Blocks(self._manager.block_pool)
+        self.block_size: int = scheduler.block_size
+        self.single_blocks_findable = bool(self._manager.enable_caching) and self._groups == 1
+        self.max_context_tokens: int = scheduler.max_model_len
+        self.max_running: int = scheduler.max_num_running_reqs
+
+    # -- engine ----------------------------------------------------------------------------------
+
+    @property
+    def connector(self) -> Any:
+        return self._scheduler.connector
+
+    @property
+    def reports_stats(self) -> bool:
+        return bool(self._scheduler.log_stats)
+
+    def recompute_failed_loads(self) -> None:
+        self._scheduler.recompute_kv_load_failures = True
+
+    @property
+    def goes_by_priority(self) -> bool:
+        return bool(self._scheduler.policy == SchedulingPolicy.PRIORITY)
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def request(self, request_id: str) -> Request | None:
+        found: Request | None = self._scheduler.requests.get(request_id)
+        return found
+
+    def request_ids(self) -> Collection[str]:
+        ids: Collection[str] = self._scheduler.requests.keys()
+        return ids
+
+    def running(self) -> Sequence[Request]:
+        batch: Sequence[Request] = self._scheduler.running
+        return batch
+
+    def running_context(self) -> int:
+        return sum([request.num_computed_tokens for request in self._scheduler.running])
+
+    def decoding(self) -> int:
+        running = self._scheduler.running
+        return sum([request.num_tokens - request.num_computed_tokens <= 1 for request in running])
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    def anything_queued(self) -> bool:
+        return bool(self._scheduler.waiting or self._scheduler.kv_holding_waiting)
+
+    def queues(self) -> tuple[Queue, Queue]:
+        return self._scheduler.kv_holding_waiting, self._scheduler.waiting
+
+    def ready(self) -> list[Request]:
+        queues = [self._scheduler.kv_holding_waiting]
+        if self._scheduler.pause_state != PauseState.PAUSED_NEW:
+            queues.append(self._scheduler.waiting)
+        found = [one for queue in queues for one in queue if one.status in READY]
+        return sorted(found) if self.goes_by_priority else found
+
+    def in_queue_order(self) -> Iterator[Request]:
+        for queue in self.queues():
+            yield from tuple(queue)
+
+    def was_passed_over(self, request: Request) -> bool:
+        return not request.num_computed_tokens and request in self._scheduler.deferred_waiting
+
+    def slots_left(self, kept: int) -> int:
+        scheduler = self._scheduler
+        return int(scheduler.max_num_active_reqs) - len(scheduler.running) - kept
+
+    def hold_back(self, queue: Any, held: list[Request], places: Mapping[str, int]) -> None:
+        self._held.append((queue, held, {id(one): at for at, one in enumerate(queue)}))
+        left = set(held)
+        if self.goes_by_priority:
+            queue.remove_requests(left)
+            return
+        stay = [request for request in queue if request not in left]
+        ranked = iter(
+            sorted(
+                (one for one in stay if one.request_id in places),
+                key=lambda one: places[one.request_id],
+            )
+        )
+        queue.clear()
+        queue.extend(next(ranked) if one.request_id in places else one for one in stay)
+
+    def hold_back_paused(self) -> None:
+        if self.goes_by_priority:
+            return
+        queue: Any
+        for queue in self.queues():
+            held = [request for request in queue if waits_for_tool(request)]
+            if not held:
+                continue
+            stay = []
+            if len(held) < len(queue):
+                stay = [one for one in queue if not waits_for_tool(one)]
+            places = {id(one): at for at, one in enumerate(queue)} if stay else {}
+            self._held.append((queue, held, places))
+            queue.clear()
+            queue.extend(stay)
+
+    def _put_back(self) -> None:
+        """Put requests that were held back where they were, behind what the step preempted."""
+        for queue, held, places in self._held:
+            if not held or self.goes_by_priority:
+                for request in held:
+                    queue.add_request(request)
+                continue
+            everybody = [*queue, *held]
+            if len(everybody) > len(held):
+                everybody.sort(key=lambda one: places.get(id(one), -1))
+            queue.clear()
+            queue.extend(everybody)
+        self._held.clear()
+
+    # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def step_tokens(self) -> int:
+        return int(self._scheduler.max_num_scheduled_tokens)
+
+    def admits_nothing(self) -> bool:
+        return bool(self._scheduler.pause_state == PauseState.PAUSED_ALL)
+
+    def is_paused(self) -> bool:
+        return bool(self._scheduler.pause_state != PauseState.UNPAUSED)
+
+    @contextmanager
+    def step(self, max_tokens: int, kept_slots: int) -> Iterator[None]:
+        scheduler = self._scheduler
+        sessions = scheduler.num_waiting_for_streaming_input
+        most_tokens = scheduler.max_num_scheduled_tokens
+        scheduler.num_waiting_for_streaming_input = kept_slots
+        scheduler.max_num_scheduled_tokens = min(most_tokens, max_tokens)
+        try:
+            yield
+        finally:
+            scheduler.num_waiting_for_streaming_input = sessions
+            scheduler.max_num_scheduled_tokens = most_tokens
+            self._put_back()
+
+    def work_of(self, output: SchedulerOutput) -> StepWork:
+        requests, block_size = self._scheduler.requests, self.block_size
+        decode = context = partial = 0
+        prefills: list[tuple[str, int, int]] = []
+        for request_id, tokens in output.num_scheduled_tokens.items():
+            request = requests[request_id]
+            computed = request.num_computed_tokens
+            context += computed
+            partial += computed % block_size > 0
+            if computed - tokens >= request.num_prompt_tokens:
+                decode += tokens
+            else:
+                prefills.append((request_id, computed - tokens, tokens))
+        return StepWork(decode, context, partial, prefills)
+
+    def frees_wait_for_steps(self) -> bool:
+        return bool(self._scheduler.defer_block_free)
+
+    def frees_are_pending(self) -> bool:
+        scheduler = self._scheduler
+        in_flight = scheduler.sched_step_seq > scheduler.processed_step_seq
+        return bool(scheduler.defer_block_free and in_flight)
+
+    # -- a simulation ----------------------------------------------------------------------------
+
+    def levels(self) -> tuple[int, int, int]:
+        scheduler = self._scheduler
+        paused = scheduler.num_waiting_for_streaming_input
+        queued = len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused
+        return len(scheduler.running), queued, paused
+
+    def chunks_of(self, output: SchedulerOutput) -> list[tuple[str, int, int, bool]]:
+        requests = self._scheduler.requests
+        chunks = []
+        for request_id, count in output.num_scheduled_tokens.items():
+            request = requests[request_id]
+            computed, more = request.num_computed_tokens, request.is_prefill_chunk
+            chunks.append((request_id, count, computed, more))
+        return chunks
+
+    def admitted_in(self, output: SchedulerOutput) -> list[tuple[str, int]]:
+        return [(new.req_id, new.num_computed_tokens) for new in output.scheduled_new_reqs]
+
+    def finish_names_into(self, names: dict[str, None]) -> None:
+        self._scheduler.finished_req_ids = names
+
+    def use_first_runner(self) -> None:
+        self._scheduler.use_v2_model_runner = False
+
+    # -- blocks of requests ----------------------------------------------------------------------
+
+    def blocks_of(self, request_id: str) -> Sequence[Block]:
+        groups: Sequence[Sequence[Block]] = self._manager.get_blocks(request_id).blocks
+        return groups[0] if len(groups) == 1 else [block for group in groups for block in group]
+
+    def block_count(self, request_id: str) -> int:
+        return sum(map(len, self._manager.get_blocks(request_id).blocks))
+
+    def running_demand(self, free: int) -> tuple[int, int]:
+        running = self._scheduler.running
+        most, ahead = self._scheduler.max_num_scheduled_tokens, self._scheduler.num_lookahead_tokens
+        new_tokens = [
+            max(
+                0,
+                min(
+                    request.num_tokens_with_spec
+                    + request.num_output_placeholders
+                    - request.num_computed_tokens,
+                    most,
+                ),
+            )
+            + ahead
+            for request in running
+        ]
+        tokens, size = sum(new_tokens), self.block_size
+        bound = self._groups * sum([cdiv(count, size) + 1 for count in new_tokens])
+        if bound <= free:
+            return bound, tokens
+        blocks = sum(
+            self._blocks_to_allocate(request, request.num_computed_tokens + count)
+            for request, count in zip(running, new_tokens, strict=True)
+        )
+        return blocks, tokens
+
+    def admission_demand(
+        self, request: Request, free: int, loads_over_steps: LoadsOverSteps
+    ) -> tuple[int, int]:
+        scheduler, manager = self._scheduler, self._manager
+        watermark = manager.watermark_blocks if scheduler.running else 0
+        computed = request.num_computed_tokens
+        tokens = request.num_tokens + scheduler.num_lookahead_tokens
+        tokens = min(tokens, self.max_context_tokens)
+        if computed:
+            return self._blocks_to_allocate(request, tokens) + watermark, computed
+        reserved = self._reserved_blocks()
+        bound = self._groups * cdiv(tokens, self.block_size) + watermark
+        if bound + reserved <= free:
+            return bound, 0
+        blocks, computed, _ = manager.get_computed_blocks(request)
+        needed = self._blocks_to_allocate(request, tokens, blocks.blocks, computed)
+        if reserved and loads_over_steps(request, computed):
+            watermark += reserved
+        return needed + watermark, computed
+
+    def _reserved_blocks(self) -> int:
+        """Return the blocks that a load over steps must leave to prefills that are under way.
+
+        vLLM admits no load, which is not preemptible, where a request that was let in before it
+        might then not be able to complete its prompt.
+        """
+        scheduler = self._scheduler
+        if not scheduler._inflight_prefills:
+            return 0
+        return int(
+            scheduler._inflight_prefill_reserved_blocks() + scheduler._spec_decode_step_blocks
+        )
+
+    def _blocks_to_allocate(
+        self, request: Request, tokens: int, cached_blocks: Any = None, cached: int = 0
+    ) -> int:
+        manager = self._manager
+        tokens = min(tokens, self.max_context_tokens)
+        computed = request.num_computed_tokens + cached
+        if cached_blocks is None:
+            cached_blocks = manager.empty_kv_cache_blocks.blocks
+        return int(
+            manager.coordinator.get_num_blocks_to_allocate(
+                request_id=request.request_id,
+                num_tokens=tokens,
+                new_computed_blocks=cached_blocks,
+                num_encoder_tokens=0,
+                total_computed_tokens=computed,
+                num_local_computed_tokens=computed,
+                num_tokens_main_model=tokens,
+                prefill_end=max(request.num_prompt_tokens, request.num_tokens - 1),
+            )
+        )
+
+    def detach(self, request: Request, keep: int | None) -> tuple[list[Block], int]:
+        scheduler = self._scheduler
+        kept: list[Block] = []
+        freed = 0
+        if keep is None:
+            scheduler._free_request_blocks(request)
+        else:
+            blocks = self._manager.pop_blocks_for_free(request)
+            kept, rest = blocks[:keep], blocks[keep:]
+            freed = sum(block.ref_cnt == 1 for block in rest)
+            if rest:
+                self.give_back(request, rest)
+        scheduler.encoder_cache_manager.free(request)
+        scheduler.kv_holding_waiting.remove_request(request)
+        request.num_computed_tokens = 0
+        scheduler.waiting.prepend_request(request)
+        return kept, freed
+
+    def give_back(self, request: Request | None, blocks: Sequence[Block]) -> None:
+        scheduler = self._scheduler
+        if request is None or scheduler._request_blocks_can_be_freed(request):
+            self.blocks.release(blocks)
+        else:
+            scheduler.deferred_frees.append((scheduler.sched_step_seq, list(blocks)))
+
+    def blocks_given_back(self) -> Sequence[Block]:
+        return [block for _, blocks in self._scheduler.deferred_frees for block in blocks]
+
+    # -- pauses ----------------------------------------------------------------------------------
+
+    def stops(self, request: Request) -> bool:
+        preempted = request.num_computed_tokens == 0
+        if preempted and request.streaming_queue:
+            # The next chunk is here already: it comes behind all tokens but the last.
+            request.num_computed_tokens = request.num_tokens - 1
+        return preempted
+
+    def keep_in_queue(self, request: Request) -> None:
+        request.num_computed_tokens = 0
+        self._displaced.append(request)
+
+    def requeue_stopped(self) -> None:
+        for request in self._displaced:
+            self._scheduler.waiting.prepend_request(request)
+            if request.status == RequestStatus.WAITING_FOR_STREAMING_REQ:
+                self._scheduler.deferred_waiting.add(request)
+        self._displaced.clear()
+
+    def give_slot_back(self, request_id: str) -> None:
+        self._scheduler.reset_preempted_req_ids.add(request_id)
+
+    def before_chunk(self, session: Request, frontier: int | None) -> None:
+        if frontier is not None:
+            session.num_computed_tokens = frontier
+
+    def after_chunk(self, session: Request, arrival: float, dropped: bool) -> None:
+        self._scheduler.deferred_waiting.discard(session)
+        session.arrival_time = arrival  # what vLLM's priorities go by
+        if dropped:
+            session.num_computed_tokens = 0
+        # A new turn: vLLM would take one that was preempted in an earlier turn for one that the
+        # runner still knows, with the tokens of that turn.
+        session.num_preemptions = 0

@@ -1,0 +1,129 @@
+"""The pauses of a scheduler's requests, from the stop at a call to the step that resumes them."""
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request, StreamingUpdate
+
+from caesura.intercept.events import ResumeReport
+from caesura.intercept.pause import Pause, State, Step
+from caesura.intercept.trigger import Watch
+from caesura.scheduler.vllm.call_detection import Watcher
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import computed_tokens
+from caesura.scheduler.vllm.keeper import Keeper
+from caesura.scheduler.vllm.line import Clock
+from caesura.scheduler.vllm.lives import Lives
+from caesura.scheduler.vllm.recompute import Recomputation
+
+
+class Pauses:
+    """Opens, resumes and closes the pauses of one scheduler."""
+
+    def __init__(
+        self,
+        port: EngineState,
+        keeper: Keeper,
+        lives: Lives,
+        recomputation: Recomputation,
+        watcher: Watcher,
+        clock: Clock,
+    ) -> None:
+        self._port = port
+        self._keeper = keeper
+        self._lives = lives
+        self._recomputation = recomputation
+        self._watcher = watcher
+        self._clock = clock
+        self.open: dict[str, Pause] = {}
+        """The pauses by their request's id: `PAUSED`, or `RESUMING` until their request runs."""
+        self._reports: dict[str, ResumeReport] = {}
+        self._slot_holders: set[str] = set()
+
+    @property
+    def kept_slots(self) -> int:
+        """Return how many paused sessions keep their runner slot: vLLM's own, which none watches.
+
+        vLLM's tests ask for it.
+        """
+        return len(self._slot_holders)
+
+    def begin(self, request: Request, preempted: bool, watch: Watch | None) -> None:
+        """Pause a request that has stopped at a call; `preempted`: it had lost its blocks by then.
+
+        Without a `watch` it is a session of vLLM's own.
+        """
+        pause = Pause(request.request_id, self._clock(), computed_tokens(request))
+        pause.take(Step.PAUSE)
+        self.open[request.request_id] = pause
+        self._recomputation.end(request.request_id)
+        if preempted:
+            # All tokens but the last count as computed, as in every other pause.
+            pause.frontier_tokens = request.num_tokens - 1
+            pause.take(Step.RECLAIM)
+            self._port.keep_in_queue(request)
+        tool = hint = None
+        if watch is not None:
+            tool, hint = self._watcher.waits_for(request, watch)
+        if tool is not None and hint is not None:
+            self._lives.expect_pause(tool, hint.seconds)
+            pause.deadline_seconds = hint.deadline_seconds
+        self._keeper.paused(request, pause, tool, self._lives.called(request, tool))
+        if watch is None:
+            self._slot_holders.add(request.request_id)
+            return
+        # The runner frees the slot of a preempted request, and its next chunk arrives as a new
+        # request with computed tokens. Blocks are the scheduler's business, not the runner's.
+        self._port.give_slot_back(request.request_id)
+
+    def before_chunk(self, session: Request) -> None:
+        """Prepare a session to which the result of its tool is about to be appended.
+
+        The frontier stands in for the computed tokens of a pause whose KV is dropped, so that no
+        decoded token is lost.
+        """
+        pause = self.open.get(session.request_id)
+        if pause is not None:
+            self._slot_holders.discard(session.request_id)
+            self._port.before_chunk(session, None if pause.held else pause.frontier_tokens)
+
+    def after_chunk(self, session: Request, update: StreamingUpdate) -> None:
+        """Have a session queue to which the result of its tool was appended."""
+        pause = self.open.get(session.request_id)
+        if pause is None:
+            return
+        now, holding = self._clock(), self._keeper.holdings[session.request_id]
+        pause.take(Step.RETURN, now)
+        self._keeper.returned(holding, now)
+        returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
+        self._lives.answered(session.request_id, holding.tool, max(0, returned), now)
+        self._port.after_chunk(session, holding.life.arrival, dropped=not pause.held)
+
+    def admitted(self, output: SchedulerOutput) -> None:
+        """Close the pauses of the requests that run again with this step."""
+        now = self._clock()
+        cached = output.scheduled_cached_reqs.resumed_req_ids
+        admitted = output.num_scheduled_tokens if output.scheduled_new_reqs or cached else {}
+        for request_id, scheduled in admitted.items():
+            pause = self.open.get(request_id)
+            if pause is None or pause.state is not State.RESUMING:
+                continue
+            request = self._port.request(request_id)
+            assert request is not None
+            pause.take(Step.ADMIT)
+            computed = computed_tokens(request) - scheduled
+            self._reports[request_id] = self._keeper.admitted(pause, computed, now)
+            self._recomputation.begin(request_id, computed, pause.frontier_tokens)
+            del self.open[request_id]
+
+    def take_report(self, request_id: str) -> ResumeReport | None:
+        """Return how a request resumed, if it did and this was not asked yet."""
+        return self._reports.pop(request_id, None) if self._reports else None
+
+    def ended(self, request_id: str) -> None:
+        """A request is about to be freed, in whatever state."""
+        self._recomputation.end(request_id)
+        self._reports.pop(request_id, None)
+        pause = self.open.pop(request_id, None)
+        if pause is not None:
+            self._slot_holders.discard(request_id)
+            pause.take(Step.CLOSE)
+            self._keeper.close(self._keeper.holdings[request_id], self._clock())

@@ -1,0 +1,99 @@
+"""Reclaiming the KV cache of paused requests, so that it never stands in the way of others.
+
+What is short is taken from paused requests, in the order that the handling gives. Requests that
+have come back from a pause and hold KV while they queue are asked last, from the back of the queue.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import is_ready
+from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.keeper import Keeper
+from caesura.scheduler.vllm.line import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class Reclaim:
+    """Takes blocks from the paused KV of one scheduler; counts those that are free at once."""
+
+    def __init__(self, port: EngineState, keeper: Keeper, clock: Clock) -> None:
+        self._port = port
+        self._keeper = keeper
+        self._clock = clock
+
+    def from_paused(self, blocks: int, forced: bool, why: str, spare: str | None = None) -> int:
+        """Have the handling choose; what no request owns alone goes last, and only if `forced`.
+
+        `spare` is the request that the blocks are for: what is kept for it as a follow-up stays.
+        """
+        keeper, now = self._keeper, self._clock()
+        among = [
+            one
+            for one in keeper.holdings.values()
+            if not one.returned and (spare is None or one.follow_up != spare)
+        ]
+        freed = keeper.reclaim(blocks, forced, now, among, why)
+        if forced and freed < blocks:
+            freed += keeper.reclaim_shared(blocks - freed, now, among, why)
+        return self._at_once(freed)
+
+    def from_returned(
+        self, ready: Sequence[Request], blocks: int, why: str, spare: Request | None = None
+    ) -> int:
+        """Take KV from requests that came back and queue, the last in the queue first.
+
+        One by one from the back, and never from `spare` or from those before it.
+        """
+        keeper, now = self._keeper, self._clock()
+        freed = 0
+        for request in reversed(ready):
+            if freed >= blocks or request is spare:
+                break
+            holding = keeper.holdings.get(request.request_id)
+            if holding is not None and holding.returned:
+                freed += keeper.release(holding, min(blocks - freed, holding.resident), now, why)
+        return self._at_once(freed)
+
+    def _at_once(self, freed: int) -> int:
+        """Return how many blocks are free at once: none, while a step in flight may touch them."""
+        return 0 if self._port.frees_wait_for_steps() else freed
+
+    def unwedge(self, output: SchedulerOutput) -> bool:
+        """Make sure of progress: if nothing runs and a request is ready, paused KV gives way.
+
+        Admission predicts what a step needs; this holds even where the prediction is wrong, as it
+        may be for a cache layout that it has not met. Return whether the next step has to be left
+        to vLLM's own order.
+        """
+        port, keeper, now = self._port, self._keeper, self._clock()
+        if output.total_num_scheduled_tokens or port.running() or port.is_paused():
+            return False
+        if keeper.loading or port.frees_are_pending():
+            return False  # blocks will be used soon, or free soon
+        head = next((one for one in port.in_queue_order() if is_ready(one)), None)
+        if head is None:
+            return False
+        before = port.blocks.free()
+        holdings = list(keeper.holdings.values())
+        own = [one for one in holdings if head.request_id in (one.key, one.follow_up)]
+        self._drop([one for one in holdings if one not in own], now)
+        freed = port.blocks.free() - before
+        if freed:
+            logger.warning(
+                "nothing could be scheduled: reclaimed %d blocks of paused requests", freed
+            )
+            return False
+        # What it holds may lie in the prefix cache twice, and it is given the other copy; or a
+        # request behind it has all that it needs, but vLLM stops at the first misfit.
+        self._drop(own, now)
+        return True
+
+    def _drop(self, holdings: Sequence[Holding], now: float) -> None:
+        for holding in holdings:
+            self._keeper.drop(holding, now, "stuck")

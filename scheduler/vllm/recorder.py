@@ -1,0 +1,71 @@
+"""What happens in an engine, as it is told to somebody who may write it down."""
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request
+
+from caesura.intercept.events import ResumeReport
+from caesura.intercept.view import PausedKV, StepView
+from caesura.scheduler.vllm.engine_state import StepWork
+from caesura.scheduler.vllm.holding import Holding
+from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.waits import Lack
+
+
+class Recorder:
+    """Is told what happens in an engine, and writes nothing down: nobody reads records."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has happened, with no step under way that would take it along."""
+        return False
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def arrived(self, request: Request, life: Life, followed: Holding | None) -> None:
+        """A request is new; `followed` is the kept KV of the one that it follows."""
+
+    def returned(self, request: Request) -> None:
+        """A request has got its next chunk."""
+
+    def preempted(self, request: Request, computed: int) -> None:
+        """Running requests took the blocks of one that had computed so many tokens."""
+
+    def looked(self, lacks: list[Lack], stop: str) -> None:
+        """The step that is made looked at some requests in vain; `stop`: why not at the rest."""
+
+    def ended(self, request_id: str) -> None:
+        """A request is over."""
+
+    def session_ended(self, request: Request, life: Life) -> None:
+        """A session is over with this request."""
+
+    # -- pauses ----------------------------------------------------------------------------------
+
+    def paused(self, holding: Holding, view: PausedKV, step: StepView, handling: str) -> None:
+        """A pause has begun, and this is what its handling was shown."""
+
+    def kv_changed(self, holding: Holding) -> None:
+        """The KV of a paused request was counted anew."""
+
+    def kv_lost(self) -> None:
+        """KV turned out not to be there: requests that decode may have to prefill again."""
+
+    def closed(self, holding: Holding, report: ResumeReport | None, now: float) -> None:
+        """A pause is over; no `report`: the request never came back."""
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def scheduled(self, output: SchedulerOutput, work: StepWork, recomputed: int) -> None:
+        """A step was made; so many of its tokens had been computed before."""
+
+    def computed(self, seconds: float, in_flight: int, now: float) -> None:
+        """The oldest step in flight is over, and so many were made behind it."""
+
+    def flush(self) -> None:
+        """Send off all that there is, as at the end of a run."""
+
+    def suspend(self) -> None:
+        """Write nothing from now on: what comes is a measurement. No step may be in flight."""
+
+    def resume(self) -> None:
+        """Write again."""

@@ -1,0 +1,57 @@
+"""How long steps take: learned by the cost model, and kept as samples for a calibration."""
+
+from collections import deque
+
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from caesura.intercept.cost import CostTracker
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.recompute import Recomputation
+from caesura.scheduler.vllm.recorder import Recorder
+
+MAX_SAMPLES = 4096
+
+
+class StepCosts:
+    """Times the steps of one scheduler, from `scheduled` to `ended`, several in flight."""
+
+    def __init__(
+        self,
+        port: EngineState,
+        costs: CostTracker,
+        recomputation: Recomputation,
+        recorder: Recorder,
+    ) -> None:
+        self._port = port
+        self._costs = costs
+        self._recomputation = recomputation
+        self._recorder = recorder
+        self._in_flight: deque[tuple[float, int, int]] = deque()
+        self._last_end = 0.0
+        self.samples: deque[tuple[int, int, float]] = deque(maxlen=MAX_SAMPLES)
+        """The last steps as (query tokens, tokens of context, seconds)."""
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many steps were made and are not over."""
+        return len(self._in_flight)
+
+    def scheduled(self, output: SchedulerOutput, began: float) -> None:
+        """Take note of a step that was made at `began`."""
+        work = self._port.work_of(output)
+        recomputed = sum(self._recomputation.tokens_in(*chunk) for chunk in work.prefills)
+        if output.total_num_scheduled_tokens:
+            total = output.total_num_scheduled_tokens
+            self._in_flight.append((began, total, work.context_tokens))
+        self._recorder.scheduled(output, work, recomputed)
+
+    def ended(self, output: SchedulerOutput, now: float) -> None:
+        """Learn from a step whose tokens are there what it cost."""
+        if not output.total_num_scheduled_tokens or not self._in_flight:
+            return
+        began, tokens, context = self._in_flight.popleft()
+        seconds = now - max(began, self._last_end)
+        self._last_end = now
+        self._costs.observe_step(tokens, context, seconds)
+        self.samples.append((tokens, context, seconds))
+        self._recorder.computed(seconds, len(self._in_flight), now)
