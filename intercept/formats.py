@@ -76,6 +76,28 @@ QWEN3_CODER = CallFormat(
     named=rf"<function={_NAME}>",
     shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
 )
+
+
+def unwrapped(tools: Iterable[str]) -> CallFormat:
+    """Return `qwen3_coder` for calls without their `<tool_call>`, which its models often leave out.
+
+    Such a call opens only at the beginning of a line and with the name of a tool that is on offer,
+    so that other text which mentions the tag stays text.
+    """
+    heads = tuple(f"<function={name}>" for name in tools)
+    return CallFormat(
+        QWEN3_CODER.name,
+        tuple(f"\n{head}" for head in heads),
+        QWEN3_CODER.closes,
+        "turn",
+        anchors=heads,
+        certain=False,
+        inner=("", "</function>"),
+        named=QWEN3_CODER.named,
+        shape=QWEN3_CODER.shape,
+    )
+
+
 GLM = CallFormat(
     "glm",
     ("<tool_call>",),
@@ -220,6 +242,7 @@ def inline_format(tools: Iterable[str]) -> CallFormat:
 def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...]:
     """Return the formats by name, the in-line one for `tools`.
 
+    `qwen3_coder` is two: calls in `<tool_call>`, and calls of `tools` without it.
     Raises `ValueError` for a name that is not in the table.
     """
     tools = tuple(tools)
@@ -231,6 +254,8 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
             formats.append(REACT)
         elif name != INLINE:
             formats.append(TURN_FORMATS[name])
+            if name == QWEN3_CODER.name and tools:
+                formats.append(unwrapped(tools))
         elif tools:
             formats.append(inline_format(tools))
     return tuple(formats)

@@ -30,7 +30,7 @@ HARMONY = [
 @pytest.mark.parametrize("name", RENDER)
 def test_any_text_is_read_to_its_end_alike(name: str) -> None:
     model = stand_in(name)
-    (form,) = resolve([row_of(name)], ["search", "now"])
+    form, *_ = resolve([row_of(name)], ["search", "now"])
     own = [*form.opens, *form.anchors, *form.section, form.closes or "", *MARKERS[name]]
     pieces = HARMONY if name == "harmony" else [each for each in own if each] * 2
     fragments = st.lists(st.sampled_from([*pieces, *PIECES]), max_size=14)

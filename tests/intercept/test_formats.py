@@ -137,7 +137,7 @@ def test_formats_that_cannot_be_read_together_are_refused(names: list[str]) -> N
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_has_all_that_it_needs(name: str) -> None:
-    (form,) = resolve([name], ["search"])
+    form, *_ = resolve([name], ["search"])
     assert form.opens or form.anchors
     assert form.closes is not None or form.body == "json" or form.anchors
     assert form.pause == "turn" or form.closes is not None

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from caesura.intercept.formats import HARMONY, CallFormat
+from caesura.intercept.formats import HARMONY, CallFormat, resolve
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id
@@ -37,8 +37,10 @@ def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> 
     if form is HARMONY:
         return HarmonyTurn(tokenizer)
     if form.name in TAGS:
-        return RegionTurn(form, lambda: TaggedCalls(TAGS[form.name], tools))
+        names = [tool["function"]["name"] for tool in tools]
+        forms = resolve([form.name], names)
+        return RegionTurn(forms, lambda: TaggedCalls(TAGS[form.name], tools))
     reader = CallReader(form, tokenizer)
     if form.opens:
-        return RegionTurn(form, lambda: Announcer(form, reader))
+        return RegionTurn([form], lambda: Announcer(form, reader))
     return WholeTurn(form, reader)

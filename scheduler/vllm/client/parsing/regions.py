@@ -36,6 +36,14 @@ class _Region:
         self.events = CallEvents(form.shape, verbatim=form.body == "json")
         self.calls = calls
 
+    @property
+    def complete(self) -> bool:
+        """Whether a call that lacks its opener has been written to its end, and needs no closer."""
+        form = self.body.form
+        if form.certain or form.inner is None:
+            return False
+        return self.body.text.rstrip().endswith(form.inner[1].encode())
+
     def text(self, size: int | None = None) -> str:
         """The call as it was written, its markers included."""
         return (self.opener + self.body.text[:size]).decode(errors="replace")
@@ -44,12 +52,16 @@ class _Region:
 class RegionTurn(TurnParser):
     """Reads one turn: text for the reader, and calls between it."""
 
-    def __init__(self, form: CallFormat, new_reader: Callable[[], RegionReader]) -> None:
-        """`new_reader` makes a reader for the calls of one region."""
-        self._form = form
+    def __init__(self, forms: Sequence[CallFormat], new_reader: Callable[[], RegionReader]) -> None:
+        """`forms` are one row of the table; `new_reader` makes a reader for calls of one region."""
+        self._openers = [(text.encode(), form) for form in forms for text in form.opens]
+        sections = [text.encode() for form in forms for text in form.section if text]
+        self._markers = [*(text for text, _ in self._openers), *sections]
         self._new_reader = new_reader
-        self._markers = [text.encode() for text in (*form.opens, *form.section) if text]
-        self._window = b""
+        # No line break stands before the first line, where some openers want one.
+        lines = any(text.startswith(b"\n") for text in self._markers)
+        self._line_start = b"\n" if lines else b""
+        self._window = self._unseen = self._line_start
         self._region: _Region | None = None
         self._space: str | None = None
         self._unread = b""
@@ -77,9 +89,9 @@ class RegionTurn(TurnParser):
         """Refuse a call that is still open, and show what was held back."""
         if self._region is not None:
             self._region.body.end()
-            self._unread = yield from self._settle(self._region, closed=False)
+            self._unread = yield from self._settle(self._region, closed=self._region.complete)
         yield from self._show(self._window)
-        self._window = b""
+        self._window = self._unseen = self._line_start
 
     def _read(self, data: bytes) -> Iterator[Event]:
         while data:
@@ -99,9 +111,11 @@ class RegionTurn(TurnParser):
             return b""
         yield from self._show(self._window[: hit.start])
         opener, rest = self._window[hit.start : hit.end], self._window[hit.end :]
+        opener, self._unseen = opener.removeprefix(self._unseen), b""
         self._window, self._space = b"", ""
-        if hit.marker < len(self._form.opens):
-            self._region = region = _Region(self._form, self._new_reader(), opener)
+        if hit.marker < len(self._openers):
+            form = self._openers[hit.marker][1]
+            self._region = region = _Region(form, self._new_reader(), opener)
             yield from region.events.announce(region.calls.push(opener.decode()))
         return rest
 
@@ -126,20 +140,26 @@ class RegionTurn(TurnParser):
         self._region, self._space = None, ""
         text, rest = region.text(), b""
         found, reason = _calls_of(region, text) if closed else ([], UNCLOSED)
-        doubtful = region.body.doubtful
-        if not found and doubtful is not None and self._form.body == "json":
+        form, doubtful = region.body.form, region.body.doubtful
+        if not found and doubtful is not None and form.body == "json":
             # A marker that seemed to stand in a string was the end of a broken call after all.
             # Not so where values are bare text: what they quote must not be run as a call.
             rest, text = bytes(region.body.text[doubtful:]), region.text(doubtful)
             found, reason = _calls_of(region, text)
         if found or region.events.announced:
             yield from region.events.settle(found, text, reason)
+        elif form.certain:
+            yield region.events.malformed(text, name_in(text, form.named), reason)
         else:
-            yield region.events.malformed(text, name_in(text, self._form.named), reason)
+            self._space = None
+            yield from self._show(region.opener)
+            rest = bytes(region.body.text)
         return rest
 
     def _show(self, data: bytes) -> Iterator[Event]:
         """Show text; of spaces behind a call, only those that text follows."""
+        if data:
+            data, self._unseen = data.removeprefix(self._unseen), b""
         text = data.decode()
         if self._space is not None:
             text = self._space + text
