@@ -1,7 +1,7 @@
 """Tools that a model may call, and the dispatcher that runs their calls.
 
-A tool is a typed Python function under `@tool`. A `Registry` holds tools by name; a session's
-`Dispatcher` runs the calls that a model writes, and tells every failure as a result.
+A tool is a typed Python function under `@tool`. A `Registry` holds tools by name. A session's
+`Dispatcher` runs the calls that a model writes, and returns every failure as a result.
 """
 
 from caesura.tools.calculator.tool import calculator

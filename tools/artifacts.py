@@ -1,8 +1,8 @@
-"""Files that tools make: pictures, sounds. The model gets a name and never the bytes.
+"""Files that tools make, such as pictures and sounds. The model gets their names, not the bytes.
 
-A file's name is the digest of its bytes, so that the same file is stored once, a name can be
-served and cached for ever, and nobody can guess another's. The store is bounded: the files that
-were written or served longest ago go first. Several processes may share a directory.
+A file's name is the digest of its bytes. So the same file is stored once, its name can be cached
+for ever, and other names cannot be guessed. The store is bounded: it deletes the files that were
+written or served longest ago first. Several processes may share a directory.
 """
 
 import hashlib
@@ -34,9 +34,9 @@ DEFAULT_MAX_FILE_BYTES = 64 * 2**20
 URL_PREFIX = "/artifacts/"
 _PART = ".part-"
 _PART_SECONDS = 3600.0
-"""After so long an unfinished file is one whose writer was killed."""
+"""An unfinished file of this age is deleted: its writer must have been killed."""
 _PUTS_PER_COUNT = 256
-"""The directory is counted anew after so many files, since other processes write to it too."""
+"""The directory is counted again after this many writes: other processes write to it too."""
 
 
 class ArtifactError(RuntimeError):
@@ -48,22 +48,22 @@ class Artifact:
     """One stored file."""
 
     name: str
-    """The digest of its bytes and a suffix: `3f2a....png`."""
+    """The digest of the file's bytes and a suffix: `3f2a....png`."""
     media_type: str
     size_bytes: int
     path: Path
 
     @property
     def url(self) -> str:
-        """Where the endpoint serves it."""
+        """Path of the URL under which the endpoint serves the file."""
         return URL_PREFIX + self.name
 
 
 class ArtifactStore:
-    """A directory of such files, made at the first write.
+    """A directory of artifacts, created at the first write.
 
-    max_bytes: of all files together; max_file_bytes: of one. Files in the directory that are none
-    of the store's are left alone.
+    max_bytes: limit for all files together. max_file_bytes: limit for one file. The store leaves
+    alone files that it did not write.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class ArtifactStore:
     def put(self, data: bytes, suffix: str) -> Artifact:
         """Store bytes under their digest.
 
-        Blocking: call it in a thread. Raises ArtifactError for a file that is too large, and when
-        the disk is full or may not be written; KeyError for a suffix that is not in MEDIA_TYPES.
+        Blocking: call it in a thread. Raises ArtifactError where the file is too large, the disk is
+        full or the directory is not writable. Raises KeyError for a suffix not in MEDIA_TYPES.
         """
         media_type = MEDIA_TYPES[suffix]
         if len(data) > self._max_file_bytes:
             raise ArtifactError(
-                f"the file has {len(data)} bytes, and {self._max_file_bytes} are allowed"
+                f"the file has {len(data)} bytes; at most {self._max_file_bytes} are allowed"
             )
         name = f"{hashlib.sha256(data).hexdigest()[:24]}.{suffix}"
         path = self.directory / name
@@ -102,7 +102,7 @@ class ArtifactStore:
         return Artifact(name, media_type, len(data), path)
 
     def get(self, name: str) -> Artifact | None:
-        """The file of that name, or None; any text may be asked for. Blocking, briefly."""
+        """Return the file of that name, or None; `name` may be any text. Blocks briefly."""
         suffix = name.rpartition(".")[2]
         if not NAME.fullmatch(name) or suffix not in MEDIA_TYPES:
             return None
@@ -113,7 +113,7 @@ class ArtifactStore:
     def _make_room(self, newest: Path, size: int) -> None:
         """Delete the files that were used longest ago until the rest fit.
 
-        The directory is listed only where that may be needed: it can hold many files.
+        The directory may hold many files, so it is listed only where a deletion may be needed.
         """
         self._total += size
         self._puts += 1
@@ -121,7 +121,7 @@ class ArtifactStore:
             return
         files = sorted(_files(self.directory))
         total = sum(size for _, size, _ in files)
-        # A tenth more than needed, so that a full directory is not listed at every write.
+        # Free a tenth more than needed, so that a full directory is not listed at every write.
         wanted = total if total <= self._max_bytes else self._max_bytes * 9 // 10
         for _, size, path in files:
             if total <= wanted:
@@ -134,9 +134,9 @@ class ArtifactStore:
 
 
 def _touched(path: Path) -> int | None:
-    """The size of a file that is used now, or None if there is none.
+    """Return the size of a file and mark it as used now; None where the file is missing.
 
-    The time of access says so: a changed time of modification would make clients fetch it again.
+    The access time records the use: a changed modification time would make clients fetch again.
     """
     try:
         found = path.lstat()
@@ -149,7 +149,7 @@ def _touched(path: Path) -> int | None:
 
 
 def _files(directory: Path) -> Iterator[tuple[float, int, Path]]:
-    """The store's files: when each was used, its size, its path; old unfinished ones go."""
+    """Yield each file's last use, size and path; delete old unfinished files on the way."""
     now = time.time()
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -163,7 +163,7 @@ def _files(directory: Path) -> Iterator[tuple[float, int, Path]]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all, whoever else writes it at the same time."""
+    """Write a file whole or not at all, even while another process writes the same file."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PART)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -10,12 +10,12 @@ from caesura.tools.services import Services, ToolSettings
 from caesura.tools.tool import Tool, tool
 
 _NEAR_MATCHES = 3
-# In the data base of zones, but the zone of nowhere in particular.
+# Entries of the time zone database that name no place.
 _NO_PLACES = {"localtime", "Factory"}
 
 
 def make_clock(now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Tool:
-    """The clock tool over a source of time, which must give datetimes that know their zone."""
+    """Return the clock tool over `now`, which must give timezone-aware datetimes."""
 
     @tool
     def clock(timezone: str = "UTC") -> str:
@@ -34,7 +34,7 @@ clock = make_clock()
 
 
 def _zone(name: str) -> tzinfo:
-    """The time zone of that name, in any case. Raises ValueError with up to 3 near matches."""
+    """Return the time zone of that name, in any case. Raises ValueError with near matches."""
     key = name.strip().lower()
     if key in ("utc", "z"):
         return UTC  # known even where the machine has no time zone data
@@ -45,18 +45,18 @@ def _zone(name: str) -> tzinfo:
     near = _near(key, known)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(
-        f"unknown time zone {name[:64]!r}: an IANA name such as 'Europe/Paris' is expected{hint}"
+        f"unknown time zone {name[:64]!r}; use an IANA name such as 'Europe/Paris'{hint}"
     )
 
 
 @functools.cache
 def _zones() -> dict[str, str]:
-    """The time zones' names, by their lower-case form."""
+    """Return the names of all time zones, by their lower-case form."""
     return {name.lower(): name for name in sorted(available_timezones() - _NO_PLACES)}
 
 
 def _near(key: str, known: dict[str, str]) -> list[str]:
-    """Up to 3 names that were perhaps meant: cities of that name first, then similar names."""
+    """Return up to 3 likely names: cities of that name first, then similar names."""
     key = key[:64].replace(" ", "_")
     city = key.rsplit("/", 1)[-1]
     near = [name for lower, name in known.items() if lower.rsplit("/", 1)[-1] == city]
@@ -68,5 +68,5 @@ Settings = ToolSettings
 
 
 def make(settings: ToolSettings, services: Services) -> Tool:
-    """The tool, for `Toolset`."""
+    """Return the clock tool, for `Toolset`."""
     return clock

@@ -1,6 +1,6 @@
-"""Who is calling: what a tool may know of the call that it serves, and of the call's session.
+"""The context of a running call: its session, its trace, and how to report progress.
 
-A tool that needs more than its arguments asks `current()`. Most tools need nothing of it.
+A tool that needs more than its arguments calls `current()`. Most tools do not.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """One thing that is kept, or being made."""
+    """One resource of a session, made or being made."""
 
     made: asyncio.Future[Any]
     close: Callable[[Any], Awaitable[object]]
     callers: int = 0
-    """How many wait for it to be made."""
+    """How many callers wait for the resource."""
 
     @property
     def failed(self) -> bool:
-        """Whether it could not be made."""
+        """Whether the resource could not be made."""
         made = self.made
         return made.done() and (made.cancelled() or made.exception() is not None)
 
     @property
     def is_wanted_once(self) -> bool:
-        """Whether it is still being made, for one caller only."""
+        """Whether the resource is still being made, for a single caller."""
         return not self.made.done() and self.callers == 1
 
 
 class Scope:
-    """What tools keep for one session: a worker process, a game, a connection. It ends with it."""
+    """Resources that tools keep for one session, such as a worker process; closed at its end."""
 
     def __init__(self, session: str) -> None:
         self.session = session
@@ -52,11 +52,11 @@ class Scope:
         make: Callable[[], Awaitable[T]],
         close: Callable[[T], Awaitable[object]],
     ) -> T:
-        """Return what is kept under `key`, made at the first call; `close` gets it at the end.
+        """Return the resource under `key`, made by the first call and closed with the session.
 
-        Callers at the same time share one making. A making that fails, or that is cancelled with
-        the last of its callers, is forgotten. Raises what `make` raises, and RuntimeError once the
-        session has ended.
+        Concurrent callers share one attempt to make it. An attempt that fails, or is cancelled
+        with the last of its callers, is forgotten. Raises what `make` raises, and RuntimeError
+        once the session has ended.
         """
         if self._closed:
             raise RuntimeError("the session has ended")
@@ -65,7 +65,7 @@ class Scope:
             kept = self._kept[key] = _Kept(asyncio.ensure_future(make()), close)
         kept.callers += 1
         try:
-            # Shielded: a call that times out must not take away what another call waits for.
+            # Shielded: a call that times out must not cancel what another call waits for.
             return cast(T, await asyncio.shield(kept.made))
         except BaseException:
             if self._kept.get(key) is kept and (kept.failed or kept.is_wanted_once):
@@ -75,14 +75,14 @@ class Scope:
             kept.callers -= 1
 
     async def drop(self, key: str) -> None:
-        """Close what is kept under `key`, if anything is; raises what closing it raises."""
+        """Close the resource under `key`, if there is one. Raises what `close` raises."""
         kept = self._kept.pop(key, None)
         if kept is not None:
-            # Shielded: what is half closed would be lost.
+            # Shielded: a resource that is half closed would be lost.
             await asyncio.shield(self._drop(kept))
 
     async def aclose(self) -> None:
-        """Close everything; what fails to close does not keep the rest open.
+        """Close all resources, even where one of them fails to close.
 
         Raises the first failure after that. May be called twice.
         """
@@ -102,7 +102,7 @@ class Scope:
 
 
 async def _close(kept: _Kept) -> None:
-    """End the making, if it is under way, and close what was made, if anything was."""
+    """Cancel the attempt to make a resource, or close the resource that it made."""
     kept.made.cancel()
     await asyncio.wait([kept.made])
     if not kept.failed:
@@ -111,26 +111,26 @@ async def _close(kept: _Kept) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """One call under way."""
+    """One running call."""
 
     call: ToolCall
     scope: Scope
     conversation: str = ""
-    """A digest of what was said before the run, equal when the same request is sent again."""
+    """Digest of the conversation before the run; the same request sent again has the same one."""
     report: Callable[[str], None] = field(default=lambda text: None)
-    """Tells whoever watches what the tool is doing: one line, shown at once. For the event loop."""
+    """Reports progress to the client, one line at a time. Call it on the event loop."""
     watch: CallWatch | None = None
-    """Whoever traces the call."""
+    """The tracer of the call."""
     asker: str = ""
-    """A digest of who sent the request, equal for all requests of one sender; empty: not known."""
+    """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """HTTP headers that go with what the tool asks of others: W3C trace context, or none."""
+        """HTTP headers for requests that the tool sends: the W3C trace context, or none."""
         return {} if self.watch is None else self.watch.headers
 
     def mark(self, name: str, **facts: Fact) -> None:
-        """Note in the call's trace, if there is one, that something happened."""
+        """Record an event in the call's trace, if the call is traced."""
         if self.watch is not None:
             self.watch.mark(name, facts)
 
@@ -139,28 +139,28 @@ _CURRENT: ContextVar[CallContext] = ContextVar("caesura_call")
 
 
 def current() -> CallContext:
-    """The call that this code serves; raises LookupError outside of one.
+    """Return the call that this code serves. Raises LookupError outside of a call.
 
-    Plain functions that are tools, and threads that `asyncio.to_thread` starts, see it too.
+    It also works in plain functions that are tools, and in threads of `asyncio.to_thread`.
     """
     return _CURRENT.get()
 
 
 def trace_headers() -> Mapping[str, str]:
-    """The headers of the call that this code serves; none outside of one."""
+    """Return the headers of the call that this code serves; none outside of a call."""
     context = _CURRENT.get(None)
     return {} if context is None else context.headers
 
 
 def mark(name: str, **facts: Fact) -> None:
-    """`CallContext.mark` of the call that this code serves; does nothing outside of one."""
+    """Record an event in the trace of the current call; do nothing outside of a call."""
     context = _CURRENT.get(None)
     if context is not None:
         context.mark(name, **facts)
 
 
 def enter(context: CallContext) -> Token[CallContext]:
-    """Make `context` the current one, for the current task; the dispatcher does."""
+    """Make `context` the current one for the current task. The dispatcher calls this."""
     return _CURRENT.set(context)
 
 

@@ -17,13 +17,13 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 class Registry:
     """Tools by name, in the order in which they were added.
 
-    `limits` holds the tools' concurrency slots, `breakers` who rests after failures, `observed`
-    what was seen of each tool's calls: the dispatchers over one registry, or over a selection
-    from it, share them.
+    `limits` holds the tools' concurrency slots, `breakers` their circuit breakers, and `observed`
+    the statistics of their calls. All dispatchers over one registry, or over a selection from it,
+    share them.
     """
 
     def __init__(self, tools: Iterable[Tool] = (), *, shared: "Registry | None" = None) -> None:
-        """Hold `tools`; `shared` is a registry to share limits, breakers and counts with.
+        """Hold `tools`, sharing limits, breakers and statistics with the registry `shared`.
 
         Raises what `add` raises.
         """
@@ -39,7 +39,7 @@ class Registry:
     def add(self, tool: Tool) -> Tool:
         """Add a tool and return it.
 
-        Raises ValueError for a name that is taken or malformed, TypeError for what is no Tool.
+        Raises ValueError for a name that is taken or malformed, TypeError for another type.
         """
         if not isinstance(tool, Tool):
             raise TypeError(f"{tool!r} is not a Tool: decorate the function with @tool")
@@ -49,19 +49,19 @@ class Registry:
                 "starting with a letter or '_'"
             )
         if tool.name in self._tools:
-            raise ValueError(f"there is already a tool named {tool.name!r}")
+            raise ValueError(f"the tool name {tool.name!r} is taken; give the new tool another")
         self._tools[tool.name] = tool
         return tool
 
     def hold(self, tools: Iterable[Tool]) -> None:
-        """Hold these tools and no others; selections made before stay as they are.
+        """Replace all tools by these; earlier selections stay as they are.
 
-        Raises what `add` raises, and then holds what it held.
+        Raises what `add` raises, and then keeps the tools that it held.
         """
         self._tools = Registry(tools, shared=self)._tools
 
     def get(self, name: str) -> Tool | None:
-        """The tool of that name, or None."""
+        """Return the tool of that name, or None."""
         return self._tools.get(name)
 
     @property
@@ -70,14 +70,14 @@ class Registry:
         return tuple(self._tools)
 
     def specs(self) -> list[dict[str, Any]]:
-        """The tools as OpenAI's chat API takes them, in order."""
+        """Return the tools in the form of OpenAI's chat API, in order."""
         return [tool.spec() for tool in self]
 
     def select(self, names: Iterable[str]) -> "Registry":
-        """A registry of these tools only, in this order, sharing what the registry shares.
+        """Return a registry of these tools in this order, sharing limits and statistics.
 
-        Raises ValueError for an unknown name, naming the nearest and all known ones, and for a
-        name given twice.
+        Raises ValueError for an unknown name, with the nearest and all known ones, and for a name
+        given twice.
         """
         selection = Registry(shared=self)
         for name in names:
@@ -87,20 +87,20 @@ class Registry:
         return selection
 
     def unknown(self, name: str) -> str:
-        """The sentence about a name that no tool has: the nearest one, and all known."""
+        """Return the error text for an unknown name: the nearest name, and all known ones."""
         near = difflib.get_close_matches(name[:64], self._tools, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         known = f"known tools: {', '.join(self._tools)}" if self._tools else "there are no tools"
         return f"unknown tool {name[:64]!r}; {hint}{known}"
 
     def __iter__(self) -> Iterator[Tool]:
-        """The tools, in order."""
+        """Yield the tools, in order."""
         return iter(self._tools.values())
 
     def __len__(self) -> int:
-        """How many tools there are."""
+        """Return the number of tools."""
         return len(self._tools)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a tool of that name."""
+        """Return whether a tool has that name."""
         return name in self._tools

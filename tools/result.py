@@ -1,4 +1,4 @@
-"""The records of a call and of its result, and a result's text for the model."""
+"""Records of a call and of its result, and the result's text for the model."""
 
 import time
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ErrorKind = Literal[
 ]
 
 MAX_RESULT_CHARACTERS = 20_000
-"""How long a result's text may be before it is cut."""
+"""A longer result text is cut."""
 _QUOTED_CHARACTERS = 80
 
 
@@ -35,36 +35,36 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What became of one call."""
+    """The result of one call."""
 
     call_id: str
     name: str
     content: str
     """The text for the model; `error: <one line>` when `error` is set."""
     error: ErrorKind | None
-    """What kind of failure it was; None: none."""
+    """The kind of failure; None: the call succeeded."""
     started_at: float
-    """When the call was handed in, in seconds of the dispatcher's clock."""
+    """When the dispatcher got the call, in seconds of its clock."""
     seconds: float
-    """From then to the result: waiting for a slot, retries and their pauses included."""
+    """From `started_at` to the result, including the wait for a slot, retries and their pauses."""
     attempts: int
-    """How often the tool was run; 0 when it never was."""
+    """How often the tool ran; 0 when it never did."""
     artifacts: tuple[Artifact, ...] = ()
     """Files that the call made; `content` names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a tool returns that makes files: the text for the model, and the files."""
+    """Return value of a tool that makes files: the text for the model, and the files."""
 
     text: str
     artifacts: tuple[Artifact, ...] = ()
 
 
 def text_of(value: Any) -> str:
-    """A tool's return value as text: a string as it is, None as "done", the rest as JSON.
+    """Return a tool's return value as text: a string unchanged, None as "done", the rest as JSON.
 
-    What JSON cannot say is told by `str`.
+    Values that JSON cannot represent become their `str`.
     """
     if value is None:
         return "done"
@@ -77,7 +77,7 @@ def text_of(value: Any) -> str:
 
 
 def error_text(reason: str | BaseException) -> str:
-    """`error: <one line>`; an exception without a message is told by its class's name."""
+    """Return `error: <one line>`; an exception without a message becomes its class name."""
     if isinstance(reason, BaseException):
         name = type(reason).__name__
         try:
@@ -88,23 +88,23 @@ def error_text(reason: str | BaseException) -> str:
 
 
 def fit(text: str, max_characters: int) -> str:
-    """The text, cut with a visible note where it is too long, and always valid Unicode."""
+    """Return the text as valid Unicode, cut with a visible note where it is too long."""
     if len(text) > max_characters:
         text = f"{text[:max_characters]} [cut: {len(text)} characters in all]"
-    # A lone surrogate would break the encoding of the whole message later on.
+    # A lone surrogate would break the encoding of the whole message later.
     return text.encode("utf-8", "replace").decode()
 
 
 def malformed(
     call_id: str, name: str, text: str, reason: str, *, started_at: float | None = None
 ) -> ToolResult:
-    """The result of a call that could not be parsed.
+    """Return the result of a call that could not be parsed.
 
-    text: what the model wrote, of which the beginning is quoted; reason: what is wrong with it;
+    text: what the model wrote; its beginning is quoted. reason: what is wrong with it.
     started_at: seconds of the session's clock, by default of `time.monotonic`.
     """
     quoted = text if len(text) <= _QUOTED_CHARACTERS else f"{text[:_QUOTED_CHARACTERS]}..."
-    content = error_text(f"the tool call could not be read: {reason}; it was: {quoted}")
+    content = error_text(f"the tool call could not be parsed: {reason}; it was: {quoted}")
     return ToolResult(
         call_id=call_id,
         name=name,

@@ -1,4 +1,4 @@
-"""What tools are made with: places for files, what is closed at the end, errors about set-up."""
+"""What the tools of a process share: directories, clean-up at the end, set-up errors."""
 
 import importlib.util
 from collections.abc import Awaitable, Callable
@@ -12,30 +12,30 @@ from caesura.tools.artifacts import ArtifactStore
 
 
 class SetupError(ValueError):
-    """A tool cannot be set up as it is configured. The message says what to do."""
+    """A tool cannot be set up as configured. The message says how to fix it."""
 
 
 class ToolSettings(BaseModel):
-    """What `[tools.NAME]` of a configuration may say of any tool; a tool's own adds to it.
+    """Settings of `[tools.NAME]` that every tool has; a tool's own settings extend them.
 
-    A field that is left out, or None, stays as the tool has it.
+    A field that is left out, or None, keeps the tool's own value.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    timeout_seconds: float | None = Field(None, gt=0, description="the longest one attempt may run")
-    retries: int | None = Field(None, ge=0, le=10, description="tries after a failure")
-    concurrency: int | None = Field(None, ge=1, description="calls at a time")
-    max_result_tokens: int | None = Field(None, ge=1, description="a longer result is cut")
-    breaker: int | None = Field(None, ge=1, description="failures in a row until it rests")
-    approval: bool = Field(False, description="a person has to agree to each call")
+    timeout_seconds: float | None = Field(None, gt=0, description="limit for one attempt")
+    retries: int | None = Field(None, ge=0, le=10, description="further attempts after a failure")
+    concurrency: int | None = Field(None, ge=1, description="calls at the same time")
+    max_result_tokens: int | None = Field(None, ge=1, description="longer results are cut")
+    breaker: int | None = Field(None, ge=1, description="failures in a row that suspend the tool")
+    approval: bool = Field(False, description="a person must approve each call")
 
 
 @dataclass(slots=True)
 class Services:
     """What all tools of one process share.
 
-    `data` is a directory for what they keep over restarts (corpora, caches, open questions).
+    `data` is the directory for files that outlive a restart (corpora, caches, open questions).
     `allow_private` lets HTTP tools reach addresses that are not public.
     """
 
@@ -44,15 +44,15 @@ class Services:
     allow_private: bool = False
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     shared: dict[str, object] = field(default_factory=dict)
-    """What several tools use together, by name; each is made by the first that asks for it."""
+    """Objects that several tools share, by name; the first tool that needs one makes it."""
 
     def at_end(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Have `close` called when the tools are put away."""
+        """Register `close` to be called when the tools are closed."""
         self.stack.push_async_callback(close)
 
 
 def require(package: str, extra: str, tool: str) -> None:
-    """Raise SetupError, with the command that mends it, unless `package` is installed."""
+    """Raise SetupError, with the install command, unless `package` is installed."""
     if importlib.util.find_spec(package) is None:
         raise SetupError(
             f"the tool {tool!r} needs {package}, which is not installed: "

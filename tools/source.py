@@ -1,4 +1,4 @@
-"""Where tools come from that are not known before something is started, such as an MCP server."""
+"""Sources of tools, such as MCP servers, whose tools are known only once they have started."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -11,30 +11,31 @@ MAX_NAME_CHARACTERS = 64
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Something that has to be started before its tools are known, and whose tools may change."""
+    """A source that must be started before its tools are known, and whose tools may change."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages, and before its tools' names where those collide."""
+        """The source's name in messages, and the prefix of tools whose names collide."""
 
     @property
     def prefix(self) -> bool:
-        """Whether all its tools are called `name_tool`, and not only those that collide."""
+        """Whether all its tools are named `name_tool`, and not only those that collide."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools as they are now."""
+        """The current tools."""
 
     async def start(self) -> list[Tool]:
-        """Start it and return its tools. Each start needs an `aclose`; the last one ends it.
+        """Start the source and return its tools.
 
-        Raises SetupError where it cannot be started and somebody said that it must.
+        Each start needs an `aclose`; the last one stops the source. Raises SetupError where the
+        source is required and cannot be started.
         """
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called, on the event loop, whenever `tools` are not what they were.
+        """Call `changed` on the event loop whenever `tools` change.
 
-        It is not called any more once what this returns was.
+        Returns a function that ends this.
         """
 
     async def aclose(self) -> None:
@@ -42,11 +43,11 @@ class ToolSource(Protocol):
 
 
 class Combined:
-    """Tools of one's own and those of sources, under names that are each there once.
+    """The caller's own tools and those of sources, each under a unique name.
 
-    Own tools keep their names. So does a source's tool, unless the name is taken by one that
-    comes before it or the source says `prefix`: then it is `source_tool`. `wrap` makes of each
-    tool the one that is used, such as one that asks a person first.
+    Own tools keep their names. A source's tool is named `source_tool` where the source sets
+    `prefix` or an earlier tool has its name. Otherwise it keeps its name. `wrap` returns the tool
+    to use for each tool, such as one that asks a person first.
     """
 
     def __init__(
@@ -57,13 +58,13 @@ class Combined:
     ) -> None:
         self.sources = tuple(sources)
         self.origins: dict[str, str] = {}
-        """Which source a tool is from, by the tools' names; filled by `tools`."""
+        """The source of each tool, by the tool's name; filled by `tools`."""
         self._own = {tool.name: wrap(tool) for tool in own}
         self._wrap = wrap
         self._made: dict[tuple[Tool, str], Tool] = {}
 
     def tools(self) -> list[Tool]:
-        """The tools as they are now; one that did not change is the same object as before."""
+        """Return the current tools; a tool that did not change is the same object as before."""
         taken = dict(self._own)
         made: dict[tuple[Tool, str], Tool] = {}
         self.origins = {}
@@ -72,7 +73,7 @@ class Combined:
                 name = tool.name
                 if source.prefix or name in taken:
                     name = free_name(f"{source.name}_{name}", taken)
-                # The same object as before: slots and failures are counted by object.
+                # Reuse the object: slots and failures are counted by object.
                 made[tool, name] = self._made.get((tool, name)) or self._named(tool, name)
                 taken[name] = made[tool, name]
                 self.origins[name] = source.name
@@ -84,7 +85,7 @@ class Combined:
 
 
 def valid_name(text: str) -> str:
-    """The nearest name that a tool may have: letters, digits, `_` and `-`, at most 64."""
+    """Return the nearest valid name: letters, digits, `_` and `-`, at most 64 characters."""
     kept = "".join(
         each if each.isascii() and (each.isalnum() or each in "_-") else "_" for each in text
     )
@@ -94,7 +95,7 @@ def valid_name(text: str) -> str:
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
-    """A valid name near `wanted` that is not `taken`."""
+    """Return a valid name near `wanted` that is not in `taken`."""
     taken, name, number = set(taken), valid_name(wanted), 2
     while name in taken:
         ending = f"_{number}"

@@ -1,4 +1,4 @@
-"""A tool: a function that a model may call, with what the model is told of it."""
+"""A tool: a function that a model may call, with its description for the model."""
 
 import copy
 import inspect
@@ -13,50 +13,50 @@ from caesura.tools.schema.signature import Validator, signature_of
 from caesura.tools.schema.validator import schema_validator
 
 TIMEOUT_SECONDS = 30.0
-"""How long a tool's call may take unless the tool says otherwise."""
+"""Limit for one attempt of a tool that does not set its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tool:
     """A tool, compared by identity. Calling it calls the function that it was made from.
 
-    Raises ValueError at construction when a field makes no sense.
+    Raises ValueError at construction for an invalid field.
     """
 
     name: str
-    """How the model calls it; a Registry checks the form."""
+    """The name by which the model calls the tool; a Registry checks its form."""
     description: str
-    """What it does, for the model; may be empty, but a model chooses by it."""
+    """What the tool does, for the model. It may be empty, but a model chooses by it."""
     parameters: Mapping[str, Any] = field(repr=False)
     """JSON schema of the arguments, of type "object"."""
     call: Callable[..., Awaitable[Any]] = field(repr=False)
     """Async callable that takes the validated arguments by keyword."""
     timeout_seconds: float | None = TIMEOUT_SECONDS
-    """The longest that one attempt may run; None: no limit."""
+    """Limit for one attempt; None: no limit."""
     retries: int = 0
-    """How often a call that failed or timed out is tried again; needs `safe_to_repeat`."""
+    """Further attempts after a failure or time-out; needs `safe_to_repeat`."""
     safe_to_repeat: bool = False
-    """Whether running a call twice does no more than running it once."""
+    """Whether running a call twice has no more effect than running it once."""
     concurrency: int | None = None
-    """The most calls at a time, over all sessions that share a registry; None: no limit."""
+    """Calls at the same time, over all sessions that share a registry; None: no limit."""
     max_result_tokens: int | None = None
-    """Where a result is cut, visibly; None: where the dispatcher cuts any."""
+    """A longer result is cut, with a visible note; None: the dispatcher's limit applies."""
     breaker: int | None = None
-    """So many failures and time-outs in a row, over all sessions that share a registry, and the
-    tool rests: calls fail at once for a while. None: never."""
+    """Failures and time-outs in a row that suspend the tool: calls then fail at once for a while.
+    They are counted over all sessions that share a registry. None: never suspended."""
     approval: bool = False
-    """Whether a person has to agree before each call."""
+    """Whether a person must approve each call."""
     waits_for_person: bool = False
-    """Whether a call lasts until a person has answered; the scheduler is told."""
+    """Whether a call lasts until a person has answered; the scheduler is told so."""
     expected_seconds: float | None = None
-    """How long a call is expected to last before anybody has seen one; None: by its name."""
+    """Expected duration of a call before one was measured; None: estimated by the tool's name."""
     function: Callable[..., Any] | None = field(default=None, repr=False)
-    """The Python function that it was made from, if any."""
+    """The Python function that the tool was made from, if any."""
     validate: Validator | None = field(default=None, repr=False)
-    """Checks a call's arguments; left out, they are checked against `parameters`."""
+    """Checks a call's arguments; None: they are checked against `parameters`."""
 
     def __post_init__(self) -> None:
-        """Check the fields; keep a copy of the schema that nobody else can change."""
+        """Check the fields; keep a private copy of the schema."""
         _check(self)
         object.__setattr__(self, "parameters", copy.deepcopy(dict(self.parameters)))
         if self.validate is None:
@@ -71,10 +71,10 @@ class Tool:
         call: Callable[..., Any],
         **options: Any,
     ) -> "Tool":
-        """A tool whose arguments are described by a JSON schema, of type "object".
+        """Return a tool whose arguments are described by a JSON schema of type "object".
 
-        call: an async callable, or a plain one that runs in a thread, taking the arguments by
-        keyword. options: the other fields of Tool. Raises ValueError for a bad schema.
+        call: a function that takes the arguments by keyword; one that is not async runs in a
+        thread. options: the other fields of Tool. Raises ValueError for an invalid schema.
         """
         return cls(name, description, parameters, _as_async(call), function=call, **options)
 
@@ -83,7 +83,7 @@ class Tool:
         return (self.function or self.call)(*args, **kwargs)
 
     def spec(self) -> dict[str, Any]:
-        """The tool as OpenAI's chat API describes one."""
+        """Return the tool's description in the form of OpenAI's chat API."""
         return {
             "type": "function",
             "function": {
@@ -94,7 +94,7 @@ class Tool:
         }
 
     def arguments(self, text: str) -> dict[str, Any]:
-        """The keyword arguments for `call`, from the JSON text that a model wrote.
+        """Return the keyword arguments for `call`, from the JSON text that a model wrote.
 
         Raises ArgumentsError, whose message is one sentence for the model.
         """
@@ -102,7 +102,7 @@ class Tool:
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@tool(...)` takes besides a name and a description: see the fields of Tool."""
+    """Options of `@tool(...)` besides name and description: see the fields of Tool."""
 
     timeout_seconds: float | None
     retries: int
@@ -133,16 +133,15 @@ def tool(
     description: str | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a typed Python function a tool: `@tool`, or `@tool(timeout_seconds=5)`.
+    """Make a tool of a typed Python function: `@tool`, or `@tool(timeout_seconds=5)`.
 
-    The options are the fields of Tool (see ToolOptions); the name is the function's, the
-    description the docstring's first paragraph. A plain (not async) function runs in a thread of
-    its own. A thread cannot be killed: a call that times out or is cancelled is abandoned, and its
-    thread runs on to its own end, although the session goes on without it and its concurrency slot
-    is free again.
+    The options are the fields of Tool (see ToolOptions). The name is the function's; the
+    description is the docstring's first paragraph. A function that is not async runs in a thread
+    of its own. A thread cannot be killed: after a time-out or a cancellation it runs on to its
+    end, while the session continues and the concurrency slot is free again.
 
     Raises TypeError for a function that cannot be called from JSON and for an unknown option,
-    ValueError for bad options.
+    ValueError for invalid options.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
@@ -161,29 +160,29 @@ def tool(
 
 
 def _check(tool: Tool) -> None:
-    """Raise ValueError for a field that makes no sense."""
+    """Raise ValueError for an invalid field."""
     for name in ("timeout_seconds", "expected_seconds"):
         seconds = getattr(tool, name)
         if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
-            raise ValueError(f"tool {tool.name!r}: {name} must be above 0, or None")
+            raise ValueError(f"tool {tool.name!r}: {name} must be positive or None, got {seconds}")
     if tool.retries < 0:
-        raise ValueError(f"tool {tool.name!r}: retries must be 0 or more")
+        raise ValueError(f"tool {tool.name!r}: retries must be >= 0, got {tool.retries}")
     if tool.retries and not tool.safe_to_repeat:
         raise ValueError(f"tool {tool.name!r}: retries need safe_to_repeat=True")
     for name in ("concurrency", "max_result_tokens", "breaker"):
         number = getattr(tool, name)
         if number is not None and number < 1:
-            raise ValueError(f"tool {tool.name!r}: {name} must be 1 or more, or None")
+            raise ValueError(f"tool {tool.name!r}: {name} must be >= 1 or None, got {number}")
 
 
 def _as_async(function: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """The function itself when it is async, else one that runs it in a thread."""
+    """Return the function itself when it is async, else one that runs it in a thread."""
     if inspect.iscoroutinefunction(function):
         return function
 
     async def call(**kwargs: Any) -> Any:
         result = await in_thread(function, **kwargs)
-        # A plain wrapper around an async function gives its coroutine.
+        # A plain wrapper around an async function returns its coroutine.
         return await result if inspect.isawaitable(result) else result
 
     return call

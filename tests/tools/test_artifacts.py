@@ -51,7 +51,7 @@ def test_a_file_that_was_cut_short_is_written_again(tmp_path):
 
 def test_too_large_a_file(tmp_path):
     store = ArtifactStore(tmp_path / "none", max_file_bytes=10)
-    with pytest.raises(ArtifactError, match="11 bytes, and 10 are allowed"):
+    with pytest.raises(ArtifactError, match="11 bytes; at most 10 are allowed"):
         store.put(b"x" * 11, "png")
     assert not store.directory.exists()
 

@@ -54,7 +54,7 @@ def test_an_unknown_zone_names_the_form_and_up_to_three_near_ones(zone, hint):
     with pytest.raises(ValueError) as caught:
         still(zone)
     message = str(caught.value)
-    form = f"unknown time zone {zone[:64]!r}: an IANA name such as 'Europe/Paris' is expected"
+    form = f"unknown time zone {zone[:64]!r}; use an IANA name such as 'Europe/Paris'"
     assert message.startswith(form)
     told = message.removeprefix(form)
     assert told.count(",") <= 2

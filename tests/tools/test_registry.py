@@ -37,7 +37,7 @@ def test_invalid_names_are_refused(name):
 
 
 def test_a_name_twice_is_refused():
-    with pytest.raises(ValueError, match="already a tool named 'a'"):
+    with pytest.raises(ValueError, match="the tool name 'a' is taken"):
         Registry([named("a"), named("a")])
 
 

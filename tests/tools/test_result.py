@@ -81,7 +81,7 @@ def test_malformed_tells_what_was_wrong_and_quotes_the_beginning():
     result = malformed("c1", "weather", '{"city":\n' + "x" * 200, "no closing brace")
     assert (result.call_id, result.name, result.error) == ("c1", "weather", "malformed_call")
     assert result.content == (
-        "error: the tool call could not be read: no closing brace; "
+        "error: the tool call could not be parsed: no closing brace; "
         'it was: {"city": ' + "x" * 71 + "..."
     )
     assert (result.seconds, result.attempts) == (0.0, 0)

@@ -142,13 +142,13 @@ def test_nobody_can_change_a_tools_schema():
     ("options", "message"),
     [
         ({"retries": 1}, "retries need safe_to_repeat=True"),
-        ({"retries": -1, "safe_to_repeat": True}, "retries must be 0 or more"),
-        ({"timeout_seconds": 0}, "timeout_seconds must be above 0"),
-        ({"timeout_seconds": float("nan")}, "timeout_seconds must be above 0"),
-        ({"concurrency": 0}, "concurrency must be 1 or more"),
-        ({"max_result_tokens": 0}, "max_result_tokens must be 1 or more"),
-        ({"breaker": 0}, "breaker must be 1 or more"),
-        ({"expected_seconds": -1.0}, "expected_seconds must be above 0"),
+        ({"retries": -1, "safe_to_repeat": True}, "retries must be >= 0, got"),
+        ({"timeout_seconds": 0}, "timeout_seconds must be positive"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds must be positive"),
+        ({"concurrency": 0}, "concurrency must be >= 1"),
+        ({"max_result_tokens": 0}, "max_result_tokens must be >= 1"),
+        ({"breaker": 0}, "breaker must be >= 1"),
+        ({"expected_seconds": -1.0}, "expected_seconds must be positive"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -1,21 +1,21 @@
-"""Arithmetic as people write it, rewritten as arithmetic that Python's parser reads.
+"""Rewriting arithmetic as people write it into arithmetic that Python's parser reads.
 
-`1,234 × 2^3 =` becomes `1234 * 2 ** 3`. The text is taken apart token by token, and only
-numbers, known names and arithmetic operators pass: quotes, brackets, attributes, keywords and
-all other syntax end here, before any parser sees them.
+`1,234 × 2^3 =` becomes `1234 * 2 ** 3`. The text is split into tokens. Only numbers, known names
+and arithmetic operators pass. Quotes, brackets, attributes, keywords and all other syntax are
+refused before any parser sees them.
 """
 
 import re
 from collections.abc import Collection
 
 MAX_CHARACTERS = 500
-"""The longest expression that is read."""
+"""The longest expression that is accepted."""
 MAX_NESTING = 50
-"""How deep parentheses may be nested."""
+"""The deepest nesting of parentheses."""
 
 
 class CalculationError(ArithmeticError):
-    """An expression that has no value here. The message is one short sentence, for the model."""
+    """The expression cannot be evaluated. The message is one short sentence for the model."""
 
 
 _SYMBOLS = str.maketrans(
@@ -37,14 +37,16 @@ _ELSEWHERE = re.compile(
 
 
 def normal_form(expression: str, names: Collection[str]) -> str:
-    """The expression in Python's arithmetic, its tokens separated by single spaces.
+    """Return the expression in Python's syntax, its tokens separated by single spaces.
 
-    names: the functions and constants that may occur, in lower case. `^` is power; `×`, `·`,
-    `÷`, `−` and an `x` between numbers are operators; `15% of 80` is 15 / 100 * 80; commas
-    between thousands and a trailing `=` or `?` are dropped. Raises CalculationError.
+    names: the functions and constants that may occur, in lower case. `^` is power. `×`, `·`, `÷`,
+    `−` and an `x` between numbers are operators. `15% of 80` is 15 / 100 * 80. Commas between
+    thousands and a trailing `=` or `?` are dropped. Raises CalculationError.
     """
     if len(expression) > MAX_CHARACTERS:
-        raise CalculationError(f"expression too long: at most {MAX_CHARACTERS} characters")
+        raise CalculationError(
+            f"expression too long: {len(expression)} characters, at most {MAX_CHARACTERS}"
+        )
     text = expression.translate(_SYMBOLS).rstrip("=? \t\r\n").strip()
     if not text:
         raise CalculationError("the expression is empty")
@@ -55,7 +57,7 @@ def normal_form(expression: str, names: Collection[str]) -> str:
 
 def _tokens(text: str, names: Collection[str]) -> list[str]:
     tokens: list[str] = []
-    calls: list[bool] = []  # for each open parenthesis: is it a function's?
+    calls: list[bool] = []  # for each open parenthesis, whether it opens a function's arguments
     position = 0
     while position < len(text):
         match = (_IN_CALL if calls and calls[-1] else _ELSEWHERE).match(text, position)
@@ -79,7 +81,7 @@ def _tokens(text: str, names: Collection[str]) -> list[str]:
 
 
 def _nest(token: str, before: list[str], calls: list[bool]) -> None:
-    """Keep track of the open parentheses."""
+    """Update the stack of open parentheses."""
     if token == "(":
         calls.append(bool(before) and before[-1][0].isalpha())
         if len(calls) > MAX_NESTING:

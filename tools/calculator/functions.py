@@ -1,6 +1,6 @@
-"""The calculator's functions and operators: each checks what it would cost before it runs.
+"""The calculator's functions and operators; each bounds its cost before it runs.
 
-Integers are exact and may have MAX_BITS bits; a power, product, factorial or binomial that
+Integers are exact and have at most MAX_BITS bits. A power, product, factorial or binomial that
 would have more is refused before it is computed.
 """
 
@@ -14,14 +14,14 @@ from caesura.tools.calculator.expression import CalculationError
 Number = int | float
 
 MAX_BITS = 32_768
-"""The size of the greatest integer that is computed with."""
+"""The size of the largest integer that is computed."""
 MAX_ROUND_DIGITS = 100
 
 TOO_LARGE = "the number is too large"
 
 
 def bounded(value: Any) -> Number:
-    """The value, if it is a number of bearable size; raises CalculationError otherwise."""
+    """Return the value if it is a number within the size limit, else raise CalculationError."""
     if type(value) is int:
         if value.bit_length() > MAX_BITS:
             raise CalculationError(TOO_LARGE)
@@ -36,62 +36,62 @@ def bounded(value: Any) -> Number:
 
 
 def multiply(left: Number, right: Number) -> Number:
-    """The product."""
+    """Return the product."""
     if isinstance(left, int) and isinstance(right, int):
         _afford(left.bit_length() + right.bit_length() - 1)
     return left * right
 
 
 def divide(left: Number, right: Number) -> Number:
-    """The quotient: exact where two integers divide evenly, a float otherwise."""
+    """Return the quotient: exact where two integers divide evenly, a float otherwise."""
     if isinstance(left, int) and isinstance(right, int) and left % right == 0:
         return left // right
     return left / right
 
 
 def power(base: Number, exponent: Number) -> Any:
-    """The power; a complex one is refused by `bounded`."""
+    """Return the power; `bounded` refuses a complex one."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
         _afford((base.bit_length() - 1) * exponent)
     return base**exponent
 
 
 def whole(value: Number) -> int:
-    """The integer that the value is; raises ValueError where it is none."""
+    """Return the value as an integer; raises ValueError unless it is whole."""
     if value != int(value):
         raise ValueError(value)
     return int(value)
 
 
 def factorial(value: Number) -> int:
-    """The factorial of a whole number from 0."""
+    """Return the factorial of a whole number >= 0."""
     number = whole(value)
     if number > 1:
-        # ln n! > n ln n - n; beyond MAX_BITS the number itself is enough to tell.
+        # ln n! > n ln n - n. Above MAX_BITS the number itself already exceeds the limit.
         _afford(number if number > MAX_BITS else number * (math.log2(number) - 1.5))
     return math.factorial(number)
 
 
 def combinations(all_things: Number, chosen_things: Number) -> int:
-    """In how many ways some things may be chosen from all."""
+    """Return the number of ways to choose some things from all."""
     total, chosen = whole(all_things), whole(chosen_things)
     if 0 < chosen < total:
         fewer = min(chosen, total - chosen)
-        _afford(fewer)  # the result has at least as many bits; log2 below may then not overflow
-        # It is at most (e n / k)^k.
+        _afford(fewer)  # the result has at least as many bits, and log2 below cannot overflow
+        # The binomial is at most (e n / k)^k.
         _afford(fewer * (math.log2(total) - math.log2(fewer) + math.log2(math.e)))
     return math.comb(total, chosen)
 
 
 def rounded(value: Number, digits: int = 0) -> Number:
-    """The value rounded to so many decimal digits, halves to even."""
+    """Return the value rounded to `digits` decimal digits, halves to even."""
     if not isinstance(digits, int) or abs(digits) > MAX_ROUND_DIGITS:
-        raise CalculationError(f"round takes at most {MAX_ROUND_DIGITS} whole digits")
+        raise CalculationError(f"round takes at most {MAX_ROUND_DIGITS} whole digits, got {digits}")
     return round(value, digits) if digits else round(value)
 
 
 def square_root(value: Number) -> Number:
-    """The square root: exact for the square of an integer."""
+    """Return the square root: exact for the square of an integer."""
     if isinstance(value, int) and value >= 0:
         root = math.isqrt(value)
         if root * root == value:
@@ -137,6 +137,6 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
 
 
 def _afford(bits: float) -> None:
-    """Raise CalculationError where a result of so many bits is not to be computed."""
+    """Raise CalculationError where a result of that many bits is too large to compute."""
     if bits > MAX_BITS:
         raise CalculationError(TOO_LARGE)

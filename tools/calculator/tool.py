@@ -1,8 +1,8 @@
-"""The calculator tool: arithmetic on a model's text, safe by construction.
+"""The calculator tool: safe arithmetic on a model's text.
 
-Nothing is ever handed to `eval`. The text is rewritten from known tokens, parsed, and walked
-node by node; a node of any other kind is an error. Length, depth, steps and the size of every
-number are bounded, so that no expression takes long.
+The text is never handed to `eval`. It is rewritten from known tokens, parsed, and evaluated node
+by node; a node of any other kind is an error. Length, depth, steps and the size of every number
+are bounded, so no expression takes long.
 """
 
 import ast
@@ -22,26 +22,26 @@ from caesura.tools.services import Services, ToolSettings
 from caesura.tools.tool import Tool, tool
 
 MAX_STEPS = 500
-"""How many nodes of the syntax tree are computed."""
+"""How many nodes of the syntax tree are evaluated."""
 MAX_DEPTH = 260
-"""How deep the tree may be: a sum of as many one-digit numbers as fit a text is allowed."""
+"""Depth limit of the tree: it allows a sum of one-digit numbers of the maximum length."""
 MAX_RESULT_DIGITS = 4_000
 """The longest integer that is written out; Python itself refuses from 4,300 digits."""
 SIGNIFICANT_DIGITS = 12
-"""How many digits of a float are shown: enough, and few enough to hide its noise."""
+"""Digits shown of a float, few enough to hide rounding errors."""
 
 _NAMES = (*FUNCTIONS, *CONSTANTS)
 _CANNOT_READ = "cannot read the expression; write it like 2 * (3 + 4)"
 
 
 class Evaluator:
-    """The walk over one expression's syntax tree; `steps` counts the nodes computed so far."""
+    """Evaluates one expression's syntax tree; `steps` counts the nodes evaluated so far."""
 
     def __init__(self) -> None:
         self.steps = 0
 
     def value(self, node: ast.expr, depth: int = 0) -> Number:
-        """The node's value. Raises CalculationError, or what the arithmetic itself raises."""
+        """Return the node's value. Raises CalculationError, or what the arithmetic raises."""
         self.steps += 1
         if self.steps > MAX_STEPS or depth > MAX_DEPTH:
             raise CalculationError("the expression has too many parts")
@@ -62,9 +62,9 @@ class Evaluator:
 
 
 def evaluate(expression: str) -> str:
-    """The expression's value as text.
+    """Return the expression's value as text.
 
-    Raises CalculationError, and nothing else, for any text without one.
+    Raises CalculationError, and no other exception, for a text without a value.
     """
     try:
         tree = ast.parse(normal_form(expression, _NAMES), mode="eval")
@@ -78,7 +78,7 @@ def evaluate(expression: str) -> str:
 
 
 def format_number(value: Number) -> str:
-    """A number as text: integers, and floats that are integers, exact; other floats rounded.
+    """Return a number as text: whole numbers exact, other floats rounded.
 
     Raises CalculationError for an integer of more than MAX_RESULT_DIGITS digits.
     """
@@ -108,7 +108,7 @@ Settings = ToolSettings
 
 
 def make(settings: ToolSettings, services: Services) -> Tool:
-    """The tool, for `Toolset`."""
+    """Return the calculator, for `Toolset`."""
     return calculator
 
 
@@ -116,7 +116,7 @@ def _call(name: str, arguments: list[Number]) -> Number:
     function, least, most = FUNCTIONS[name]
     if not least <= len(arguments) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
-        raise CalculationError(f"{name} takes {wanted} arguments, not {len(arguments)}")
+        raise CalculationError(f"{name} takes {wanted} arguments, got {len(arguments)}")
     try:
         return bounded(function(*arguments))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""`caesura.toml`: which tools are on and how they are set, where files go, how far a run may go."""
+"""`caesura.toml`: which tools are enabled, their settings, directories, and limits of a run."""
 
 import re
 import tomllib
@@ -30,51 +30,49 @@ class _Section(BaseModel):
 
 
 class LimitSettings(_Section):
-    """`[limits]`: what bounds each run; a field that is left out is the program's own."""
+    """`[limits]`: bounds of each run; a field that is left out keeps the program's default."""
 
-    max_turns: int | None = Field(default=None, ge=1, description="stretches of decoding")
+    max_turns: int | None = Field(default=None, ge=1, description="model turns")
     max_tokens: int | None = Field(default=None, ge=1, description="completion tokens")
     max_seconds: float | None = Field(default=None, gt=0, description="wall time, tools included")
     max_result_tokens: int | None = Field(
-        default=None, ge=1, description="a longer tool result is cut"
+        default=None, ge=1, description="longer tool results are cut"
     )
 
 
 class ArtifactSettings(_Section):
-    """`[artifacts]`: where the files go that tools make."""
+    """`[artifacts]`: where the files that tools make are stored."""
 
-    directory: Path | None = Field(
-        default=None, description="default: in the data directory of XDG"
-    )
+    directory: Path | None = Field(default=None, description="default: in the XDG data directory")
     max_bytes: int = Field(default=DEFAULT_MAX_BYTES, ge=1, description="of all files together")
     max_file_bytes: int = Field(default=DEFAULT_MAX_FILE_BYTES, ge=1, description="of one file")
 
 
 class DataSettings(_Section):
-    """`[data]`: where tools keep what outlives the process."""
+    """`[data]`: where tools store files that outlive the process."""
 
-    directory: Path | None = Field(default=None, description="default: the data directory of XDG")
+    directory: Path | None = Field(default=None, description="default: the XDG data directory")
 
 
 class TraceSettings(_Section):
     """`[trace]`: what `caesura serve` records, and where."""
 
-    enabled: bool = Field(default=True, description="whether anything is recorded")
-    path: Path | None = Field(default=None, description="default: in the state directory of XDG")
+    enabled: bool = Field(default=True, description="whether the server records")
+    path: Path | None = Field(default=None, description="default: in the XDG state directory")
     max_mb: float = Field(default=256, ge=1, description="of the file; the oldest entries go first")
     max_days: float = Field(default=7, gt=0, description="after which entries are deleted")
     content: bool = Field(default=False, description="whether messages and results are recorded")
 
 
 class Config(_Section):
-    """A configuration, by default an empty one: every tool that works without."""
+    """A configuration; the empty one enables every tool that needs no settings."""
 
     path: Path | None = None
-    """The file that it was read from; paths in it are relative to the file's directory."""
+    """The file that was read; paths in it are relative to its directory."""
     enabled: tuple[str, ...] | None = None
-    """The built-in tools that are on; None: those that can be."""
+    """The built-in tools that are enabled; None: all that can be."""
     tools: dict[str, dict[str, Any]] = {}
-    """What `[tools.NAME]` says."""
+    """The tables `[tools.NAME]`."""
     limits: LimitSettings = LimitSettings()
     artifacts: ArtifactSettings = ArtifactSettings()
     data: DataSettings = DataSettings()
@@ -87,9 +85,9 @@ class Config(_Section):
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """Read a file; None: ./caesura.toml, else the user's own, else the empty configuration.
+        """Read a file; None: ./caesura.toml, else the user's file, else an empty configuration.
 
-        Raises SetupError, which names the file, the key and what is allowed.
+        Raises SetupError, which names the file, the key and the allowed keys.
         """
         if path is None:
             path = next(
@@ -123,11 +121,11 @@ class Config(_Section):
 
     @property
     def trace_path(self) -> Path | None:
-        """The file of recordings that is configured."""
+        """The configured file of recordings."""
         return self._place(self.trace.path)
 
     def services(self) -> Services:
-        """What the tools share, as it is configured."""
+        """Return the services that the tools share, as configured."""
         store = ArtifactStore(
             self._place(self.artifacts.directory) or default_artifacts(),
             max_bytes=self.artifacts.max_bytes,
@@ -139,11 +137,11 @@ class Config(_Section):
         return services
 
     def toolset(self, only: Iterable[str] | None = None) -> Toolset:
-        """The tools as they are configured, not yet started.
+        """Return the configured tools, not yet started.
 
-        only: built-in tools and MCP servers, by name, instead of all that are on. Raises
-        SetupError for a name that nobody knows, and for a server that needs a package or a
-        variable that is not there.
+        only: names of built-in tools and MCP servers, instead of all that are enabled. Raises
+        SetupError for an unknown name, and for a server that needs a package or a variable that is
+        missing.
         """
         wanted = None if only is None else list(only)
         for name in wanted or ():
@@ -182,7 +180,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _line(path: Path, key: str) -> str:
-    """The number of the line on which a key of the top level is first said, for messages."""
+    """Return the line number at which a top-level key first occurs, for messages."""
     said = re.compile(rf"\s*(\[+\s*)?[\"']?{re.escape(key)}\b")
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
         if said.match(line):
@@ -193,7 +191,7 @@ def _line(path: Path, key: str) -> str:
 def _table(path: Path, read: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = read.get(name, {})
     if not isinstance(table, dict):
-        raise SetupError(f"{path}{_line(path, name)}: {name!r} has to be a table, [{name}]")
+        raise SetupError(f"{path}{_line(path, name)}: {name!r} must be a table, [{name}]")
     return table
 
 
@@ -207,7 +205,7 @@ def _section(path: Path, read: Mapping[str, Any], name: str, kind: type[BaseMode
 
 def _names(path: Path, given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        raise SetupError(f"{path}: [tools]: enabled has to be a list of names")
+        raise SetupError(f"{path}: [tools]: enabled must be a list of names, got {given!r}")
     for name in given:
         if name not in BUILTINS:
             raise SetupError(f"{path}: [tools]: enabled: {unknown_key(name, list(BUILTINS))}")
@@ -218,14 +216,14 @@ def _tool(path: Path, name: str, given: Any) -> dict[str, Any]:
     if name not in BUILTINS:
         raise SetupError(f"{path}: [tools]: {unknown_key(name, ['enabled', *BUILTINS])}")
     if not isinstance(given, dict):
-        raise SetupError(f"{path}: [tools]: {name!r} has to be a table, [tools.{name}]")
+        raise SetupError(f"{path}: [tools]: {name!r} must be a table, [tools.{name}]")
     return given
 
 
 def _listed(path: Path, given: Any) -> dict[str, ServerSettings]:
-    """The servers of the JSON file that `mcp_config` names."""
+    """Return the servers of the JSON file that `mcp_config` names."""
     if given is None:
         return {}
     if not isinstance(given, str):
-        raise SetupError(f"{path}: mcp_config has to be the name of a JSON file")
+        raise SetupError(f"{path}: mcp_config must be the name of a JSON file, got {given!r}")
     return servers_from_json(path.parent / Path(given).expanduser())

@@ -1,7 +1,6 @@
-"""Where tools keep files unless they are told otherwise: in the user's own directories.
+"""Default directories of tools: the user's own, by the XDG base directory specification.
 
-As the XDG base directory specification has it, so that `XDG_DATA_HOME` and `XDG_CONFIG_HOME` move
-them.
+`XDG_DATA_HOME` and `XDG_CONFIG_HOME` move them.
 """
 
 import os
@@ -9,21 +8,21 @@ from pathlib import Path
 
 
 def default_data() -> Path:
-    """What tools keep over restarts."""
+    """Return the directory of files that tools keep over restarts."""
     return _base("XDG_DATA_HOME", ".local/share")
 
 
 def default_artifacts() -> Path:
-    """The files that tools make."""
+    """Return the directory of files that tools make."""
     return default_data() / "artifacts"
 
 
 def user_configuration() -> Path:
-    """The configuration of all the user's projects."""
+    """Return the configuration file for all projects of the user."""
     return _base("XDG_CONFIG_HOME", ".config") / "caesura.toml"
 
 
 def _base(variable: str, default: str) -> Path:
-    # A path that is not absolute is to be ignored, says the specification.
+    # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))
     return (given if given.is_absolute() else Path.home() / default) / "caesura"

@@ -1,4 +1,4 @@
-"""The tools of a process: built-ins as they are configured, sources, what they share, its end."""
+"""The tools of a process: configured built-ins and sources, their shared services and clean-up."""
 
 import asyncio
 import importlib
@@ -20,9 +20,9 @@ from caesura.tools.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A built-in tool: its module has `Settings`, a `ToolSettings`, and `make(settings, services)`.
+    """A built-in tool. Its module has `Settings`, a `ToolSettings`, and `make(settings, services)`.
 
-    `needs_settings`: it does nothing without being configured, so that it is not on by default.
+    `needs_settings`: the tool needs its own settings, so it is not enabled by default.
     """
 
     name: str
@@ -54,15 +54,15 @@ _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens"
 
 
 class Toolset:
-    """Makes built-in tools with the services that they share, and starts sources of more.
+    """Makes built-in tools with the services that they share, and starts sources of more tools.
 
         async with Toolset(services, enabled=["calculator", "search"]) as tools:
             Dispatcher(tools.registry)
 
-    settings: by the tools' names, what `[tools.NAME]` says. enabled: the built-ins that are on;
-    None: those that are configured, and those that work without. sources: such as MCP servers.
-    max_result_tokens: for tools that say nothing of it. origin: the configuration file, for
-    messages and for relative paths. A tool that says `approval` asks a person before each call.
+    settings: the tables `[tools.NAME]`, by the tools' names. enabled: the built-ins to use; None:
+    those that are configured, and those that need no settings. sources: for example MCP servers.
+    max_result_tokens: limit for tools that do not set their own. origin: the configuration file,
+    for messages and relative paths. A tool with `approval` asks a person before each call.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class Toolset:
         self.services = services
         self.sources = tuple(sources)
         self.registry = Registry()
-        """The tools that are on, as they are now; empty before `start`."""
+        """The current tools; empty before `start`."""
         self.off: dict[str, str] = {}
-        """Why built-ins are off that would be on if they could, by name; filled by `start`."""
+        """Why each missing built-in could not be enabled, by name; filled by `start`."""
         self.settings: dict[str, ToolSettings] = {}
         """The settings of the tools that were made, by name."""
         self._settings = {name: dict(each) for name, each in (settings or {}).items()}
@@ -90,9 +90,9 @@ class Toolset:
         self._made: dict[str, Tool] = {}
 
     def make(self, name: str) -> Tool:
-        """The built-in tool of that name, made once.
+        """Return the built-in tool of that name, made once.
 
-        Raises SetupError where it is not known, misconfigured, or lacks a package.
+        Raises SetupError for an unknown name, wrong settings, or a missing package.
         """
         if name not in self._made:
             try:
@@ -104,22 +104,22 @@ class Toolset:
         return self._made[name]
 
     def ready(self, tool: Tool) -> Tool:
-        """The tool as it is used: its results bounded, and with a person's approval if it asks."""
+        """Return the tool with bounded results and, where it asks for it, a person's approval."""
         if tool.max_result_tokens is None and self._max_result_tokens is not None:
             tool = replace(tool, max_result_tokens=self._max_result_tokens)
         return with_approval(tool, people_of(self.services)) if tool.approval else tool
 
     async def start(self) -> Registry:
-        """Make what is on, start the sources, and return the registry, which follows them.
+        """Make the enabled tools, start the sources, and return the registry, which follows them.
 
-        Raises SetupError for what is on by the configuration and cannot be set up.
+        Raises SetupError for a configured tool that cannot be set up.
         """
         return await self.hold(self.built_ins(), self.sources)
 
     async def hold(self, own: Iterable[Tool], sources: Sequence[ToolSource]) -> Registry:
-        """Start these sources and have the registry hold these tools and theirs, as they change.
+        """Start these sources, and keep the registry equal to `own` and the sources' tools.
 
-        Raises SetupError for a source that has to start and does not; then none is started.
+        Raises SetupError where a required source does not start; then no source is started.
         """
         combined, stack = Combined(own, sources, self.ready), AsyncExitStack()
 
@@ -145,11 +145,11 @@ class Toolset:
         return self.registry
 
     async def aclose(self) -> None:
-        """End what was started, last first. May be called twice."""
+        """Stop what was started, last first. May be called twice."""
         await self.services.stack.aclose()
 
     async def __aenter__(self) -> Self:
-        """Start it."""
+        """Start the toolset."""
         try:
             await self.start()
         except BaseException:
@@ -158,13 +158,13 @@ class Toolset:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it."""
+        """Close the toolset."""
         await self.aclose()
 
     def built_ins(self) -> list[Tool]:
-        """The built-in tools that are on.
+        """Return the built-in tools that are enabled.
 
-        Raises SetupError for one that is on by the configuration and cannot be set up.
+        Raises SetupError for a configured tool that cannot be set up.
         """
         if self._enabled is not None:
             return [self.make(name) for name in self._enabled]
@@ -183,7 +183,7 @@ class Toolset:
         return made
 
     def why_off(self, name: str) -> str | None:
-        """Why the configuration leaves a built-in tool off; None if it does not."""
+        """Return why the configuration disables a built-in tool; None if it does not."""
         if self._enabled is not None:
             return None if name in self._enabled else "not among the enabled tools"
         if BUILTINS[name].needs_settings and name not in self._settings:
@@ -214,7 +214,7 @@ def _settings(
     said = dict(given)
     for key, value in said.items():
         field = kind.model_fields.get(key)
-        # Such as `Path` and `Path | None`; the directory that counts is the configuration's.
+        # The annotation is `Path` or `Path | None`; the path is relative to the configuration file.
         if origin and field and isinstance(value, str) and "Path" in str(field.annotation):
             said[key] = str(origin.parent / Path(value).expanduser())
     try:
@@ -224,7 +224,7 @@ def _settings(
 
 
 def _adjusted(tool: Tool, settings: ToolSettings) -> Tool:
-    """The tool with what the configuration says of it instead of its own."""
+    """Return the tool with the configured settings in place of its own."""
     said = {name: getattr(settings, name) for name in _OF_THE_TOOL}
     changes = {name: value for name, value in said.items() if value is not None}
     try:

@@ -1,1 +1,1 @@
-"""JSON schemas: from functions, of arguments and of settings; one sentence for each error."""
+"""JSON schemas from functions, and checks of arguments and settings with one-sentence errors."""

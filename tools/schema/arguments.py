@@ -1,7 +1,7 @@
-"""A call's arguments: the JSON text that a model wrote, as an object; what is wrong with them.
+"""A call's arguments: reading the model's JSON text, and describing what is wrong with it.
 
-Models err in a few usual ways, which are forgiven here: an empty text or `null` for "no
-arguments", and an object written inside a JSON string.
+Two usual mistakes of models are forgiven: an empty text or `null` for "no arguments", and an
+object written inside a JSON string.
 """
 
 import json
@@ -28,17 +28,17 @@ class ArgumentsError(ValueError):
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Read the arguments' JSON text.
+    """Return the object in the arguments' JSON text.
 
-    Returns the object; {} for an empty text or `null`; and for a JSON string the object that
-    is written in it. Raises ArgumentsError for anything else.
+    An empty text or `null` gives {}; a JSON string gives the object that is written in it.
+    Raises ArgumentsError for anything else.
     """
     value = _json(text)
     if isinstance(value, str):
         try:
             value = _json(value)
         except ArgumentsError:
-            value = str(value)  # a plain string: told as such below
+            value = str(value)  # a plain string: the error below reports it
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -47,7 +47,7 @@ def arguments_object(text: str) -> dict[str, Any]:
 
 
 def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
-    """What pydantic found wrong, in one sentence that names the arguments.
+    """Return what pydantic found wrong, in one sentence that names the arguments.
 
     error: what validation raised; accepted: the names of the tool's arguments.
     """
@@ -55,7 +55,7 @@ def validation_sentence(error: ValidationError, accepted: list[str]) -> str:
 
 
 def errors_sentence(error: ValidationError, describe: Callable[[ErrorDetails], str]) -> str:
-    """Describe the first errors of a validation, and say how many more there are.
+    """Return a description of the first errors of a validation, and how many more there are.
 
     describe: returns the words for one error.
     """
@@ -67,13 +67,13 @@ def errors_sentence(error: ValidationError, describe: Callable[[ErrorDetails], s
 
 
 def unknown_argument(name: str, accepted: list[str]) -> str:
-    """The sentence for an argument that the tool does not have."""
+    """Return the error text for an argument that the tool does not have."""
     known = f"accepted: {', '.join(accepted)}" if accepted else "the tool takes no arguments"
     return f"unknown argument {name!r} ({known})"
 
 
 def path_text(parts: tuple[str | int, ...] | list[str | int]) -> str:
-    """The place of a value inside the arguments: `filter.ids[2]`."""
+    """Return the place of a value inside the arguments: `filter.ids[2]`."""
     text = ""
     for part in parts:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -92,7 +92,7 @@ def _json(text: str) -> Any:
     except (ValueError, RecursionError):
         # An integer of thousands of digits, or arrays nested thousands deep.
         raise ArgumentsError(
-            "arguments are not valid JSON: too long a number or too deep"
+            "arguments are not valid JSON: a number is too long or the nesting too deep"
         ) from None
 
 

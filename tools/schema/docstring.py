@@ -1,4 +1,4 @@
-"""What a docstring says of a function: its first paragraph and its "Args:" section."""
+"""Parts of a function's docstring: its first paragraph and its "Args:" section."""
 
 import inspect
 import re
@@ -14,7 +14,7 @@ _ENTRY = re.compile(r"(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)$")
 
 
 def first_paragraph(function: Callable[..., Any]) -> str:
-    """The docstring's first paragraph on one line; "" without one."""
+    """Return the docstring's first paragraph on one line; "" without one."""
     lines: list[str] = []
     for line in _lines(function):
         if not line.strip() or _SECTION.match(line):
@@ -24,7 +24,7 @@ def first_paragraph(function: Callable[..., Any]) -> str:
 
 
 def argument_descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Each argument's text in the Google-style "Args:" section, on one line."""
+    """Return each argument's text in the Google-style "Args:" section, on one line."""
     found: dict[str, list[str]] = {}
     name = ""
     entry_indent: int | None = None
@@ -46,7 +46,7 @@ def _lines(function: Callable[..., Any]) -> list[str]:
 
 
 def _section(lines: list[str]) -> list[str]:
-    """The non-empty, indented lines under the "Args:" heading."""
+    """Return the non-empty, indented lines under the "Args:" heading."""
     inside = False
     section: list[str] = []
     for line in lines:

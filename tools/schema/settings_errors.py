@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in one sentence that says what is allowed."""
+"""One-sentence descriptions of errors in a configuration, with the allowed keys."""
 
 import difflib
 from typing import Any
@@ -10,16 +10,16 @@ from caesura.tools.schema.arguments import errors_sentence, path_text
 
 
 def settings_sentence(error: ValidationError, model: type[BaseModel]) -> str:
-    """What pydantic found wrong with the settings `model`, naming the keys."""
+    """Return what pydantic found wrong with the settings `model`, naming the keys."""
     allowed = list(model.model_fields)
     return errors_sentence(error, lambda detail: _told(detail, allowed))
 
 
 def unknown_key(key: str, allowed: list[str]) -> str:
-    """The sentence for a key that there is not: the nearest one, and all."""
+    """Return the error text for an unknown key: the nearest key, and all allowed ones."""
     near = difflib.get_close_matches(key, allowed, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"there is no {key!r}; {hint}allowed: {', '.join(allowed)}"
+    return f"unknown key {key!r}; {hint}allowed: {', '.join(allowed)}"
 
 
 def _told(detail: ErrorDetails, allowed: list[Any]) -> str:

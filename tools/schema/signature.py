@@ -1,4 +1,4 @@
-"""A JSON schema, and the validation of arguments, from a typed Python function."""
+"""A JSON schema and a validator of arguments, made from a typed Python function."""
 
 import inspect
 import typing
@@ -15,7 +15,7 @@ from caesura.tools.schema.arguments import ArgumentsError, validation_sentence
 from caesura.tools.schema.docstring import argument_descriptions, first_paragraph
 
 Validator = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes a call's arguments, returns the keyword arguments; raises ArgumentsError."""
+"""Takes a call's arguments and returns the keyword arguments; raises ArgumentsError."""
 
 _NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
 _PLAIN_DATA = {"default", "const", "enum", "examples"}
@@ -23,7 +23,7 @@ _PLAIN_DATA = {"default", "const", "enum", "examples"}
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model must know to call a function, and the check of what it then writes."""
+    """A function's description for the model, and the validator of the arguments it writes."""
 
     description: str
     """The docstring's first paragraph; "" without a docstring."""
@@ -33,11 +33,11 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """The signature of a typed function or bound method.
+    """Return the signature of a typed function or bound method.
 
-    A parameter's description is that of its `Annotated[..., Field(description=...)]`, else that
-    of the docstring's "Args:" section. Raises TypeError for a function that cannot be called
-    from JSON, saying what to change.
+    A parameter's description comes from its `Annotated[..., Field(description=...)]`, else from
+    the docstring's "Args:" section. Raises TypeError for a function that cannot be called from
+    JSON; the message says what to change.
     """
     if not (inspect.isfunction(function) or inspect.ismethod(function)):
         raise TypeError(f"{function!r} is not a function: wrap it in a typed function")
@@ -56,9 +56,9 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def compact(schema: Any) -> Any:
-    """The schema without its "title" annotations, which tell a model nothing new.
+    """Return the schema without its "title" annotations, which repeat the names.
 
-    Properties that happen to be called "title" stay.
+    Properties that are themselves named "title" stay.
     """
     if isinstance(schema, list):
         return [compact(item) for item in schema]
@@ -110,10 +110,10 @@ def _check(parameter: inspect.Parameter, hints: dict[str, Any], where: str) -> N
 def _model(
     parameters: list[inspect.Parameter], hints: dict[str, Any], where: str
 ) -> type[BaseModel]:
-    """A pydantic model with one field per parameter.
+    """Return a pydantic model with one field per parameter.
 
-    The fields are called p0, p1, ... and carry the parameters' names as aliases: a parameter
-    may have a name that a model's field may not (`_x`, `schema`, `model_config`).
+    The fields are named p0, p1, ... and have the parameters' names as aliases: a parameter may
+    have a name that a field may not (`_x`, `schema`, `model_config`).
     """
     fields: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):
@@ -129,7 +129,7 @@ def _model(
 
 class _Generator(GenerateJsonSchema):
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
-        """Say nothing of a default that JSON cannot say: it is the function's own affair."""
+        """Ignore defaults that JSON cannot represent: the function keeps them itself."""
         if kind != "non-serializable-default":
             super().emit_warning(kind, detail)
 
@@ -145,7 +145,7 @@ def _json_schema(model: type[BaseModel], function: Callable[..., Any]) -> dict[s
     for name, text in argument_descriptions(function).items():
         if name in properties:
             properties[name].setdefault("description", text)
-    # Type first: the order that people, and so models, are used to.
+    # "type" comes first, as in hand-written schemas.
     return {"type": "object", "properties": properties} | schema
 
 

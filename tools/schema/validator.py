@@ -1,4 +1,4 @@
-"""The validation of arguments against a JSON schema that the developer wrote."""
+"""Validation of arguments against a JSON schema that the developer wrote."""
 
 import json
 import threading
@@ -14,7 +14,7 @@ from caesura.tools.schema.arguments import ArgumentsError, path_text, unknown_ar
 from caesura.tools.schema.signature import Validator
 
 MAX_CHECKS = 30_000
-"""So often a keyword of the schema may be checked for one call's arguments."""
+"""How many keywords of the schema may be checked for one call's arguments."""
 _SCALARS: dict[str, tuple[type, ...]] = {
     "integer": (int,),
     "number": (int, float),
@@ -23,15 +23,18 @@ _SCALARS: dict[str, tuple[type, ...]] = {
 
 
 def schema_validator(parameters: Mapping[str, Any]) -> Validator:
-    """A validator for a JSON schema (draft 2020-12) of type "object".
+    """Return a validator for a JSON schema (draft 2020-12) of type "object".
 
-    Raises ValueError when it is not one. What the schema allows is allowed: arguments that it
-    does not name too, unless it says `"additionalProperties": false`. References outside the
-    schema are never fetched. Arguments that take more than MAX_CHECKS checks do not fit it: a
-    schema whose parts refer to one another can ask for any number, and this blocks.
+    Raises ValueError for another schema. Arguments that the schema does not name are allowed
+    unless it sets `"additionalProperties": false`. References outside the schema are never
+    fetched. Arguments that need more than MAX_CHECKS checks are refused: a schema with recursive
+    references could need any number, and the checks block the event loop.
     """
     if parameters.get("type") != "object":
-        raise ValueError('parameters must be a JSON schema with "type": "object"')
+        raise ValueError(
+            'parameters must be a JSON schema with "type": "object", '
+            f"got {parameters.get('type')!r}"
+        )
     try:
         Draft202012Validator.check_schema(parameters)
     except SchemaError as error:
@@ -58,7 +61,7 @@ class _TooMany(Exception):
 
 
 class _Left(threading.local):
-    """How many checks the call that this thread works on has left."""
+    """How many checks are left for the call that this thread validates."""
 
     checks = 0
 
@@ -67,7 +70,7 @@ _LEFT = _Left()
 
 
 def _counted(check: Callable[..., Any]) -> Callable[..., Any]:
-    """The check of a keyword, which counts."""
+    """Return the check of a keyword, made to count against the limit."""
 
     def checked(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
         _LEFT.checks -= 1
@@ -85,7 +88,7 @@ _CountingValidator = extend(  # type: ignore[no-untyped-call]
 
 
 def _lenient(arguments: dict[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments, with numbers and booleans that were written as strings read as such."""
+    """Return the arguments, with strings parsed where the schema wants a number or boolean."""
     read = dict(arguments)
     for name, value in arguments.items():
         schema = properties.get(name)

@@ -115,8 +115,8 @@ def test_what_was_tried_as_json(configured):
     [
         ("", ("tools", "test", "calculater"), "unknown tool 'calculater'; did you mean"),
         ("", ("tools", "test", "all", "{}"), "`all` takes no arguments"),
-        ("[tols]", ("tools", "list"), "there is no 'tols'; did you mean 'tools'"),
-        ("[tools.clock]\nzone = 1", ("tools", "test", "clock"), "[tools.clock]: there is no"),
+        ("[tols]", ("tools", "list"), "unknown key 'tols'; did you mean 'tools'"),
+        ("[tools.clock]\nzone = 1", ("tools", "test", "clock"), "[tools.clock]: unknown key"),
     ],
 )
 def test_a_mistake_is_a_line_and_exit_code_2(configured, text, arguments, said):

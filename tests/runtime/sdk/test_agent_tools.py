@@ -124,7 +124,7 @@ async def test_a_configuration_sets_the_tools_and_the_limits(tmp_path):
 def test_mistakes_are_the_callers(tmp_path):
     path = tmp_path / "caesura.toml"
     path.write_text("[tools.clock]\nzone = 3\n[mcpServers.files]\ncommand = 'files'\n")
-    with pytest.raises(UsageError, match=r"\[tools.clock\]: there is no 'zone'"):
+    with pytest.raises(UsageError, match=r"\[tools.clock\]: unknown key 'zone'"):
         Agent(ScriptedEngine(), ["clock"], config=path)
     with pytest.raises(UsageError, match=r"no built-in tool 'fils': there are .*, files"):
         Agent(ScriptedEngine(), ["fils"], config=path)

@@ -89,24 +89,24 @@ async def test_its_tools(write):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tols]", ", line 1: there is no 'tols'; did you mean 'tools'? allowed: tools, limits"),
-        ("\n\nallow_privat = true", ", line 3: there is no 'allow_privat'; did you mean"),
-        ("[limits]\nmax_turn = 3", ", line 1: [limits]: there is no 'max_turn'; did you mean"),
+        ("[tols]", ", line 1: unknown key 'tols'; did you mean 'tools'? allowed: tools, limits"),
+        ("\n\nallow_privat = true", ", line 3: unknown key 'allow_privat'; did you mean"),
+        ("[limits]\nmax_turn = 3", ", line 1: [limits]: unknown key 'max_turn'; did you mean"),
         ("[limits]\nmax_turns = 0", "[limits]: max_turns: input should be greater than"),
         ("[limits]\nmax_turns = 'x'", "[limits]: max_turns: input should be a valid integer"),
-        ("limits = 3", "'limits' has to be a table, [limits]"),
-        ("[tools]\nenabled = ['serch']", "enabled: there is no 'serch'; did you mean 'search'?"),
-        ("[tools]\nenabled = 'search'", "enabled has to be a list of names"),
-        ("[tools]\nenabled = [1]", "enabled has to be a list of names"),
-        ("[tools]\ncalculator = 3", "'calculator' has to be a table, [tools.calculator]"),
-        ("[tools.calculater]", "there is no 'calculater'; did you mean 'calculator'?"),
-        ("[people]\ndeadline = 3", "[people]: there is no 'deadline'"),
+        ("limits = 3", "'limits' must be a table, [limits]"),
+        ("[tools]\nenabled = ['serch']", "enabled: unknown key 'serch'; did you mean 'search'?"),
+        ("[tools]\nenabled = 'search'", "enabled must be a list of names"),
+        ("[tools]\nenabled = [1]", "enabled must be a list of names"),
+        ("[tools]\ncalculator = 3", "'calculator' must be a table, [tools.calculator]"),
+        ("[tools.calculater]", "unknown key 'calculater'; did you mean 'calculator'?"),
+        ("[people]\ndeadline = 3", "[people]: unknown key 'deadline'"),
         ("[artifacts]\nmax_bytes = -1", "[artifacts]: max_bytes: "),
         ("allow_private = 'perhaps'", "allow_private: input should be a valid boolean"),
-        ("mcp_config = 3", "mcp_config has to be the name of a JSON file"),
+        ("mcp_config = 3", "mcp_config must be the name of a JSON file"),
         ("mcp_config = 'no.json'", "no.json: cannot be read"),
-        ("[mcpServers.files]\ncomand = 'x'", "[mcpServers.files]: there is no 'comand'; did you"),
-        ("mcpServers = 3", "'mcpServers' has to be a table, [mcpServers]"),
+        ("[mcpServers.files]\ncomand = 'x'", "[mcpServers.files]: unknown key 'comand'; did you"),
+        ("mcpServers = 3", "'mcpServers' must be a table, [mcpServers]"),
         ("a = [", "not valid TOML: "),
         ("a = 1\nb = = 2\n", "(at line 2"),
     ],
@@ -126,7 +126,7 @@ def test_mistakes_name_the_file_the_key_and_what_is_allowed(write, text, said):
     [
         (
             "[tools.calculator]\ntimeout = 3",
-            "[tools.calculator]: there is no 'timeout'; did you mean 'timeout_seconds'? allowed: ",
+            "[tools.calculator]: unknown key 'timeout'; did you mean 'timeout_seconds'? allowed: ",
         ),
         ("[tools.calculator]\nretries = 3", "retries need safe_to_repeat"),
         ("[tools.clock]\nconcurrency = 0", "[tools.clock]: concurrency: input should be"),
@@ -177,7 +177,7 @@ async def test_its_servers_are_started_and_may_be_left_out(write):
         assert toolset.registry.names == ("fine",)
     async with config.toolset(["clock"]) as toolset:
         assert toolset.registry.names == ("clock",)
-    with pytest.raises(SetupError, match="there is no 'clok'; did you mean 'clock'"):
+    with pytest.raises(SetupError, match="unknown key 'clok'; did you mean 'clock'"):
         config.toolset(["clok"])
 
 

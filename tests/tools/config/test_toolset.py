@@ -82,7 +82,7 @@ async def test_the_default_is_what_works_without_settings(services, monkeypatch)
 def test_every_builtin_can_be_asked_for_and_the_unknown_is_named(services):
     toolset = Toolset(services)
     assert toolset.make("calculator") is toolset.make("calculator")
-    with pytest.raises(SetupError, match="there is no 'calculater'; did you mean 'calculator'"):
+    with pytest.raises(SetupError, match="unknown key 'calculater'; did you mean 'calculator'"):
         toolset.make("calculater")
 
 

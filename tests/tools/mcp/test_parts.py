@@ -137,7 +137,7 @@ async def test_results_are_bounded(tmp_path):
     assert len(output.artifacts) == MAX_FILES
     assert len(output.text) == MAX_CHARACTERS
     output = await output_of(result(blob("image/png", bytes(101))), store)
-    assert "that is not kept: the file has 101 bytes, and 100 are allowed" in output.text
+    assert "that is not kept: the file has 101 bytes; at most 100 are allowed" in output.text
 
 
 async def test_an_error_is_raised_with_what_it_says(tmp_path):

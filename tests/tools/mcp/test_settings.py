@@ -26,7 +26,7 @@ def test_the_customary_shape(tmp_path):
     [
         ({}, "needs command (stdio) or url (streamable HTTP), and not both"),
         ({"command": "x", "url": "http://a"}, "and not both"),
-        ({"comand": "x"}, "there is no 'comand'; did you mean 'command'?"),
+        ({"comand": "x"}, "unknown key 'comand'; did you mean 'command'?"),
         ({"command": "x", "headers": {"a": "b"}}, "headers goes with url"),
         ({"url": "http://a", "args": ["b"]}, "args goes with command"),
         ({"url": "ftp://a"}, "url: "),

@@ -38,8 +38,11 @@ def test_nothing_is_no_arguments(text):
         ("3", "arguments must be a JSON object, not a number"),
         ("true", "arguments must be a JSON object, not a boolean"),
         ('"Paris"', "arguments must be a JSON object, not a string"),
-        ("[" * 100_000, "arguments are not valid JSON: too long a number or too deep"),
-        ('{"a": ' + "1" * 5_000 + "}", "arguments are not valid JSON: too long a number"),
+        (
+            "[" * 100_000,
+            "arguments are not valid JSON: a number is too long or the nesting too deep",
+        ),
+        ('{"a": ' + "1" * 5_000 + "}", "arguments are not valid JSON: a number is too long"),
     ],
 )
 def test_other_texts_are_told_in_one_sentence(text, sentence):
