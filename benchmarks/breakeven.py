@@ -17,9 +17,9 @@ import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
-from caesura.intercept.durations import Durations
-from caesura.intercept.view import PausedKV, StepView
-from caesura.intercept.waste import prices_for
+from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.waste import prices_for
 from caesura.scheduler.calibration import Calibration
 
 NAMES = ("preserve", "discard", "swap")

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.engines import caesura_engine
-from caesura.intercept.events import CallFinished, TurnEnded
+from caesura.intercept.calls.events import CallFinished, TurnEnded
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import calculator

@@ -22,7 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.pairs import ratio
-from caesura.intercept.events import Event, TextDelta
+from caesura.intercept.calls.events import Event, TextDelta
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
 from caesura.runtime.testing import ScriptedEngine

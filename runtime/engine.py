@@ -9,7 +9,7 @@ re-tokenise.
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
-from caesura.intercept.events import Event
+from caesura.intercept.calls.events import Event
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 

@@ -1,4 +1,4 @@
-"""What a run yields: everything the engine says (`caesura.intercept.events`), and the tools' side.
+"""What a run yields: the engine's events (`caesura.intercept.calls.events`), and the tools' side.
 
 A run is model turns and tool calls until the answer is complete. Its last event is `RunEnded`.
 """
@@ -6,7 +6,7 @@ A run is model turns and tool calls until the answer is complete. Its last event
 from dataclasses import dataclass, field
 from typing import Literal
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caesura.intercept.cost import SMALLEST_CHUNK, CostModel
+from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostModel
 from caesura.scheduler.errors import UsageError
 
 Step = tuple[int, int, float]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from caesura.intercept.hint import PauseHint
+from caesura.intercept.pause_hints import PauseHint
 
 Message = Mapping[str, Any]
 """A chat message in OpenAI's shape: role, content, tool_calls, tool_call_id."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any
 
-from caesura.intercept.handling import DEFAULT_HANDLING, HANDLINGS
+from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
 from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 
 BLOCK_TOKENS = 16
 """Tokens of a block of KV cache where a machine says nothing else: vLLM's default."""

@@ -10,21 +10,24 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
+INTERCEPT = {"intercept", "intercept/calls", "intercept/kv"}
 # Room (the longest match wins) -> what of caesura it may import.
 MAY_IMPORT = {
     "intercept": {"intercept"},
+    "intercept/calls": {"intercept", "intercept/calls"},
+    "intercept/kv": {"intercept", "intercept/calls", "intercept/kv"},
     "tools": {"tools"},
-    "scheduler": {"scheduler", "intercept"},
-    "scheduler/vllm": {"scheduler", "scheduler/vllm", "intercept"},
-    "simulator": {"scheduler", "simulator", "intercept"},
+    "scheduler": {"scheduler"} | INTERCEPT,
+    "scheduler/vllm": {"scheduler", "scheduler/vllm"} | INTERCEPT,
+    "simulator": {"scheduler", "simulator"} | INTERCEPT,
     "simulator/engine": {
         "scheduler",
         "simulator",
         "simulator/engine",
         "scheduler/vllm",
-        "intercept",
-    },
-    "runtime": {"runtime", "tools", "intercept", "scheduler", "simulator"},
+    }
+    | INTERCEPT,
+    "runtime": {"runtime", "tools", "scheduler", "simulator"} | INTERCEPT,
 }
 # Runs in a worker process of its own, which imports what it needs when it is asked to.
 WORKS_APART = {"tools/picture/diffusion/child.py"}
@@ -44,7 +47,7 @@ MAX_FUNCTION_LINES = 60
 MAX_MODULES = 12
 """Modules of one folder, without its `__init__`."""
 # Folders that hold more, and how many at most: the numbers only shrink, and then the row goes.
-CROWDED = {"intercept": 17, "scheduler/vllm": 28}
+CROWDED = {"scheduler/vllm": 28}
 
 
 def name_of(path: Path) -> str:

@@ -18,7 +18,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from benchmarks.handling.model import CALLS, END
 from benchmarks.handling.records import SegmentRecord, SessionRecord
 from benchmarks.handling.workload import Segment, Session
-from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 

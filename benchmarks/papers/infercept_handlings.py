@@ -5,10 +5,10 @@ They are known by name only in a process that runs `simulate_step`.
 
 from collections.abc import Sequence
 
-from caesura.intercept.handling import HANDLINGS
-from caesura.intercept.handling.taking import oldest_largest_first
-from caesura.intercept.view import Decision, PausedKV, StepView
-from caesura.intercept.waste import prices
+from caesura.intercept.kv.handling import HANDLINGS
+from caesura.intercept.kv.handling.taking import oldest_largest_first
+from caesura.intercept.kv.views import Decision, PausedKV, StepView
+from caesura.intercept.kv.waste import prices
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.work import Progress, simulate_cell

@@ -15,8 +15,8 @@ beforehand, is taken to be all of the memory; anything from 2 to 21 gives the sa
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from caesura.intercept.cost import CostModel
-from caesura.intercept.view import Action
+from caesura.intercept.kv.costs import CostModel
+from caesura.intercept.kv.views import Action
 from caesura.scheduler.predict.forecast import Forecast
 from caesura.scheduler.rank.fcfs import Fcfs
 from caesura.scheduler.rank.lamps import memory_over_time

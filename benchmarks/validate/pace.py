@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from benchmarks.validate.steps import Row, RunCost
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.machine import StepShape
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import Step, fit
 from caesura.scheduler.vllm import CaesuraScheduler
 

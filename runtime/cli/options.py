@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from caesura.intercept.formats import NAMES
-from caesura.intercept.handling import HANDLINGS
+from caesura.intercept.calls.formats import NAMES
+from caesura.intercept.kv.handling import HANDLINGS
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 
-from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
+from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from caesura.intercept.hint import PauseHint
+from caesura.intercept.pause_hints import PauseHint
 from caesura.tools.people import person_deadline
 from caesura.tools.tool import Tool
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.intercept.events import CallFinished, CallMalformed, TextDelta, TurnEnded
+from caesura.intercept.calls.events import CallFinished, CallMalformed, TextDelta, TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.scheduler.messages import Message
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from caesura.intercept.events import CallFinished, CallMalformed, TurnEnded
+from caesura.intercept.calls.events import CallFinished, CallMalformed, TurnEnded
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from caesura.intercept.events import TurnEnded
+from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from caesura.intercept.events import Event
+from caesura.intercept.calls.events import Event
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.testing.script import (
     Reader,

@@ -5,7 +5,13 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from caesura.intercept.events import CallFinished, CallMalformed, Event, ResumeReport, TurnEnded
+from caesura.intercept.calls.events import (
+    CallFinished,
+    CallMalformed,
+    Event,
+    ResumeReport,
+    TurnEnded,
+)
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.run.transcript import Transcript
 from caesura.runtime.testing.script import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     Event,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from caesura.intercept.events import CallFinished
+from caesura.intercept.calls.events import CallFinished
 from caesura.scheduler.messages import Message
 
 if TYPE_CHECKING:

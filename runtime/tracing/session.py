@@ -5,7 +5,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol, cast
 
-from caesura.intercept.events import Event
+from caesura.intercept.calls.events import Event
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.tracing.chat import ChatTrace
 from caesura.runtime.tracing.propagation import headers_of

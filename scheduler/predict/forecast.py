@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from caesura.intercept.durations import Durations
+from caesura.intercept.kv.pause_durations import Durations
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from math import exp
 from typing import Any
 
-from caesura.intercept.durations import Durations
+from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.predict.calls import PRIOR_CALLS, CallCounts, Calls
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds

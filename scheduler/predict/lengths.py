@@ -1,7 +1,7 @@
 """How many tokens segments decode, or tools return: a window of the last ones, and a prior.
 
 The prior is a few observations' worth of a memoryless length, as it is with the pauses of
-`intercept/durations.py`, and what is overdue is expected to go on in the same proportion.
+`intercept/kv/pause_durations.py`, and what is overdue is expected to go on in the same proportion.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caesura.intercept.durations import OVERDUE
+from caesura.intercept.kv.pause_durations import OVERDUE
 
 WINDOW = 1000
 """As many as Past-Future's history (section 4)."""

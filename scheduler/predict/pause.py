@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from caesura.intercept.durations import Durations
-from caesura.intercept.hint import PERSON
+from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.pause_hints import PERSON
 
 MAX_TOOLS = 1000
 UNKNOWN_SECONDS = 5.0

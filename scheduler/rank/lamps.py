@@ -14,10 +14,10 @@ is off.
 
 from dataclasses import dataclass
 
-from caesura.intercept.cost import CostModel
-from caesura.intercept.handling.lamps import forward_seconds, least, wastes
-from caesura.intercept.view import Action
-from caesura.intercept.waste import waste_preserve, waste_swap
+from caesura.intercept.kv.costs import CostModel
+from caesura.intercept.kv.handling.lamps import forward_seconds, least, wastes
+from caesura.intercept.kv.views import Action
+from caesura.intercept.kv.waste import waste_preserve, waste_swap
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.predict.forecast import Forecast
 
 Score = tuple[float, ...]

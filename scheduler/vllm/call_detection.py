@@ -9,10 +9,10 @@ from vllm.config import VllmConfig
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
-from caesura.intercept.formats import INLINE, CallFormat, detect, resolve
-from caesura.intercept.hint import PauseHint, slowest
-from caesura.intercept.trigger import Watch, WatchPlan
-from caesura.intercept.vocabulary import Vocabulary, vocabulary_of
+from caesura.intercept.calls.formats import INLINE, CallFormat, detect, resolve
+from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
+from caesura.intercept.calls.watch import Watch, WatchPlan
+from caesura.intercept.pause_hints import PauseHint, slowest
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)

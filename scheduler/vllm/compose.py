@@ -12,9 +12,9 @@ from vllm.config import VllmConfig
 from vllm.platforms import current_platform
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.intercept.cost import PRIOR, CostModel, CostTracker
-from caesura.intercept.formats import CallFormat
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.formats import CallFormat
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor

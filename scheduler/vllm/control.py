@@ -13,10 +13,10 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import PRIOR, CostModel, CostTracker
-from caesura.intercept.handling import make_handling
-from caesura.intercept.pause import State
-from caesura.intercept.view import Handling
+from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
+from caesura.intercept.kv.handling import make_handling
+from caesura.intercept.kv.states import State
+from caesura.intercept.kv.views import Handling
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, real_ids
 from caesura.scheduler.vllm.keeper import Keeper

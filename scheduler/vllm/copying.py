@@ -7,8 +7,8 @@ sight nothing is copied.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from caesura.intercept.budget import copy_order
-from caesura.intercept.view import Decision
+from caesura.intercept.kv.offload_order import copy_order
+from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.sight import Sight

@@ -14,8 +14,8 @@ from typing import Any
 
 from vllm.v1.request import Request
 
-from caesura.intercept.durations import Durations
-from caesura.intercept.pause import Pause, State, Step
+from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.engine_state import Block, EngineState
 from caesura.scheduler.vllm.engine_state.blocks import owned_alone, referenced_once
 from caesura.scheduler.vllm.engine_state.requests import is_loading

@@ -12,11 +12,11 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import CostTracker
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.handling import make_handling
-from caesura.intercept.pause import Pause, State
-from caesura.intercept.view import Decision, Handling
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.handling import make_handling
+from caesura.intercept.kv.states import Pause, State
+from caesura.intercept.kv.views import Decision, Handling
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.copying import Copying
 from caesura.scheduler.vllm.engine_state import EngineState

@@ -12,8 +12,8 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.view import PausedKV, StepView
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.views import PausedKV, StepView
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.holding import Holding

@@ -11,7 +11,7 @@ from typing import Any
 
 from vllm.v1.request import Request
 
-from caesura.intercept.cost import CostTracker
+from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.admission import DEFAULT_ADMISSION
 from caesura.scheduler.admission.view import Batched, Gate
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking

@@ -8,8 +8,8 @@ from hashlib import blake2b
 
 from vllm.v1.request import Request
 
-from caesura.intercept.durations import Durations
-from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.calls.watch import WatchPlan
+from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself

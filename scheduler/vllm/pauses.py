@@ -3,9 +3,9 @@
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, StreamingUpdate
 
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.pause import Pause, State, Step
-from caesura.intercept.trigger import Watch
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.calls.watch import Watch
+from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.call_detection import Watcher
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens

@@ -2,7 +2,7 @@
 
 import logging
 
-from caesura.intercept.cost import CostTracker
+from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 logger = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.hint import PERSON
-from caesura.intercept.view import PausedKV, Prices, StepView
-from caesura.intercept.waste import discard_price, prices, swap_price, waste_preserve
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.views import PausedKV, Prices, StepView
+from caesura.intercept.kv.waste import discard_price, prices, swap_price, waste_preserve
+from caesura.intercept.pause_hints import PERSON
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.life import Life
 

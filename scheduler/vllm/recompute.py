@@ -8,8 +8,8 @@ discarded is held to what is believed of the saturation while it is recomputed.
 
 from collections.abc import Mapping
 
-from caesura.intercept.cost import SMALLEST_CHUNK, CostTracker
-from caesura.intercept.pause import Pause, State
+from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostTracker
+from caesura.intercept.kv.states import Pause, State
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.sight import Sight

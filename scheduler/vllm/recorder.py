@@ -3,8 +3,8 @@
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.view import PausedKV, StepView
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.views import PausedKV, StepView
 from caesura.scheduler.vllm.engine_state import StepWork
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.life import Life

@@ -7,7 +7,7 @@ same prices as those of a paused request. The follow-up is known by its prefix: 
 
 from vllm.v1.request import Request
 
-from caesura.intercept.trigger import Watch
+from caesura.intercept.calls.watch import Watch
 from caesura.scheduler.vllm.call_detection import Watcher
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import findable_prefix

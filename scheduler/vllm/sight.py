@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from caesura.intercept.cost import CostTracker
-from caesura.intercept.view import PausedKV, StepView
+from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.views import PausedKV, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
 from caesura.scheduler.vllm.swap.planner import SwapPlanner

@@ -4,7 +4,7 @@ from collections import deque
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from caesura.intercept.cost import CostTracker
+from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.recompute import Recomputation
 from caesura.scheduler.vllm.recorder import Recorder

@@ -11,8 +11,8 @@ from typing import Any
 from vllm.v1.engine import EngineCoreOutputs
 from vllm.v1.request import Request
 
-from caesura.intercept.events import ResumeReport
-from caesura.intercept.trigger import Verdict, Watch
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.calls.watch import Verdict, Watch
 from caesura.scheduler.vllm.call_detection import Watcher
 from caesura.scheduler.vllm.engine_state.requests import has_next_chunk, has_stopped
 from caesura.scheduler.vllm.wire import REPORT_KEY

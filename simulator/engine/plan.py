@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.session import Session, Workload

@@ -9,7 +9,7 @@ chain of hashes: names are equal exactly where contents are.
 from collections.abc import Iterable
 from typing import Any
 
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.simulator.session import Session, Workload
 
 WORD = 0

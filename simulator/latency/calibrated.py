@@ -7,7 +7,7 @@ that was fitted to a grid of steps. It is a little wrong, as theirs is.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import fit
 from caesura.simulator.machine import LatencyModel, StepShape
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.simulator.latency.analytic import Roofline
 from caesura.simulator.latency.calibrated import fitted, with_link
 from caesura.simulator.latency.models import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp, inf
 
-from caesura.intercept.durations import OVERDUE, Durations
+from caesura.intercept.kv.pause_durations import OVERDUE, Durations
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS
 from caesura.simulator.predict.truth import Expected, Plan, certain, expect

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from caesura.intercept.durations import FEW_OBSERVATIONS, Durations
+from caesura.intercept.kv.pause_durations import FEW_OBSERVATIONS, Durations
 
 MIN_SHARE = 0.01
 """A wrong prediction is no less than this share of the truth."""

@@ -34,14 +34,14 @@ from benchmarks.papers.run import (
     settled,
     show,
 )
-from caesura.intercept.handling import HANDLINGS
+from caesura.intercept.kv.handling import HANDLINGS
 from caesura.scheduler.settings import Settings
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.figures import figures
 from caesura.simulator.study.pool import Task
 from caesura.simulator.study.store import write_run
-from tests.intercept.views import paused, step
+from tests.intercept.kv.views import paused, step
 from tests.simulator.studies import make_up, one_run, one_session
 
 

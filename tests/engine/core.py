@@ -25,7 +25,7 @@ from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 
-from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.calls.watch import WatchPlan
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.events import CallFinished, Event, TextDelta, TurnEnded
+from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnEnded
 from caesura.runtime.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine

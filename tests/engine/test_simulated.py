@@ -14,7 +14,7 @@ from benchmarks.validate.real import RealRun, Setup, serve
 from benchmarks.validate.sight import Seen, same_order
 from benchmarks.validate.simulated import simulated
 from benchmarks.validate.steps import Row, RunCost, overhead, run_cost
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import Calibration
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.machine import StepShape

@@ -13,7 +13,7 @@ import pytest
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.view import Decision, Prices
+from caesura.intercept.kv.views import Decision, Prices
 from caesura.scheduler.vllm.swap.copier import Copier, Task
 
 from .core import Core

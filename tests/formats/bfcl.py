@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.watch import Verdict
 from tests.formats.bfcl_data import Turn, files_in, turns_of
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER, Call, Unwritable
 from tests.formats.world import StandIn, decode, stand_in

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.watch import Verdict
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER, Call
 from tests.formats.world import Outcome, StandIn, tool
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from caesura.intercept.events import ArgumentsDelta, CallStarted
+from caesura.intercept.calls.events import ArgumentsDelta, CallStarted
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
 

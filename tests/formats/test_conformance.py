@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from caesura.intercept.events import ArgumentsDelta, CallStarted
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.events import ArgumentsDelta, CallStarted
+from caesura.intercept.calls.watch import Verdict
 from tests.formats.cases import CASES, PAIRS, PLAN, SEARCH, TOOLS, Case, check, cuts, shown, written
 from tests.formats.rendering import RENDER, Call
 from tests.formats.world import Outcome, decode, stand_in

@@ -2,8 +2,8 @@
 
 import pytest
 
-from caesura.intercept.formats import TURN_FORMATS
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.vllm.client.parsing import turn_parser
 from tests.formats.cases import CASES, TOOLS, check, cuts
 from tests.formats.world import decode, stand_in

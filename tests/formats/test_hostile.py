@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.intercept.formats import resolve
-from caesura.intercept.trigger import Watch, WatchPlan
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.formats import resolve
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.scheduler.vllm.call_detection import find_call
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER

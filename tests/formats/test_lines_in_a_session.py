@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from caesura.intercept.events import CallFinished, TextDelta, TurnEnded
+from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.watch import Verdict
 from tests.formats.cases import ANCHORED, SEARCH, TOOLS, cuts
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER
 from tests.formats.world import decode, stand_in

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.intercept.thinking import REGIONS
-from caesura.intercept.trigger import Verdict, Watch, WatchPlan
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.thinking import REGIONS
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from tests.formats.cases import NOW, SEARCH, TOOLS
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, Outcome, StandIn, decode, row_of, stand_in

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.events import CallFinished, CallMalformed
-from caesura.intercept.formats import TURN_FORMATS
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.events import CallFinished, CallMalformed
+from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.run.loop import run
 from caesura.scheduler.messages import Sampling, SessionSpec

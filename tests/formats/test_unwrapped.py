@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from caesura.intercept.trigger import Verdict
+from caesura.intercept.calls.watch import Verdict
 from tests.formats.cases import NOW, PLAN, SEARCH, TOOLS
 from tests.formats.rendering import Call, qwen3_coder
 from tests.formats.world import Outcome, decode, stand_in

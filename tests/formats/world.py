@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,
@@ -17,12 +17,12 @@ from caesura.intercept.events import (
     Event,
     TextDelta,
 )
-from caesura.intercept.formats import INLINE, REACT, TURN_FORMATS, resolve
-from caesura.intercept.inline import InlineParser
-from caesura.intercept.react import ReactParser
-from caesura.intercept.thinking import Thinking
-from caesura.intercept.trigger import Verdict, Watch, WatchPlan
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.formats import INLINE, REACT, TURN_FORMATS, resolve
+from caesura.intercept.calls.inline import InlineParser
+from caesura.intercept.calls.react import ReactParser
+from caesura.intercept.calls.thinking import Thinking
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.call_detection import vocabulary_from
 from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser

@@ -5,7 +5,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.pause import State
+from caesura.intercept.kv.states import State
 from caesura.scheduler.vllm.ledger import RecordWriter
 
 from .lanes import check_lanes, replay

@@ -5,7 +5,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.pause import State
+from caesura.intercept.kv.states import State
 from caesura.scheduler.vllm.holding import Holding
 from caesura.scheduler.vllm.lanes import COLUMNS, PAUSED
 

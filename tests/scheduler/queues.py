@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.predict.forecast import Forecast
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.rank.view import Queued, QueueView

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.handling.taking import oldest_largest_first
-from caesura.intercept.view import Action, Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.handling.taking import oldest_largest_first
+from caesura.intercept.kv.views import Action, Decision, PausedKV, Prices, StepView
 
 from .invariants import check_all, check_rest, said_as_planned
 from .world import Session, World, make_scheduler

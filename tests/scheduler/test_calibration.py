@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.intercept.cost import SMALLEST_CHUNK, CostModel
+from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostModel
 from caesura.scheduler.calibration import Calibration, CalibrationError, Step, fit, fit_rate
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.paths import calibration_directory, calibration_path, pauses_path

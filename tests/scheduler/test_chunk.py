@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.cost import PRIOR, SMALLEST_CHUNK
+from caesura.intercept.kv.costs import PRIOR, SMALLEST_CHUNK
 
 from .steering import CALL, evict, until_paused
 from .world import World, make_scheduler

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.cost import PRIOR, CostModel
-from caesura.intercept.formats import resolve
+from caesura.intercept.calls.formats import resolve
+from caesura.intercept.kv.costs import PRIOR, CostModel
 
 from .lanes import states
 from .world import World, make_scheduler

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from caesura.intercept.handling import make_handling
+from caesura.intercept.kv.handling import make_handling
 
 from .invariants import check_rest, said_as_planned
 from .world import World, make_scheduler

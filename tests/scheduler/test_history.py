@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.durations import OVERDUE, Durations
+from caesura.intercept.kv.pause_durations import OVERDUE, Durations
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.predict.calls import (
     HORIZON,

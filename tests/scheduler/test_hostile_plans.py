@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caesura.intercept.formats import NAMES
-from caesura.intercept.hint import LEAST_SECONDS, MOST_SECONDS, PauseHint
-from caesura.intercept.trigger import MOST_CHARACTERS, MOST_TEXTS, WatchPlan
+from caesura.intercept.calls.formats import NAMES
+from caesura.intercept.calls.watch import MOST_CHARACTERS, MOST_TEXTS, WatchPlan
+from caesura.intercept.pause_hints import LEAST_SECONDS, MOST_SECONDS, PauseHint
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.formats import resolve
-from caesura.intercept.handling import make_handling
+from caesura.intercept.calls.formats import resolve
+from caesura.intercept.kv.handling import make_handling
 from caesura.scheduler.vllm import lanes
 
 from . import steering

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.formats import resolve
-from caesura.intercept.handling import make_handling
+from caesura.intercept.calls.formats import resolve
+from caesura.intercept.kv.handling import make_handling
 from caesura.scheduler.vllm.holding import Holding, can_lose
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned

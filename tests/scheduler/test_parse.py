@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,
@@ -18,7 +18,7 @@ from caesura.intercept.events import (
     Event,
     TextDelta,
 )
-from caesura.intercept.formats import TURN_FORMATS
+from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.vllm.client.parsing import turn_parser
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.formats import resolve
-from caesura.intercept.hint import PauseHint
-from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.calls.formats import resolve
+from caesura.intercept.calls.watch import WatchPlan
+from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.call_detection import hinted

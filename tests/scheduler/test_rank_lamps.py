@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.rank.lamps import call_memory, memory_over_time, predicted_handling
 from caesura.scheduler.rank.view import Queued, QueueView
 

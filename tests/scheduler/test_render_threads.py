@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.events import TextDelta
+from caesura.intercept.calls.events import TextDelta
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, SessionSpec
 from caesura.scheduler.vllm.client.render_threads import (

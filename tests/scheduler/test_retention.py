@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.formats import resolve
+from caesura.intercept.calls.formats import resolve
 
 from .invariants import check_all, check_rest, said_as_planned
 from .steering import IN_EVERY_MODE, choose, evict, step_until

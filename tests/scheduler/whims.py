@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from caesura.intercept.view import Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.views import Decision, PausedKV, Prices, StepView
 
 FREE = Prices(0.0, 0.0, 0.0)
 

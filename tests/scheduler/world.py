@@ -34,10 +34,10 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-from caesura.intercept.formats import CallFormat
-from caesura.intercept.hint import PauseHint
-from caesura.intercept.trigger import WatchPlan
-from caesura.intercept.vocabulary import Vocabulary
+from caesura.intercept.calls.formats import CallFormat
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.intercept.calls.watch import WatchPlan
+from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.compose import Dependencies, Parts
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY

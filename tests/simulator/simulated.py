@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.simulator.machine import Machine, StepShape
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult

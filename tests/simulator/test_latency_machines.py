@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.simulator.latency.analytic import Roofline
 from caesura.simulator.latency.calibrated import decode_shape, fitted, grid, prefill_shape

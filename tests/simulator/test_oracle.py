@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from caesura.intercept.durations import OVERDUE
+from caesura.intercept.kv.pause_durations import OVERDUE
 from caesura.scheduler import predict
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS, History

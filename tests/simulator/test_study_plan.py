@@ -151,7 +151,7 @@ def test_the_code_of_the_scheduler_is_seen(tmp_path: Path, monkeypatch: pytest.M
     """In a copy of the rooms: a change where a run depends on it changes the digest."""
     places = {
         "scheduler/rank/fcfs.py": True,
-        "intercept/cost.py": True,
+        "intercept/kv/costs.py": True,
         "simulator/latency/fits.json": True,
         "simulator/report/html.py": False,
         "simulator/study/pool.py": False,

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from caesura.intercept.cost import SWAP_ADVANTAGE
+from caesura.intercept.kv.costs import SWAP_ADVANTAGE
 from caesura.runtime.cli.calibrate.measure import measure
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.errors import UsageError

@@ -5,7 +5,7 @@ import uuid
 from dataclasses import asdict
 from typing import Any, Literal
 
-from caesura.intercept.events import (
+from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,

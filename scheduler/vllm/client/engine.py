@@ -15,7 +15,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.formats import TURN_FORMATS, detect
+from caesura.intercept.calls.formats import TURN_FORMATS, detect
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec

@@ -14,7 +14,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.intercept.formats import check_together, resolve
+from caesura.intercept.calls.formats import check_together, resolve
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path

@@ -2,11 +2,11 @@
 
 from collections.abc import Generator, Iterator, Sequence
 
-from caesura.intercept.events import CallFinished, CallMalformed, Event, TextDelta
-from caesura.intercept.inline import InlineParser
-from caesura.intercept.markers import Hit
-from caesura.intercept.react import ReactParser
-from caesura.intercept.thinking import Thinking
+from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta
+from caesura.intercept.calls.inline import InlineParser
+from caesura.intercept.calls.markers import Hit
+from caesura.intercept.calls.react import ReactParser
+from caesura.intercept.calls.thinking import Thinking
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import TurnParser
 from caesura.scheduler.vllm.client.stops import StopText

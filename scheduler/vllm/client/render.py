@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from caesura.intercept.react import observation
-from caesura.intercept.thinking import open_at_end
+from caesura.intercept.calls.react import observation
+from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.token_length import max_characters_per_token

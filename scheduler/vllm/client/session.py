@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vllm.outputs import RequestOutput
 
-from caesura.intercept.events import Event, ResumeReport, TurnEnded
-from caesura.intercept.formats import INLINE, REACT, resolve
-from caesura.intercept.inline import InlineParser
-from caesura.intercept.react import ReactParser
-from caesura.intercept.thinking import Thinking
-from caesura.intercept.trigger import Turn, WatchPlan
+from caesura.intercept.calls.events import Event, ResumeReport, TurnEnded
+from caesura.intercept.calls.formats import INLINE, REACT, resolve
+from caesura.intercept.calls.inline import InlineParser
+from caesura.intercept.calls.react import ReactParser
+from caesura.intercept.calls.thinking import Thinking
+from caesura.intercept.calls.watch import Turn, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest

@@ -1,6 +1,6 @@
 """Stop texts, cut from what the reader sees; the engine stops at the token by itself."""
 
-from caesura.intercept.markers import first_hit, held_back
+from caesura.intercept.calls.markers import first_hit, held_back
 
 
 class StopText:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from vllm import SamplingParams
 from vllm.v1.request import Request
 
-from caesura.intercept.trigger import Turn, WatchPlan
+from caesura.intercept.calls.watch import Turn, WatchPlan
 from caesura.scheduler.vllm.wire import WATCH_KEY
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.tokens import WORD, Tokens

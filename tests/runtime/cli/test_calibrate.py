@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from caesura.intercept.cost import CostModel
+from caesura.intercept.kv.costs import CostModel
 from caesura.runtime import launch
 from caesura.runtime.cli import doctor
 from caesura.runtime.cli.app import app

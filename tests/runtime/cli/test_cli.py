@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from caesura import __version__
-from caesura.intercept.events import CallMalformed
+from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli import demo, doctor
 from caesura.runtime.cli.app import app

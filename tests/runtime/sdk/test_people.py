@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.hint import PauseHint
+from caesura.intercept.pause_hints import PauseHint
 from caesura.runtime.errors import UsageError
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.sdk.agent import Agent

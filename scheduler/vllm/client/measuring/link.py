@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
-from caesura.intercept.cost import CostModel, Direction
+from caesura.intercept.kv.costs import CostModel, Direction
 from caesura.scheduler.calibration import fit_rate
 from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, sizes
 from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic

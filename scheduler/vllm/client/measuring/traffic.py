@@ -13,7 +13,7 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from caesura.intercept.trigger import WatchPlan
+from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.live import LiveRequest

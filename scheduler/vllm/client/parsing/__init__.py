@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from caesura.intercept.formats import HARMONY, CallFormat, resolve
+from caesura.intercept.calls.formats import HARMONY, CallFormat, resolve
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from caesura.intercept.events import Event, TextDelta
-from caesura.intercept.formats import HARMONY
+from caesura.intercept.calls.events import Event, TextDelta
+from caesura.intercept.calls.formats import HARMONY
 from caesura.scheduler.vllm.client.parsing.calls import (
     UNCLOSED,
     UNREADABLE,

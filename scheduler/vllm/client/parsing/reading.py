@@ -10,7 +10,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.tool_parsers.utils import handle_single_tool
 
-from caesura.intercept.formats import PYTHONIC, CallFormat
+from caesura.intercept.calls.formats import PYTHONIC, CallFormat
 from caesura.scheduler.vllm.client.parsing.calls import Found, json_of
 
 _MISTRALS_MARKERS = ("[ARGS]", "[CALL_ID]")

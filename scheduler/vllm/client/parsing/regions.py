@@ -3,10 +3,10 @@
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Protocol
 
-from caesura.intercept.body import CallBody
-from caesura.intercept.events import Event, TextDelta
-from caesura.intercept.formats import CallFormat
-from caesura.intercept.markers import first_hit, held_back
+from caesura.intercept.calls.call_body import CallBody
+from caesura.intercept.calls.events import Event, TextDelta
+from caesura.intercept.calls.formats import CallFormat
+from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, CallEvents, Found, Piece, name_in
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 

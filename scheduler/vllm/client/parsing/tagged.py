@@ -14,7 +14,7 @@ from typing import Any
 
 from vllm.tool_parsers.utils import coerce_to_schema_type, extract_types_from_schema
 
-from caesura.intercept.formats import GLM, QWEN3_CODER
+from caesura.intercept.calls.formats import GLM, QWEN3_CODER
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import Found, Piece
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
-from caesura.intercept.events import Event
+from caesura.intercept.calls.events import Event
 
 
 class TurnParser(ABC):

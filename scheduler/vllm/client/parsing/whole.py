@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from caesura.intercept.events import Event, TextDelta
-from caesura.intercept.formats import CallFormat
+from caesura.intercept.calls.events import Event, TextDelta
+from caesura.intercept.calls.formats import CallFormat
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader

@@ -1,0 +1,308 @@
+"""How models write calls: the table of formats that the engine watches for.
+
+A row says which bytes open a call, which close it, and where the request has to pause: at the
+close of a call in the middle of a sentence, or at the end of the turn that holds the calls (so
+that several calls of one turn are seen together and run in parallel). `docs/formats.md` shows a
+call in each.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+INLINE_CLOSE = ") ->"
+
+_KEY = r'\{\s*"name"\s*:\s*"([^"\\]{1,64})"'
+_NAME = r"([^\s<>(){}\[\]|]{1,64})"
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """One way of writing calls.
+
+    `opens`: texts that open a call. `closes`: the text that closes one; None where its JSON does,
+    or where a call lasts to the end of the turn. `pause`: `call` pauses at the token that completes
+    `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a call only as the
+    first text of a turn. `certain`: text that opens a call is never meant for the reader, so what
+    cannot be parsed is a malformed call and not prose.
+
+    `body` is what a call holds: `json`, in which `closes` does not count while an object is open;
+    `line`, the same where the line begins with JSON; or `text`. `inner` are tags within a call: if
+    the first is there, `closes` counts only behind the second. `breaks` end a call even within its
+    JSON. `section` are the texts around all calls of a turn.
+
+    `named` is a pattern for the tool's name, from the opener on. `telling`, from the opener on
+    too, matches what is a call beyond doubt, so that it may be announced before it ends. `shape`
+    shows a call to a model that has written a malformed one. `parser` names vLLM's tool parser,
+    and is None where vLLM's is not used.
+    `thinks`: the markers of `caesura.intercept.calls.thinking` count; other families have channels.
+    """
+
+    name: str
+    opens: tuple[str, ...]
+    closes: str | None
+    pause: Literal["call", "turn"]
+    anchors: tuple[str, ...] = ()
+    certain: bool = True
+    body: Literal["json", "line", "text"] = "text"
+    inner: tuple[str, str] | None = None
+    breaks: tuple[str, ...] = ()
+    section: tuple[str, str] = ("", "")
+    named: str = ""
+    telling: str = ""
+    shape: str = ""
+    parser: str | None = None
+    thinks: bool = True
+
+
+HERMES = CallFormat(
+    "hermes",
+    ("<tool_call>",),
+    "</tool_call>",
+    "turn",
+    body="json",
+    named=_KEY.removeprefix(r"\{\s*"),
+    telling=rf'<tool_call>\s*{_KEY}\s*,\s*"arguments"\s*:\s*\{{',
+    shape='<tool_call>{"name": NAME, "arguments": {...}}</tool_call>',
+    parser="hermes",
+)
+QWEN3_CODER = CallFormat(
+    "qwen3_coder",
+    ("<tool_call>",),
+    "</tool_call>",
+    "turn",
+    inner=("<function=", "</function>"),
+    named=rf"<function={_NAME}>",
+    shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
+)
+
+
+def unwrapped(tools: Iterable[str]) -> CallFormat:
+    """Return `qwen3_coder` for calls without their `<tool_call>`, which its models often leave out.
+
+    Such a call opens only at the beginning of a line and with the name of a tool that is on offer,
+    so that other text which mentions the tag stays text.
+    """
+    heads = tuple(f"<function={name}>" for name in tools)
+    return CallFormat(
+        QWEN3_CODER.name,
+        tuple(f"\n{head}" for head in heads),
+        QWEN3_CODER.closes,
+        "turn",
+        anchors=heads,
+        certain=False,
+        inner=("", "</function>"),
+        named=QWEN3_CODER.named,
+        shape=QWEN3_CODER.shape,
+    )
+
+
+GLM = CallFormat(
+    "glm",
+    ("<tool_call>",),
+    "</tool_call>",
+    "turn",
+    inner=("<arg_key>", "</arg_value>"),
+    named=rf"<tool_call>\s*{_NAME}",
+    shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
+)
+LLAMA3_JSON = CallFormat(
+    "llama3_json",
+    (),
+    None,
+    "turn",
+    anchors=("<|python_tag|>", "{"),
+    certain=False,
+    named=_KEY,
+    telling=rf'(?:<\|python_tag\|>)?\s*{_KEY}\s*,\s*"(?:parameters|arguments)"\s*:\s*\{{',
+    shape='{"name": NAME, "parameters": {...}}',
+    parser="llama3_json",
+)
+PYTHONIC = CallFormat(
+    "pythonic",
+    (),
+    None,
+    "turn",
+    anchors=("<|python_start|>", "["),
+    certain=False,
+    named=r"\[\s*([A-Za-z_][\w.]{0,63})\(",
+    telling=r"(?:<\|python_start\|>)?\s*\[\s*[A-Za-z_][\w.]*\(\s*(?:\w+\s*=|\))",
+    shape="[NAME(KEY=VALUE, ...)]",
+    parser="llama4_pythonic",
+)
+MISTRAL = CallFormat(
+    "mistral",
+    ("[TOOL_CALLS]",),
+    None,
+    "turn",
+    body="json",
+    named=rf"{_KEY}|\[TOOL_CALLS\]\s*([\w.-]{{1,64}})\s*(?=[\[{{])",
+    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]{{1,64}}\s*(?:\[ARGS\]\s*)?\{{)",
+    shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
+    parser="mistral",
+)
+DEEPSEEK_V3 = CallFormat(
+    "deepseek_v3",
+    ("<｜tool▁call▁begin｜>",),
+    "<｜tool▁call▁end｜>",
+    "turn",
+    body="json",
+    section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    named=rf"<｜tool▁sep｜>{_NAME}",
+    telling=rf"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>{_NAME}\n```json\n\{{",
+    shape="function<｜tool▁sep｜>NAME and a block of JSON",
+    parser="deepseek_v3",
+)
+DEEPSEEK_V31 = CallFormat(
+    "deepseek_v31",
+    ("<｜tool▁call▁begin｜>",),
+    "<｜tool▁call▁end｜>",
+    "turn",
+    body="json",
+    section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    named=rf"<｜tool▁call▁begin｜>{_NAME}",
+    telling=rf"<｜tool▁call▁begin｜>{_NAME}<｜tool▁sep｜>\{{",
+    shape="NAME<｜tool▁sep｜>{...}",
+    parser="deepseek_v31",
+)
+KIMI_K2 = CallFormat(
+    "kimi_k2",
+    ("<|tool_call_begin|>",),
+    "<|tool_call_end|>",
+    "turn",
+    body="json",
+    section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    named=r"<\|tool_call_begin\|>\s*(?:functions\.)?([^\s:<]{1,64})",
+    telling=(
+        r"<\|tool_call_begin\|>\s*(?:functions\.)?[^\s:<]{1,64}:\d+"
+        r"\s*<\|tool_call_argument_begin\|>\s*\{"
+    ),
+    shape="functions.NAME:0<|tool_call_argument_begin|>{...}",
+    parser="kimi_k2",
+)
+HARMONY = CallFormat(
+    "harmony",
+    ("<|channel|>commentary to=", "<|channel|>analysis to=", "<|start|>assistant to="),
+    "<|call|>",
+    "turn",
+    anchors=("to=",),
+    named=r"to=(?:functions\.)?([\w.-]{1,64})",
+    shape="<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>",
+    parser="openai",
+    thinks=False,
+)
+REACT = CallFormat(
+    "react",
+    ("\nAction Input:",),
+    "\n",
+    "call",
+    body="line",
+    breaks=("Observation:",),
+    named=r"Action:[ \t]*([^\s]{1,64})\s*\nAction Input:",
+)
+INLINE = "inline"
+
+TURN_FORMATS = {
+    form.name: form
+    for form in (
+        HERMES,
+        QWEN3_CODER,
+        GLM,
+        LLAMA3_JSON,
+        PYTHONIC,
+        MISTRAL,
+        DEEPSEEK_V3,
+        DEEPSEEK_V31,
+        KIMI_K2,
+        HARMONY,
+    )
+}
+"""Formats whose calls end with the turn."""
+
+NAMES = (*TURN_FORMATS, REACT.name, INLINE)
+
+
+def inline_format(tools: Iterable[str]) -> CallFormat:
+    """Return the in-line format for these tools: `[name(arguments) -> result]`.
+
+    The form is Toolformer's (Schick et al. 2023, section 2). It opens only at the name of a tool
+    that is on offer, so that brackets in prose stay prose.
+    """
+    return CallFormat(
+        INLINE,
+        tuple(f"[{name}(" for name in tools),
+        INLINE_CLOSE,
+        "call",
+        certain=False,
+        named=r"\[([^\s(]+)\(",
+    )
+
+
+def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...]:
+    """Return the formats by name, the in-line one for `tools`.
+
+    `qwen3_coder` is two: calls in `<tool_call>`, and calls of `tools` without it.
+    Raises `ValueError` for a name that is not in the table.
+    """
+    tools = tuple(tools)
+    formats = []
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"unknown call format {name!r}; known: {', '.join(NAMES)}")
+        if name == REACT.name:
+            formats.append(REACT)
+        elif name != INLINE:
+            formats.append(TURN_FORMATS[name])
+            if name == QWEN3_CODER.name and tools:
+                formats.append(unwrapped(tools))
+        elif tools:
+            formats.append(inline_format(tools))
+    return tuple(formats)
+
+
+def check_together(names: Iterable[str]) -> None:
+    """Raise `ValueError` for formats that one turn cannot be read in."""
+    turns = [name for name in dict.fromkeys(names) if name in TURN_FORMATS]
+    lines = [name for name in dict.fromkeys(names) if name in (REACT.name, INLINE)]
+    for several in (turns, lines):
+        if len(several) > 1:
+            raise ValueError(
+                f"call formats {' and '.join(several)} cannot be read together: name one of them"
+            )
+
+
+# What in a chat template gives a format away, all of it; the first that fits counts. Other models
+# write `<function=` between tags of their own, and `<|python_start|>` around code.
+_SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
+    (("<｜tool▁call▁begin｜>", "```json"), DEEPSEEK_V3),
+    (("<｜tool▁call▁begin｜>",), DEEPSEEK_V31),
+    (("<tool_call>", "<function="), QWEN3_CODER),
+    (("<tool_call>", "<arg_key>"), GLM),
+    (("<|tool_call_begin|>",), KIMI_K2),
+    (("<tool_call>",), HERMES),
+    (("[TOOL_CALLS]",), MISTRAL),
+    (("[func_name1(",), PYTHONIC),
+    (('"parameters": dictionary of',), LLAMA3_JSON),
+    (("<|python_start|>",), PYTHONIC),
+    (("<|python_tag|>",), LLAMA3_JSON),
+    (("<|call|>",), HARMONY),
+    (("Action Input:",), REACT),
+)
+
+# Python signatures in a template have the arrow too.
+_INLINE_SIGN = re.compile(r"\[\w+\([^\[\]\n]*\) -> ")
+
+
+def detect(chat_template: str | Mapping[str, str] | None) -> tuple[str, ...]:
+    """Tell from a model's chat template which formats its calls have; empty if none is known.
+
+    Where there are several templates by name, all of them count.
+    """
+    if isinstance(chat_template, Mapping):
+        chat_template = "\n".join(chat_template.values())
+    template = chat_template or ""
+    found = [form.name for signs, form in _SIGNS if all(sign in template for sign in signs)][:1]
+    if _INLINE_SIGN.search(template):
+        found.append(INLINE)
+    return tuple(found)

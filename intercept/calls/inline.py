@@ -1,0 +1,169 @@
+"""Calls in the middle of a sentence: `12 boxes hold [calculator(12*7) -> 84] 84 eggs.`
+
+The parser is pushed text as it is decoded and yields events. The reader sees the sentence without
+the bracket; the model sees all of it. Arguments are written as in a Python call, or as plain text
+where the tool takes one text.
+"""
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from caesura.intercept.calls.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    TextDelta,
+)
+from caesura.intercept.calls.formats import INLINE_CLOSE
+from caesura.intercept.calls.markers import first_hit, held_back
+
+RESULT_LIMIT = "]"
+
+
+def inline_result(content: str, overshoot: str = "") -> str:
+    """Return the text that answers an in-line call: ` 84]`.
+
+    `overshoot` is what the model had already written behind the arrow in the same token; a space
+    in it is not written twice. A bracket or a line break in the result would end the call early
+    for the model, so both are replaced.
+    """
+    flat = " ".join(content.split()).replace("]", ")").replace("[", "(")
+    return f"{'' if overshoot.endswith(' ') else ' '}{flat}{RESULT_LIMIT}"
+
+
+def inline_arguments(raw: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the text between the parentheses of an in-line call.
+
+    `parameters` is the tool's JSON schema. Raises `ValueError` with one line for the model.
+    """
+    names = list(parameters.get("properties", {}))
+    raw = raw.strip()
+    if not raw:
+        return {}
+    call = _as_call(raw)
+    text_name = _text_parameter(names, parameters)
+    if call is not None and (call[1] or text_name is None):
+        positional, keyword = call
+        if len(positional) > len(names):
+            raise ValueError(f"{len(positional)} arguments given, {len(names)} accepted")
+        return {**dict(zip(names, positional, strict=False)), **keyword}
+    if text_name is None:
+        raise ValueError("arguments must be literals, as in tool(3, unit='km')")
+    quoted = call[0] if call else []
+    whole = quoted[0] if len(quoted) == 1 and isinstance(quoted[0], str) else raw
+    return {text_name: whole}
+
+
+def _text_parameter(names: list[str], parameters: Mapping[str, Any]) -> str | None:
+    """The tool's only parameter, or only required one, if it is a text: it may stand unquoted."""
+    required = parameters.get("required", [])
+    candidates = names if len(names) == 1 else required
+    if len(candidates) != 1:
+        return None
+    schema = parameters["properties"].get(candidates[0], {})
+    return candidates[0] if schema.get("type", "string") == "string" else None
+
+
+def _as_call(raw: str) -> tuple[list[Any], dict[str, Any]] | None:
+    """Read `3, unit='km'` as literals; None if it is anything else."""
+    try:
+        tree = ast.parse(f"f({raw})", mode="eval").body
+        if not isinstance(tree, ast.Call) or any(key.arg is None for key in tree.keywords):
+            return None
+        positional = [ast.literal_eval(node) for node in tree.args]
+        keyword = {str(key.arg): ast.literal_eval(key.value) for key in tree.keywords}
+        json.dumps([positional, keyword])
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+    return positional, keyword
+
+
+class InlineParser:
+    """Turns streamed text into events.
+
+    A call is announced when it is complete, and not at its bracket: a bracket that is never closed
+    was prose, and goes to the reader as it stands.
+    """
+
+    def __init__(self, tools: Mapping[str, Mapping[str, Any]], new_id: Callable[[], str]) -> None:
+        """`tools` maps the names on offer to their JSON schemas; `new_id` names the calls."""
+        self._tools = tools
+        self._names = list(tools)
+        self._opens = [f"[{name}(".encode() for name in tools]
+        self._close = [INLINE_CLOSE.encode()]
+        self._new_id = new_id
+        self._window = b""
+        self._inside: str | None = None
+        self._space_written = True
+        self._after_call = False
+        self.overshoot = ""
+        """Text behind the arrow of the last call, in the same delta."""
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call is open, so that all that follows belongs to it."""
+        return self._inside is not None
+
+    def push(self, text: str) -> Iterator[Event]:
+        """Read more text of the turn."""
+        self._window += text.encode()
+        while True:
+            markers = self._opens if self._inside is None else self._close
+            hit = first_hit(self._window, markers)
+            if hit is None:
+                break
+            before, self._window = self._window[: hit.start], self._window[hit.end :]
+            if self._inside is None:
+                yield from self._text(before)
+                self._inside = self._names[hit.marker]
+            else:
+                yield from self._finish(before.decode())
+                return
+        if self._inside is None:
+            kept = held_back(self._window, markers)
+            ready = self._window[: len(self._window) - kept]
+            self._window = self._window[len(ready) :]
+            yield from self._text(ready)
+
+    def end(self) -> Iterator[Event]:
+        """The turn is over, or the model begins to think: what only looked like a call was text."""
+        text, self._window = self._window, b""
+        if self._inside is not None:
+            text = f"[{self._inside}(".encode() + text
+            self._inside = None
+        yield from self._text(text)
+
+    def answer(self, content: str) -> str:
+        """Return the text that answers the last call."""
+        return inline_result(content, self.overshoot)
+
+    def _finish(self, raw: str) -> Iterator[Event]:
+        """The request has paused at the arrow, so nothing but its overshoot can follow."""
+        assert self._inside is not None
+        name, self._inside = self._inside, None
+        self.overshoot, self._window = self._window.decode(), b""
+        self._after_call = True
+        call_id = self._new_id()
+        yield CallStarted(call_id, name, inline=True)
+        try:
+            arguments = json.dumps(inline_arguments(raw, self._tools[name]), ensure_ascii=False)
+        except ValueError as error:
+            yield CallMalformed(call_id, name, raw, str(error), inline=True)
+            return
+        yield ArgumentsDelta(call_id, arguments)
+        yield CallFinished(call_id, name, arguments, inline=True)
+
+    def _text(self, data: bytes) -> Iterator[Event]:
+        """Text for the reader; the bracket's own spaces must not leave a double space behind."""
+        text = data.decode()
+        if text and self._after_call:
+            self._after_call = False
+            if self._space_written:
+                text = text.removeprefix(" ")
+        if text:
+            self._space_written = text[-1].isspace()
+            yield TextDelta(text)

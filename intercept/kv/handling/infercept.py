@@ -1,0 +1,70 @@
+"""InferCept: at every step, whatever wastes least (sections 4.1 to 4.4).
+
+Paused requests are sorted by what they waste without swapping, min(equation 2, equation 4). The
+link's budget goes to those that waste most, for whom swapping is free within it. The others
+preserve or discard, whichever wastes less.
+"""
+
+from collections.abc import Sequence
+
+from caesura.intercept.kv.handling.taking import oldest_largest_first
+from caesura.intercept.kv.views import Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.waste import least_waste, prices_for
+
+
+def pause_seconds(paused: PausedKV) -> float:
+    """Return T_INT, how long the pause is expected to last on: as long as it has lasted so far.
+
+    That is the paper's estimate for tools that are unknown or vary (section 4.4). It is taken for
+    all: with a profile that says from the start that a pause is long, whatever exceeds the link's
+    budget in the first step is discarded at once, although it could be copied in the next.
+    """
+    return paused.elapsed
+
+
+class InferCept:
+    """Swaps within the link's budget, and preserves or discards by the smaller waste beyond it."""
+
+    name = "infercept"
+    write_behind = False
+    every_step = True
+
+    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+        """Decide for all that wait for a tool; those that are best preserved are left out."""
+        ranked: list[tuple[float, str, PausedKV, Prices, float]] = []
+        for one in paused:
+            seconds = pause_seconds(one)
+            if one.resident and not one.returned and seconds > 0:
+                price = prices_for(one, step, seconds)
+                waste = least_waste(price.preserve, price.discard)
+                ranked.append((-waste, one.key, one, price, seconds))
+        ranked.sort(key=lambda entry: entry[:2])
+        decisions = []
+        link, host = step.link_blocks, step.host_free
+        for _, key, one, price, seconds in ranked:
+            share = min(one.uncopied, link, host)
+            if (share or not one.uncopied) and _worth_a_swap(one, step, seconds):
+                decisions.append(Decision(key, "swap", price))
+                link -= share
+                host -= share
+            elif price.discard < price.preserve:
+                decisions.append(Decision(key, "discard", price))
+        return decisions
+
+    def victims(
+        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+    ) -> list[tuple[str, int]]:
+        """Choose by elapsed time x context, most first.
+
+        To admit somebody only what is copied: what is preserved was found worth its memory.
+        """
+        return oldest_largest_first(paused, needed, forced, only_copied=True)
+
+
+def _worth_a_swap(paused: PausedKV, step: StepView, seconds: float) -> bool:
+    """Whether the pause outlasts the copies out and in: before that, nothing is freed."""
+    if not step.swap_pays:
+        return False
+    out_seconds = step.cost.swap_seconds(paused.uncopied * step.block_size, "out")
+    in_seconds = step.cost.swap_seconds(paused.resident * step.block_size, "in")
+    return seconds > out_seconds + in_seconds

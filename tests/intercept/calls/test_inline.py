@@ -1,0 +1,121 @@
+"""Calls in mid sentence, as the reader and the runtime see them."""
+
+import contextlib
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta
+from caesura.intercept.calls.inline import InlineParser, inline_arguments, inline_result
+
+SCHEMAS = {
+    "calculator": {"properties": {"expression": {"type": "string"}}, "required": ["expression"]},
+    "convert": {
+        "properties": {"value": {"type": "number"}, "unit": {"type": "string"}},
+        "required": ["value", "unit"],
+    },
+    "now": {"properties": {}},
+}
+
+
+def parser() -> InlineParser:
+    counter = itertools.count(1)
+    return InlineParser(SCHEMAS, lambda: f"call{next(counter)}")
+
+
+def read(*pieces: str, end: bool = True) -> list[Event]:
+    reader = parser()
+    events = [event for piece in pieces for event in reader.push(piece)]
+    return [*events, *(reader.end() if end else ())]
+
+
+def text_of(events: list[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def calls_of(events: list[Event]) -> list[tuple[str, dict[str, object]]]:
+    return [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, CallFinished)]
+
+
+def test_the_reader_sees_the_sentence_and_not_the_bracket() -> None:
+    events = read("12 boxes hold [calculator(12*7) ->", " 84 eggs.")
+    assert text_of(events) == "12 boxes hold 84 eggs."
+    assert calls_of(events) == [("calculator", {"expression": "12*7"})]
+
+
+def test_two_calls_in_a_sentence() -> None:
+    events = read("So [calculator(1+1) ->", " 2 and ", "[calculator(2+2) ->", " 4.")
+    assert text_of(events) == "So 2 and 4."
+    assert len(calls_of(events)) == 2
+
+
+@given(st.lists(st.integers(0, 60), max_size=12))
+def test_any_cut_gives_the_same_events(cuts: list[int]) -> None:
+    text = "a [b] [calculator((1+2)*3) ->"
+    edges = sorted({0, len(text), *(c % len(text) for c in cuts)})
+    events = read(*(text[a:b] for a, b in itertools.pairwise(edges)))
+    assert text_of(events) == "a [b] "
+    assert calls_of(events) == [("calculator", {"expression": "(1+2)*3"})]
+
+
+@pytest.mark.parametrize(
+    "text", ["[calculator(12", "[calcul", "[calculator(1) - 2", "[", "a [b](c)"]
+)
+def test_brackets_that_are_no_call_stay_text(text: str) -> None:
+    events = read(*text)
+    assert text_of(events) == text
+    assert not calls_of(events)
+
+
+def test_text_is_not_held_back_without_need() -> None:
+    assert text_of(read("hello there", end=False)) == "hello there"
+    assert text_of(read("hello [calc", end=False)) == "hello "
+
+
+def test_unreadable_arguments_are_malformed() -> None:
+    malformed = [e for e in read("[convert(x+1, y) ->") if isinstance(e, CallMalformed)]
+    assert len(malformed) == 1
+    assert malformed[0].name == "convert"
+    assert "literals" in malformed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("tool", "raw", "expected"),
+    [
+        ("calculator", "12*7", {"expression": "12*7"}),
+        ("calculator", "'12*7'", {"expression": "12*7"}),
+        ("calculator", "12", {"expression": "12"}),
+        ("calculator", "expression='1+1'", {"expression": "1+1"}),
+        ("calculator", "max(1, 2)", {"expression": "max(1, 2)"}),
+        ("convert", "5, 'km'", {"value": 5, "unit": "km"}),
+        ("convert", "5, unit='km'", {"value": 5, "unit": "km"}),
+        ("now", "", {}),
+        ("now", "  ", {}),
+    ],
+)
+def test_arguments(tool: str, raw: str, expected: dict[str, object]) -> None:
+    assert inline_arguments(raw, SCHEMAS[tool]) == expected
+
+
+@pytest.mark.parametrize(
+    ("tool", "raw"), [("convert", "a, b"), ("convert", "1, 2, 3"), ("now", "1")]
+)
+def test_arguments_that_cannot_be_read(tool: str, raw: str) -> None:
+    with pytest.raises(ValueError, match=r"literals|accepted"):
+        inline_arguments(raw, SCHEMAS[tool])
+
+
+@given(st.text(max_size=30))
+def test_arguments_never_raise_anything_else(raw: str) -> None:
+    for schema in SCHEMAS.values():
+        with contextlib.suppress(ValueError):
+            json.dumps(inline_arguments(raw, schema))
+
+
+def test_results_cannot_close_the_bracket_early() -> None:
+    assert inline_result("84") == " 84]"
+    assert inline_result("84", overshoot=" ") == "84]"
+    assert inline_result("a]b\nc  [d") == " a)b c (d]"
