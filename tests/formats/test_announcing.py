@@ -3,6 +3,9 @@
 import pytest
 
 from caesura.intercept.calls.events import ArgumentsDelta, CallStarted
+from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.scheduler.vllm.client.parsing.announcing import MOST_CHARACTERS, Announcer
+from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
 
@@ -61,3 +64,12 @@ def test_arguments_stream_as_they_come_at_any_length() -> None:
     events = list(outcome.events)
     assert isinstance(events[0], CallStarted)
     assert max(len(each.text) for each in events if isinstance(each, ArgumentsDelta)) < 40
+
+
+def test_what_is_too_long_to_be_announced_is_not_kept() -> None:
+    form = TURN_FORMATS["pythonic"]
+    announcer = Announcer(form, CallReader(form, stand_in("pythonic").tokenizer))
+    for piece in ["[search(query='", *["oak trees " * 10] * 1000]:
+        assert all(each.arguments != "" or each.name for each in announcer.push(piece))
+    streamed = announcer._follow.__self__  # type: ignore[union-attr]
+    assert len(streamed._read) < 2 * MOST_CHARACTERS

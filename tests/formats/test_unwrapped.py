@@ -79,3 +79,11 @@ def test_no_prefix_of_it_runs_with_other_arguments() -> None:
     for size in range(len(text) + 1):
         assert calls_in(read(text[:size], len(text))) in ([], [tuple(PLAN)])
         assert not read(text[:size], len(text), cut=True).calls
+
+
+@pytest.mark.parametrize("step", [1, 7, 10_000])
+def test_only_the_call_behind_the_thinking_is_read(step: int) -> None:
+    thought = f"<think>\nI could write\n{bare(NOW, closed=False)}\n</think>\n\n"
+    outcome = read(thought + bare(SEARCH, closed=False), step)
+    assert calls_in(outcome) == [tuple(SEARCH)]
+    assert outcome.verdict is Verdict.CALL

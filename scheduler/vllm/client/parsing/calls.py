@@ -4,7 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from caesura.intercept.calls.events import (
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 class _Call:
     call_id: str
     name: str = ""
-    streamed: str = ""
+    streamed: list[str] = field(default_factory=list)
 
 
 def new_call_id() -> str:
@@ -88,7 +88,7 @@ class CallEvents:
                 call.name = piece.name
                 yield CallStarted(call.call_id, call.name)
             if piece.arguments and call.name:
-                call.streamed += piece.arguments
+                call.streamed.append(piece.arguments)
                 yield ArgumentsDelta(call.call_id, piece.arguments)
 
     def settle(
@@ -101,14 +101,15 @@ class CallEvents:
         at = 0
         for index, (name, arguments) in enumerate(found):
             call = self._calls[index] if index < len(self._calls) else _Call(new_call_id())
-            whole, at = self._whole(arguments, text, at, call.streamed)
+            streamed = "".join(call.streamed)
+            whole, at = self._whole(arguments, text, at, streamed)
             if whole is None or call.name not in ("", name):
                 yield self._refuse(call, text, reason)
                 continue
             if not call.name:
                 yield CallStarted(call.call_id, name)
-            if len(whole) > len(call.streamed):
-                yield ArgumentsDelta(call.call_id, whole[len(call.streamed) :])
+            if len(whole) > len(streamed):
+                yield ArgumentsDelta(call.call_id, whole[len(streamed) :])
             yield CallFinished(call.call_id, name, whole)
         for call in self._calls[len(found) :]:
             yield self._refuse(call, text, reason)
