@@ -44,3 +44,17 @@ def test_a_model_without_the_formats_tokens_is_refused() -> None:
         turn_parser(TURN_FORMATS["mistral"], stand_in("hermes").tokenizer, TOOLS)
     with pytest.raises(ValueError, match="does not write harmony calls"):
         turn_parser(TURN_FORMATS["harmony"], stand_in("hermes").tokenizer, TOOLS)
+
+
+@pytest.mark.parametrize("step", [1, 10_000])
+@pytest.mark.parametrize("recipient", ["python", "browser.search"])
+def test_harmonys_built_in_tools_are_refused_and_the_model_is_told(
+    recipient: str, step: int
+) -> None:
+    model = stand_in("harmony")
+    text = f"<|channel|>analysis to={recipient} code<|message|>print(1)"
+    outcome = decode(model, model.by_bytes(text), TOOLS, step)
+    assert (outcome.calls, outcome.shown) == ([], "")
+    assert [(call.name, call.text) for call in outcome.malformed] == [(recipient, "print(1)")]
+    assert "there is no tool" in outcome.malformed[0].reason
+    assert outcome.verdict is Verdict.CALL

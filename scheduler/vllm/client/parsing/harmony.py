@@ -61,6 +61,10 @@ class HarmonyTurn(TurnParser):
             else:
                 text = "".join(part.text for part in message.content)
                 yield from self._settle(name, text, closed)
+        elif recipient is not None and message is not None:
+            # The tools that gpt-oss was trained with; the engine has paused for the call.
+            text = "".join(part.text for part in message.content)
+            yield self._events.malformed(text, recipient, f"there is no tool {recipient!r} here")
         elif segment.delta and (channel == "final" or (channel == "commentary" and not recipient)):
             yield TextDelta(segment.delta)
 
