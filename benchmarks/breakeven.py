@@ -18,7 +18,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.intercept.kv.waste import prices_for
 from caesura.scheduler.calibration import Calibration
 
@@ -44,7 +44,7 @@ def cheapest(calibration: Calibration, link: bool, pause: float, context: int) -
         cost=cost,
     )
     blocks = max(1, context // block)
-    paused = PausedKV(
+    paused = PausedKVView(
         key="",
         tool=None,
         durations=Durations(1.0),

@@ -160,7 +160,7 @@ def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
     """
     if not _is_real(engine):
         return lambda: None
-    from caesura.scheduler.vllm.swap.metrics import listen
+    from caesura.scheduler.vllm.records.export import listen
 
     def take(rank: int, records: list[dict[str, Any]]) -> None:
         recorder.add([{"engine": rank, **each} for each in records])

@@ -63,7 +63,7 @@ def private_names(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", list(files()), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_only_the_port_names_vllms_private_state(path: Path) -> None:
     assert not private_names(path.read_text()), "ask `EngineState`, or add a method to it"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Decision, PausedKV, StepView
+from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell
@@ -29,7 +29,7 @@ class BudgetedSwap:
     every_step = True
     kept: frozenset[str] = frozenset()
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Decide for all that wait for a tool, but for those whose tools are `kept`."""
         decisions = []
         link, host = step.link_blocks, step.host_free
@@ -43,7 +43,7 @@ class BudgetedSwap:
         return decisions
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose by elapsed time x context, most first, as the whole InferCept."""
         return oldest_largest_first(paused, needed, forced)

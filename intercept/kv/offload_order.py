@@ -6,7 +6,7 @@ of the decisions. What is left of a step's budget copies KV that stays where it 
 
 from collections.abc import Iterable
 
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 
 SHORT_PAUSE = 0.3
 
@@ -21,7 +21,7 @@ def turnover_seconds(step: StepView) -> float:
     return SHORT_PAUSE * step.cost.swap_seconds(capacity, "in")
 
 
-def copy_order(paused: Iterable[PausedKV], step: StepView) -> list[PausedKV]:
+def copy_order(paused: Iterable[PausedKVView], step: StepView) -> list[PausedKVView]:
     """Return whose KV to copy behind, most useful first.
 
     The longest pauses first, since theirs will be evicted first; then requests that have returned

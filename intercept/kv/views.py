@@ -16,7 +16,7 @@ Action = Literal["preserve", "discard", "swap"]
 
 
 @dataclass(frozen=True, slots=True)
-class PausedKV:
+class PausedKVView:
     """The KV cache of one paused request, or of a finished one whose follow-up is awaited.
 
     `key` names it. `tool` is the tool that it waits for, if known, `durations` what is known of
@@ -115,12 +115,12 @@ class Handling(Protocol):
         """Whether `decide` has anything to say; false where blocks are only taken on demand."""
         ...
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Decide for every one of `paused`; those that are left out are preserved."""
         ...
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose blocks to release, from the back of each, until `needed` are free.
 

@@ -8,7 +8,7 @@ for a copy or for a recomputation.
 from math import inf
 
 from caesura.intercept.kv.costs import Recompute
-from caesura.intercept.kv.views import PausedKV, Prices, StepView
+from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 
 
 def waste_discard(forward_seconds: float, blocks: float, other_blocks: float) -> float:
@@ -52,7 +52,7 @@ def least_waste(preserve: float, discard: float) -> float:
     return min(preserve, discard)
 
 
-def prices(paused: PausedKV, step: StepView) -> Prices:
+def prices(paused: PausedKVView, step: StepView) -> Prices:
     """Return what each alternative is expected to waste from now on, in block-seconds.
 
     Only what the alternatives differ in is counted: what is missing already is recomputed whatever
@@ -61,7 +61,7 @@ def prices(paused: PausedKV, step: StepView) -> Prices:
     return prices_for(paused, step, paused.remaining)
 
 
-def prices_for(paused: PausedKV, step: StepView, pause_seconds: float) -> Prices:
+def prices_for(paused: PausedKVView, step: StepView, pause_seconds: float) -> Prices:
     """`prices` for a pause that is expected to last on for `pause_seconds` (T_INT)."""
     if not paused.resident:
         return NOTHING
@@ -72,7 +72,7 @@ def prices_for(paused: PausedKV, step: StepView, pause_seconds: float) -> Prices
     )
 
 
-def discard_price(paused: PausedKV, step: StepView) -> float:
+def discard_price(paused: PausedKVView, step: StepView) -> float:
     """Return the waste of recomputing what has no copy (equation 4) and of loading what has one.
 
     A load holds its blocks until it is done; nobody else waits for it.
@@ -93,7 +93,7 @@ def discard_price(paused: PausedKV, step: StepView) -> float:
     return waste
 
 
-def swap_price(paused: PausedKV, step: StepView) -> float:
+def swap_price(paused: PausedKVView, step: StepView) -> float:
     """Return the waste of the copies that the link cannot hide (equation 3).
 
     Infinite where swapping is no alternative: it does not pay, or the host has no room.

@@ -30,7 +30,7 @@ def vocabulary_from(tokenizer: Any) -> Vocabulary:
     return vocabulary_of(raw, added, byte_level)
 
 
-class Watcher:
+class CallDetector:
     """Makes watches. The vocabulary is read at the first request that needs it.
 
     A request with a bad plan runs unwatched, and the log says why: an exception here would take

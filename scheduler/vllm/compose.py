@@ -23,23 +23,23 @@ from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.vllm.admission import StepAdmission
-from caesura.scheduler.vllm.call_detection import Watcher
-from caesura.scheduler.vllm.control import Commands, ControlPort, Engine, with_link
+from caesura.scheduler.vllm.call_detection import CallDetector
+from caesura.scheduler.vllm.call_stop import CallStops
+from caesura.scheduler.vllm.control import Commands, ControlPort, EngineControl, with_link
 from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.ledger import Record, RecordWriter
-from caesura.scheduler.vllm.line import Clock, Line
-from caesura.scheduler.vllm.lives import Lives
-from caesura.scheduler.vllm.memory import PauseMemory
+from caesura.scheduler.vllm.history_file import HistoryFile
+from caesura.scheduler.vllm.paused.chunking import Chunking
+from caesura.scheduler.vllm.paused.follow_ups import FollowUps
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.paused.reclaim import Reclaimer
 from caesura.scheduler.vllm.pauses import Pauses
-from caesura.scheduler.vllm.reclaim import Reclaim
-from caesura.scheduler.vllm.recompute import Recomputation
-from caesura.scheduler.vllm.recorder import Recorder
-from caesura.scheduler.vllm.retention import Retainer
+from caesura.scheduler.vllm.queue.admission import StepAdmission
+from caesura.scheduler.vllm.queue.sessions import Sessions
+from caesura.scheduler.vllm.queue.waiting_queue import Clock, WaitingQueue
+from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.records.writer import Record, RecordWriter
 from caesura.scheduler.vllm.step_costs import StepCosts
-from caesura.scheduler.vllm.stopping import CallStops
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
@@ -76,19 +76,19 @@ class Parts:
     clock: Clock
     costs: CostTracker
     recorder: Recorder
-    watcher: Watcher
+    detector: CallDetector
     stops: CallStops
-    lives: Lives
-    keeper: Keeper
-    recomputation: Recomputation
+    sessions: Sessions
+    manager: PausedKVManager
+    chunking: Chunking
     step_costs: StepCosts
-    line: Line
-    reclaim: Reclaim
+    queue: WaitingQueue
+    reclaim: Reclaimer
     admission: StepAdmission
     pauses: Pauses
-    retainer: Retainer
+    follow_ups: FollowUps
     control: ControlPort
-    engine: Engine
+    engine: EngineControl
     commands: Commands
 
 
@@ -105,22 +105,22 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     calibration = calibration_of(config)
     measured = given.cost or (calibration.cost if calibration is not None else None)
     costs = CostTracker(with_link(measured or PRIOR, planner))
-    holdings: dict[str, Holding] = {}
-    recorder = _recorder(port, settings, given, holdings, planner)
-    lives = _lives(config, settings, given, recorder)
-    keeper = Keeper(port, settings, costs, lives, recorder, holdings, planner)
-    watcher = Watcher(config, given.vocabulary, given.formats)
-    stops = CallStops(watcher)
-    recomputation = Recomputation(
-        port, costs, keeper.sight, holdings, settings.chunk, measured is not None
+    paused_kvs: dict[str, PausedKV] = {}
+    recorder = _recorder(port, settings, given, paused_kvs, planner)
+    sessions = _sessions(config, settings, given, recorder)
+    manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
+    detector = CallDetector(config, given.vocabulary, given.formats)
+    stops = CallStops(detector)
+    chunking = Chunking(
+        port, costs, manager.views, paused_kvs, settings.chunk, measured is not None
     )
-    step_costs = StepCosts(port, costs, recomputation, recorder)
+    step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)
-    line = Line(port, lives, keeper, costs, clock, ranking, settings.backfill)
-    reclaim = Reclaim(port, keeper, clock)
-    pauses = Pauses(port, keeper, lives, recomputation, watcher, clock)
-    engine = Engine(
-        port, keeper, pauses, stops, lives, recorder, recomputation, step_costs, costs, clock
+    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.backfill)
+    reclaim = Reclaimer(port, manager, clock)
+    pauses = Pauses(port, manager, sessions, chunking, detector, clock)
+    engine = EngineControl(
+        port, manager, pauses, stops, sessions, recorder, chunking, step_costs, costs, clock
     )
     workers = config.parallel_config.world_size
     commands = Commands(engine, scheduler.kv_cache_config, workers)
@@ -129,17 +129,17 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         clock=clock,
         costs=costs,
         recorder=recorder,
-        watcher=watcher,
+        detector=detector,
         stops=stops,
-        lives=lives,
-        keeper=keeper,
-        recomputation=recomputation,
+        sessions=sessions,
+        manager=manager,
+        chunking=chunking,
         step_costs=step_costs,
-        line=line,
+        queue=queue,
         reclaim=reclaim,
-        admission=StepAdmission(port, keeper, line, reclaim, recorder),
+        admission=StepAdmission(port, manager, queue, reclaim, recorder),
         pauses=pauses,
-        retainer=Retainer(port, keeper, lives, watcher, clock, settings.retention),
+        follow_ups=FollowUps(port, manager, sessions, detector, clock, settings.retention),
         control=ControlPort(commands),
         engine=engine,
         commands=commands,
@@ -147,7 +147,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
 
 
 def _planner_of(port: EngineState) -> SwapPlanner | None:
-    """Return the planner of our connector, if the engine has it and host memory."""
+    """Return the planner of our connector, if the engine has it and host history_file."""
     if not isinstance(port.connector, CaesuraConnector):
         return None
     # What cannot be loaded is recomputed: there is always a way back.
@@ -159,7 +159,7 @@ def _recorder(
     port: EngineState,
     settings: Settings,
     given: Dependencies,
-    holdings: Mapping[str, Holding],
+    paused_kvs: Mapping[str, PausedKV],
     planner: SwapPlanner | None,
 ) -> Recorder:
     outbox = given.outbox
@@ -168,21 +168,21 @@ def _recorder(
         outbox = connector.outbox if isinstance(connector, CaesuraConnector) else None
     if outbox is None:
         return Recorder()
-    return RecordWriter(port, outbox, holdings, planner, given.wall)
+    return RecordWriter(port, outbox, paused_kvs, planner, given.wall)
 
 
-def _lives(
+def _sessions(
     config: VllmConfig, settings: Settings, given: Dependencies, recorder: Recorder
-) -> Lives:
-    memory = PauseMemory(settings.pauses)
+) -> Sessions:
+    history_file = HistoryFile(settings.pauses)
     if given.predictor is not None:
-        predictor = given.predictor(memory.predictor)
+        predictor = given.predictor(history_file.predictor)
     else:
-        predictor = make_predictor(settings.prediction, memory.predictor)
+        predictor = make_predictor(settings.prediction, history_file.predictor)
     if isinstance(predictor, History):
-        memory.keep(predictor, _model_name(config))
+        history_file.keep(predictor, _model_name(config))
     admission = make_admission(settings.admission, Random(SEED))
-    return Lives(predictor, memory, admission, recorder)
+    return Sessions(predictor, history_file, admission, recorder)
 
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:

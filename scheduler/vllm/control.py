@@ -17,16 +17,16 @@ from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import State
 from caesura.intercept.kv.views import Handling
+from caesura.scheduler.vllm.call_stop import CallStops
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, real_ids
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.line import Clock
-from caesura.scheduler.vllm.lives import Lives
+from caesura.scheduler.vllm.paused.chunking import Chunking
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from caesura.scheduler.vllm.pauses import Pauses
-from caesura.scheduler.vllm.recompute import Recomputation
-from caesura.scheduler.vllm.recorder import Recorder
+from caesura.scheduler.vllm.queue.sessions import Sessions
+from caesura.scheduler.vllm.queue.waiting_queue import Clock
+from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.step_costs import StepCosts
-from caesura.scheduler.vllm.stopping import CallStops
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
-    """Return the cost model with a guess for a link that nobody has measured.
+    """Return the cost model with a guess for a link that was never measured.
 
     At a rate of zero nothing would ever be swapped, so the rate could never be measured.
     """
@@ -45,16 +45,16 @@ def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineControl:
     """What control messages ask about: the collaborators of one scheduler."""
 
     port: EngineState
-    keeper: Keeper
+    manager: PausedKVManager
     pauses: Pauses
     stops: CallStops
-    lives: Lives
+    sessions: Sessions
     recorder: Recorder
-    recomputation: Recomputation
+    chunking: Chunking
     step_costs: StepCosts
     costs: CostTracker
     clock: Clock
@@ -62,10 +62,10 @@ class Engine:
     def snapshot(self) -> dict[str, Any]:
         """Count requests by state and blocks by owner.
 
-        `lost_blocks` are referenced by nobody although the pool counts them as used; it is 0 unless
-        there is a bug or another KV connector holds blocks of finished requests.
+        `lost_blocks` have no owner although the pool counts them as used; it is 0 unless there is a
+        bug or another KV connector holds blocks of finished requests.
         """
-        pool, planner = self.port.blocks, self.keeper.planner
+        pool, planner = self.port.blocks, self.manager.planner
         pauses = self.pauses.open.values()
         owned = self._blocks_by_owner()
         running = len(self.port.running())
@@ -75,10 +75,10 @@ class Engine:
             "paused_held": sum(p.held for p in pauses if p.state is State.PAUSED),
             "paused_dropped": sum(not p.held for p in pauses if p.state is State.PAUSED),
             "resuming": sum(p.state is State.RESUMING for p in pauses),
-            "retained": len(self.keeper.holdings) - len(pauses),
+            "retained": len(self.manager.paused_kvs) - len(pauses),
             "closing": len(self.stops.closing),
             "watched": len(self.stops.watches),
-            "handling": self.keeper.handling.name,
+            "handling": self.manager.handling.name,
             "blocks_total": pool.total,
             "blocks_free": pool.free(),
             **{f"blocks_{owner}": len(blocks) for owner, blocks in owned.items()},
@@ -96,16 +96,16 @@ class Engine:
             owner = "running" if request_id in running else "waiting"
             owner = "paused" if request_id in self.pauses.open else owner
             owned[owner] |= real_ids(self.port.blocks_of(request_id))
-        for holding in self.keeper.holdings.values():
-            owned["paused"].update(ids_of(holding.detached or ()))
-        if self.keeper.planner is not None:
-            owned["copying"].update(ids_of(self.keeper.planner.blocks_in_flight()))
+        for kv in self.manager.paused_kvs.values():
+            owned["paused"].update(ids_of(kv.detached or ()))
+        if self.manager.planner is not None:
+            owned["copying"].update(ids_of(self.manager.planner.blocks_in_flight()))
         owned["fenced"].update(ids_of(self.port.blocks_given_back()))
         return owned
 
     def facts(self, kv_cache_config: KVCacheConfig, workers: int) -> dict[str, Any]:
         """Say what the KV cache of so many `workers` and the link are like."""
-        port, planner = self.port, self.keeper.planner
+        port, planner = self.port, self.manager.planner
         try:
             bytes_per_block = block_bytes(kv_cache_config)
         except SwapUnavailable:
@@ -128,7 +128,7 @@ class Engine:
         """
         steps = [list(step) for step in self.step_costs.samples]
         self.step_costs.samples.clear()
-        planner = self.keeper.planner
+        planner = self.manager.planner
         return {
             "steps": steps,
             "copies": [] if planner is None else [list(copied) for copied in planner.copied],
@@ -138,14 +138,14 @@ class Engine:
 
     def go_by(self, cost: CostModel) -> CostModel:
         """Have the scheduler go by a measured cost model, and correct that from now on."""
-        cost = with_link(cost, self.keeper.planner)
-        self.recomputation.measured = True
+        cost = with_link(cost, self.manager.planner)
+        self.chunking.measured = True
         # In place: all that decide by the costs hold this tracker.
         self.costs.restart(cost)
         return cost
 
 
-class Trial:
+class CalibrationMode:
     """Sets a scheduler up to be measured, and back.
 
     Everything is swapped, and nothing of it is remembered: synthetic traffic would spoil what the
@@ -153,7 +153,7 @@ class Trial:
     makes them.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineControl) -> None:
         self._engine = engine
         self._before: tuple[Handling, bool] | None = None
 
@@ -162,21 +162,21 @@ class Trial:
         self._demand_rest()
         engine = self._engine
         if self._before is None:
-            engine.keeper.drop_all(engine.clock())  # what nobody has come for yet is in the way
+            engine.manager.drop_all(engine.clock())  # what is kept for follow-ups is in the way
             engine.recorder.suspend()
-            self._before = (engine.keeper.handling, engine.recomputation.measured)
-        engine.recomputation.measured = False
-        engine.lives.learns = False
-        engine.keeper.handling = make_handling("swap")
+            self._before = (engine.manager.handling, engine.chunking.measured)
+        engine.chunking.measured = False
+        engine.sessions.learns = False
+        engine.manager.handling = make_handling("swap")
 
     def end(self) -> None:
         """Put everything back as it was; raises `ValueError` while requests are running."""
         self._demand_rest()
         if self._before is not None:
             engine = self._engine
-            engine.keeper.handling, engine.recomputation.measured = self._before
+            engine.manager.handling, engine.chunking.measured = self._before
             self._before = None
-            engine.lives.learns = True
+            engine.sessions.learns = True
             engine.recorder.resume()
 
     def _demand_rest(self) -> None:
@@ -190,10 +190,10 @@ class Commands:
     A message is a name, or an object whose `command` is one and whose other fields belong to it.
     """
 
-    def __init__(self, engine: Engine, kv_cache_config: KVCacheConfig, workers: int) -> None:
+    def __init__(self, engine: EngineControl, kv_cache_config: KVCacheConfig, workers: int) -> None:
         """`workers` share the KV cache."""
         self._engine = engine
-        self._trial = Trial(engine)
+        self._trial = CalibrationMode(engine)
         self._handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
             "state": lambda _: engine.snapshot(),
             "facts": lambda _: engine.facts(kv_cache_config, workers),

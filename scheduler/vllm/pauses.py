@@ -6,13 +6,13 @@ from vllm.v1.request import Request, StreamingUpdate
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Watch
 from caesura.intercept.kv.states import Pause, State, Step
-from caesura.scheduler.vllm.call_detection import Watcher
+from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.line import Clock
-from caesura.scheduler.vllm.lives import Lives
-from caesura.scheduler.vllm.recompute import Recomputation
+from caesura.scheduler.vllm.paused.chunking import Chunking
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.queue.sessions import Sessions
+from caesura.scheduler.vllm.queue.waiting_queue import Clock
 
 
 class Pauses:
@@ -21,17 +21,17 @@ class Pauses:
     def __init__(
         self,
         port: EngineState,
-        keeper: Keeper,
-        lives: Lives,
-        recomputation: Recomputation,
-        watcher: Watcher,
+        manager: PausedKVManager,
+        sessions: Sessions,
+        chunking: Chunking,
+        detector: CallDetector,
         clock: Clock,
     ) -> None:
         self._port = port
-        self._keeper = keeper
-        self._lives = lives
-        self._recomputation = recomputation
-        self._watcher = watcher
+        self._manager = manager
+        self._sessions = sessions
+        self._chunking = chunking
+        self._detector = detector
         self._clock = clock
         self.open: dict[str, Pause] = {}
         """The pauses by their request's id: `PAUSED`, or `RESUMING` until their request runs."""
@@ -54,7 +54,7 @@ class Pauses:
         pause = Pause(request.request_id, self._clock(), computed_tokens(request))
         pause.take(Step.PAUSE)
         self.open[request.request_id] = pause
-        self._recomputation.end(request.request_id)
+        self._chunking.end(request.request_id)
         if preempted:
             # All tokens but the last count as computed, as in every other pause.
             pause.frontier_tokens = request.num_tokens - 1
@@ -62,11 +62,11 @@ class Pauses:
             self._port.keep_in_queue(request)
         tool = hint = None
         if watch is not None:
-            tool, hint = self._watcher.waits_for(request, watch)
+            tool, hint = self._detector.waits_for(request, watch)
         if tool is not None and hint is not None:
-            self._lives.expect_pause(tool, hint.seconds)
+            self._sessions.expect_pause(tool, hint.seconds)
             pause.deadline_seconds = hint.deadline_seconds
-        self._keeper.paused(request, pause, tool, self._lives.called(request, tool))
+        self._manager.paused(request, pause, tool, self._sessions.called(request, tool))
         if watch is None:
             self._slot_holders.add(request.request_id)
             return
@@ -90,12 +90,12 @@ class Pauses:
         pause = self.open.get(session.request_id)
         if pause is None:
             return
-        now, holding = self._clock(), self._keeper.holdings[session.request_id]
+        now, kv = self._clock(), self._manager.paused_kvs[session.request_id]
         pause.take(Step.RETURN, now)
-        self._keeper.returned(holding, now)
+        self._manager.returned(kv, now)
         returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
-        self._lives.answered(session.request_id, holding.tool, max(0, returned), now)
-        self._port.after_chunk(session, holding.life.arrival, dropped=not pause.held)
+        self._sessions.answered(session.request_id, kv.tool, max(0, returned), now)
+        self._port.after_chunk(session, kv.session.arrival, dropped=not pause.held)
 
     def admitted(self, output: SchedulerOutput) -> None:
         """Close the pauses of the requests that run again with this step."""
@@ -110,8 +110,8 @@ class Pauses:
             assert request is not None
             pause.take(Step.ADMIT)
             computed = computed_tokens(request) - scheduled
-            self._reports[request_id] = self._keeper.admitted(pause, computed, now)
-            self._recomputation.begin(request_id, computed, pause.frontier_tokens)
+            self._reports[request_id] = self._manager.admitted(pause, computed, now)
+            self._chunking.begin(request_id, computed, pause.frontier_tokens)
             del self.open[request_id]
 
     def take_report(self, request_id: str) -> ResumeReport | None:
@@ -120,10 +120,10 @@ class Pauses:
 
     def ended(self, request_id: str) -> None:
         """A request is about to be freed, in whatever state."""
-        self._recomputation.end(request_id)
+        self._chunking.end(request_id)
         self._reports.pop(request_id, None)
         pause = self.open.pop(request_id, None)
         if pause is not None:
             self._slot_holders.discard(request_id)
             pause.take(Step.CLOSE)
-            self._keeper.close(self._keeper.holdings[request_id], self._clock())
+            self._manager.close(self._manager.paused_kvs[request_id], self._clock())

@@ -15,7 +15,7 @@ differ from vLLM's stock sessions, since a pause must never stand in the way of 
 
 - its KV cache may be given up at any step, block by block;
 - it gives its runner slot back: `max_num_seqs` bounds running requests, not sessions (sessions
-  that nobody watches keep theirs: vLLM's own tests ask for it);
+  that are not watched keep theirs: vLLM's own tests ask for it);
 - a turn that ends without a call finishes the request at once instead of waiting for the client.
 """
 
@@ -54,10 +54,10 @@ class PausingScheduler(Scheduler):
         if known:
             return
         parts.stops.watch(request)
-        parts.lives.arrived(request, parts.clock())
-        parts.retainer.arrived(request)
-        followed = parts.retainer.followed(request_id)
-        parts.recorder.arrived(request, parts.lives[request_id], followed)
+        parts.sessions.arrived(request, parts.clock())
+        parts.follow_ups.arrived(request)
+        followed = parts.follow_ups.followed(request_id)
+        parts.recorder.arrived(request, parts.sessions[request_id], followed)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append a tool's result to its session."""
@@ -82,20 +82,20 @@ class PausingScheduler(Scheduler):
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
         """Schedule a step, after the KV of paused requests has been dealt with."""
         parts, now = self.parts, self.parts.clock()
-        keeper, kept_slots = parts.keeper, parts.pauses.kept_slots
-        keeper.before_step(now)
-        with parts.port.step(parts.recomputation.limit(), kept_slots):
+        manager, kept_slots = parts.manager, parts.pauses.kept_slots
+        manager.before_step(now)
+        with parts.port.step(parts.chunking.limit(), kept_slots):
             parts.admission.prepare(kept_slots)
-            keeper.copies(now)
+            manager.copies(now)
             output = super().schedule(throttle_prefills)
-        parts.line.after_step()
-        if keeper.holdings:
+        parts.queue.after_step()
+        if manager.paused_kvs:
             parts.pauses.admitted(output)
-            keeper.after_step()
-            parts.retainer.after_step()
+            manager.after_step()
+            parts.follow_ups.after_step()
             if parts.reclaim.unwedge(output):
                 parts.admission.leave_to_vllm()
-        keeper.record_counts()
+        manager.record_counts()
         parts.step_costs.scheduled(output, now)
         return output
 
@@ -141,7 +141,7 @@ class PausingScheduler(Scheduler):
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         parts.stops.attach(outputs)
         parts.step_costs.ended(scheduler_output, parts.clock())
-        parts.keeper.step_done(scheduler_output, model_runner_output)
+        parts.manager.step_done(scheduler_output, model_runner_output)
         parts.port.requeue_stopped()
         parts.control.answer(outputs)
         return outputs
@@ -149,12 +149,12 @@ class PausingScheduler(Scheduler):
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
         """Free a request that has ended; its KV may be kept for the one that follows it."""
         parts, request_id = self.parts, request.request_id
-        parts.keeper.forget_copies(request)
-        if not parts.retainer.finished(request, parts.stops.watches.get(request_id)):
-            parts.lives.ended(request)
+        parts.manager.forget_copies(request)
+        if not parts.follow_ups.finished(request, parts.stops.watches.get(request_id)):
+            parts.sessions.ended(request)
         parts.pauses.ended(request_id)
         parts.stops.forget(request_id)
-        if request_id not in parts.keeper.holdings:
+        if request_id not in parts.manager.paused_kvs:
             parts.recorder.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
@@ -169,18 +169,18 @@ class PausingScheduler(Scheduler):
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
         """Reset the prefix cache; paused blocks, which would prevent it, are given up."""
-        self.parts.keeper.reset(self.parts.clock())
+        self.parts.manager.reset(self.parts.clock())
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
 
     def reset_connector_cache(self) -> bool:
         """Forget every copy on the host."""
         done = bool(super().reset_connector_cache())
-        self.parts.keeper.recount()
+        self.parts.manager.recount()
         return done
 
     def shutdown(self) -> None:
         """Keep what was learned, and stop."""
-        self.parts.lives.memory.save()
+        self.parts.sessions.history_file.save()
         super().shutdown()
 
 

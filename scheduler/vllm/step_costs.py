@@ -6,8 +6,8 @@ from vllm.v1.core.sched.output import SchedulerOutput
 
 from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.recompute import Recomputation
-from caesura.scheduler.vllm.recorder import Recorder
+from caesura.scheduler.vllm.paused.chunking import Chunking
+from caesura.scheduler.vllm.records.recorder import Recorder
 
 MAX_SAMPLES = 4096
 
@@ -19,12 +19,12 @@ class StepCosts:
         self,
         port: EngineState,
         costs: CostTracker,
-        recomputation: Recomputation,
+        chunking: Chunking,
         recorder: Recorder,
     ) -> None:
         self._port = port
         self._costs = costs
-        self._recomputation = recomputation
+        self._chunking = chunking
         self._recorder = recorder
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._last_end = 0.0
@@ -39,7 +39,7 @@ class StepCosts:
     def scheduled(self, output: SchedulerOutput, began: float) -> None:
         """Take note of a step that was made at `began`."""
         work = self._port.work_of(output)
-        recomputed = sum(self._recomputation.tokens_in(*chunk) for chunk in work.prefills)
+        recomputed = sum(self._chunking.tokens_in(*chunk) for chunk in work.prefills)
         if output.total_num_scheduled_tokens:
             total = output.total_num_scheduled_tokens
             self._in_flight.append((began, total, work.context_tokens))

@@ -46,7 +46,7 @@ class Gauge:
     def __init__(self, scheduler: Scheduler) -> None:
         self._port = port_of(scheduler)
         ours = isinstance(scheduler, PausingScheduler)
-        self._keeper = scheduler.parts.keeper if ours else None
+        self._manager = scheduler.parts.manager if ours else None
         self.blocks = self._port.blocks.total
 
     def read(self, whose: bool) -> Levels:
@@ -61,16 +61,16 @@ class Gauge:
             paused=paused,
             used=self.blocks - self._port.blocks.free(),
         )
-        if self._keeper is not None and (whose or levels.queued):
-            holdings = self._keeper.holdings.values()
-            levels.queued_blocks = sum([one.resident for one in holdings if one.returned])
-            levels.paused_blocks = sum([one.resident for one in holdings]) - levels.queued_blocks
+        if self._manager is not None and (whose or levels.queued):
+            paused_kvs = self._manager.paused_kvs.values()
+            levels.queued_blocks = sum([one.resident for one in paused_kvs if one.returned])
+            levels.paused_blocks = sum([one.resident for one in paused_kvs]) - levels.queued_blocks
         return levels
 
     @property
     def hosted(self) -> int:
         """Blocks of host memory that hold something."""
-        planner = self._keeper.planner if self._keeper is not None else None
+        planner = self._manager.planner if self._manager is not None else None
         return planner.store.used if planner is not None else 0
 
 

@@ -148,7 +148,7 @@ class Core:
     def drop_kv(self, request_id: str) -> None:
         """Give up all blocks of a paused request."""
         parts = self.scheduler.parts
-        parts.keeper.drop(parts.keeper.holdings[request_id], parts.clock(), "reset")
+        parts.manager.drop(parts.manager.paused_kvs[request_id], parts.clock(), "reset")
 
     def close(self) -> None:
         self._core.shutdown()

@@ -81,7 +81,7 @@ def talk_under_pressure(core: Core, talks: dict[str, Talk], rng: random.Random) 
 )
 def test_whims(core: Core, seed: int) -> None:
     rng = random.Random(seed)
-    core.scheduler.parts.keeper.handling = Whims(rng)
+    core.scheduler.parts.manager.handling = Whims(rng)
     talks = {f"whims-{seed}-{n}": plan(core, 1000 * seed + n) for n in range(SESSIONS)}
     handlings = talk_under_pressure(core, talks, rng)
     assert "swap" in handlings and len(set(handlings)) > 1, handlings

@@ -44,7 +44,7 @@ class SwapAll:
 @pytest.fixture(scope="module", params=[512, 48], ids=["whole", "chunked"])
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     made = make_core(True, request.param, 0.05)
-    made.scheduler.parts.keeper.handling = SwapAll()
+    made.scheduler.parts.manager.handling = SwapAll()
     yield made
     made.close()
 
@@ -57,10 +57,10 @@ def talks(core: Core) -> dict[str, Talk]:
 @pytest.fixture(params=[True, False], ids=["in-step", "over-steps"])
 def in_step(core: Core, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Loads join their step, or come three blocks at a time."""
-    keeper = core.scheduler.parts.keeper
+    manager = core.scheduler.parts.manager
     budget = 1000 if request.param else 3
-    monkeypatch.setattr(keeper.planner.loads, "in_step", request.param)
-    monkeypatch.setattr(keeper.sight, "link_blocks", lambda: budget)
+    monkeypatch.setattr(manager.planner.loads, "in_step", request.param)
+    monkeypatch.setattr(manager.views, "link_blocks", lambda: budget)
     return bool(request.param)
 
 
@@ -88,12 +88,12 @@ def slowly(copy: Callable[[int, Task], None], seconds: float) -> Callable[[int, 
 
 def swap_out(core: Core, copier: Copier) -> None:
     """Step until all is on the host; then wipe the device."""
-    scheduler, keeper = core.scheduler, core.scheduler.parts.keeper
+    scheduler, manager = core.scheduler, core.scheduler.parts.manager
     scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
     for _ in range(2000):
         core.idle(1)
-        held = any(keeper.mechanics.blocks(holding) for holding in keeper.holdings.values())
-        if not held and not keeper.planner.busy:
+        held = any(manager.blocks.of(kv) for kv in manager.paused_kvs.values())
+        if not held and not manager.planner.busy:
             break
     else:
         raise AssertionError("not swapped")

@@ -6,7 +6,7 @@ from typing import Any
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
-from caesura.scheduler.vllm.ledger import RecordWriter
+from caesura.scheduler.vllm.records.writer import RecordWriter
 
 from .lanes import check_lanes, replay
 from .world import World
@@ -20,7 +20,7 @@ def check_all(world: World) -> None:
     world.check()
     check_states(world.scheduler)
     check_blocks(world.scheduler)
-    if world.scheduler.parts.keeper.planner is not None:
+    if world.scheduler.parts.manager.planner is not None:
         check_store(world.scheduler)
         check_copies(world.scheduler)
         check_orders(world.last)
@@ -35,17 +35,17 @@ def scheduler_records(scheduler: Any) -> bool:
 def check_states(scheduler: Any) -> None:
     """A request is in one state, and its pause, its holding and its queue agree on which."""
     running = {request.request_id for request in scheduler.running}
-    holdings = scheduler.parts.keeper.holdings
+    paused_kvs = scheduler.parts.manager.paused_kvs
     pauses = scheduler.parts.pauses.open
-    assert set(pauses) == {key for key, one in holdings.items() if one.pause is not None}
+    assert set(pauses) == {key for key, one in paused_kvs.items() if one.pause is not None}
     for request_id, pause in pauses.items():
         request = scheduler.requests[request_id]
         assert request_id not in running
-        assert holdings[request_id].request is request
-        assert holdings[request_id].pause is pause
+        assert paused_kvs[request_id].request is request
+        assert paused_kvs[request_id].pause is pause
         assert pause.state in (State.PAUSED, State.RESUMING)
         assert request.status in (WAITS_FOR_TOOL if pause.state is State.PAUSED else QUEUES)
-        assert (holdings[request_id].detached is None) == pause.held
+        assert (paused_kvs[request_id].detached is None) == pause.held
     for request in scheduler.waiting:
         assert not _blocks_of(scheduler, request.request_id), "it queues among those without KV"
 
@@ -56,12 +56,12 @@ def check_blocks(scheduler: Any) -> None:
     references: Counter[int] = Counter()
     for request_id in scheduler.requests:
         references.update(_blocks_of(scheduler, request_id))
-    for holding in scheduler.parts.keeper.holdings.values():
-        references.update(block.block_id for block in holding.detached or ())
+    for kv in scheduler.parts.manager.paused_kvs.values():
+        references.update(block.block_id for block in kv.detached or ())
     for _, blocks in scheduler.deferred_frees:
         references.update(block.block_id for block in blocks)
-    if scheduler.parts.keeper.planner is not None:
-        in_flight = scheduler.parts.keeper.planner.blocks_in_flight()
+    if scheduler.parts.manager.planner is not None:
+        in_flight = scheduler.parts.manager.planner.blocks_in_flight()
         references.update(block.block_id for block in in_flight)
     free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
     assert len(free) == len(set(free)) == pool.get_num_free_blocks()
@@ -73,15 +73,15 @@ def check_blocks(scheduler: Any) -> None:
 
 def check_store(scheduler: Any) -> None:
     """Every slot is free, pending or confirmed, and wanted by as many as may come for it."""
-    keeper = scheduler.parts.keeper
-    store, loads = keeper.planner.store, keeper.planner.loads
+    manager = scheduler.parts.manager
+    store, loads = manager.planner.store, manager.planner.loads
     slots = [*store._free, *store._pending.values(), *store._slot_of.values()]
     assert sorted(slots) == list(range(store.slots))
     assert not store._pending.keys() & store._slot_of.keys()
     assert set(store._reusable) == store._slot_of.keys() - store._wanted.keys()
     wanted: Counter[Any] = Counter()
-    for holding in keeper.holdings.values():
-        wanted.update(holding.keys)
+    for kv in manager.paused_kvs.values():
+        wanted.update(kv.keys)
     for loading in loads._loading.values():
         wanted.update(loading.keys)
     for joined in [loads._in_step, *loads._in_flight]:
@@ -92,7 +92,7 @@ def check_store(scheduler: Any) -> None:
 
 def check_copies(scheduler: Any) -> None:
     """Nobody else has a block that a load is written to, and none that is copied is free."""
-    planner = scheduler.parts.keeper.planner
+    planner = scheduler.parts.manager.planner
     pool = scheduler.kv_cache_manager.block_pool
     assert all(block.ref_cnt > 0 for block in planner.blocks_in_flight())
     saving = {block.block_id for block in planner.blocks_in_flight()}
@@ -122,7 +122,7 @@ def held_to_budget(world: World) -> None:
     """Orders within the budget, but for one block if somebody waits for it; tokens likewise."""
     output, scheduler = world.last, world.scheduler
     assert output.total_num_scheduled_tokens <= scheduler.max_num_scheduled_tokens
-    orders, planner = output.kv_connector_metadata, scheduler.parts.keeper.planner
+    orders, planner = output.kv_connector_metadata, scheduler.parts.manager.planner
     if orders is None or planner is None:
         return
     copied = sum(len(order.blocks) for order in [*orders.loads, *orders.saves])
@@ -139,10 +139,10 @@ def check_rest(world: World) -> None:
     assert scheduler.requests == {}
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
     assert not scheduler.parts.pauses.open
-    assert not scheduler.parts.keeper.holdings
+    assert not scheduler.parts.manager.paused_kvs
     assert not scheduler.parts.stops.watches
     assert scheduler.num_waiting_for_streaming_input == 0
-    planner = scheduler.parts.keeper.planner
+    planner = scheduler.parts.manager.planner
     if planner is not None:
         assert not planner.busy
         assert not planner.store._wanted
@@ -150,7 +150,7 @@ def check_rest(world: World) -> None:
         assert not planner.loads._matched and not planner.loads._loaded
     if scheduler_records(scheduler):
         assert not replay(world).alive()
-        assert not len(scheduler.parts.recorder.lanes)
+        assert not len(scheduler.parts.recorder.states)
 
 
 def said_as_planned(world: World) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.lanes import COLUMNS, PAUSED
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.records.request_states import COLUMNS, PAUSED
 
 from .world import World
 
@@ -89,7 +89,7 @@ def replay(world: World) -> Replay:
     known.read = len(world.records)
     seen = Replay(dict(known.last), set(known.open), known.at)
     seen.take(world.scheduler.connector.outbox)
-    lanes = world.scheduler.parts.recorder.lanes
+    lanes = world.scheduler.parts.recorder.states
     if lanes is not None and lanes._rows:
         columns = zip(*lanes._rows, strict=True)
         seen.take([{"kind": "lanes", **dict(zip(COLUMNS, columns, strict=True))}])
@@ -99,10 +99,10 @@ def replay(world: World) -> Replay:
 def check_lanes(world: World) -> None:
     """Every request, and every one whose KV is kept for a follow-up, is in the state it is in."""
     scheduler = world.scheduler
-    seen, keeper = replay(world), scheduler.parts.keeper
-    assert seen.open == {(key, one.opening.at) for key, one in keeper.holdings.items()}
+    seen, manager = replay(world), scheduler.parts.manager
+    assert seen.open == {(key, one.opening.at) for key, one in manager.paused_kvs.items()}
     requests = {r.request_id for r in scheduler.requests.values() if not r.is_finished()}
-    kept = {k for k, h in keeper.holdings.items() if h.pause is None and h.follow_up is None}
+    kept = {k for k, h in manager.paused_kvs.items() if h.pause is None and h.follow_up is None}
     alive = seen.alive()
     assert set(alive) == requests | kept
     for row in alive.values():
@@ -112,23 +112,23 @@ def check_lanes(world: World) -> None:
 def check_lane(world: World, row: Row) -> None:
     scheduler = world.scheduler
     request = scheduler.requests.get(row.request)
-    holding = scheduler.parts.keeper.holdings.get(row.request)
+    kv = scheduler.parts.manager.paused_kvs.get(row.request)
     pause = scheduler.parts.pauses.open.get(row.request)
     if request is None or (pause is not None and pause.state is State.PAUSED):
-        assert row.blocks == holding.resident, row
-        if settled(scheduler, holding):
-            assert (row.state, row.host) == whereabouts(scheduler, holding), row
+        assert row.blocks == kv.resident, row
+        if settled(scheduler, kv):
+            assert (row.state, row.host) == whereabouts(scheduler, kv), row
         return
     assert row.state not in PAUSED, row
     if request.status == RequestStatus.RUNNING:
         did = world.did[row.request]
-        another = scheduler.parts.lives[row.request].session != row.request
+        another = scheduler.parts.sessions[row.request].session_id != row.request
         if did in PREFILL and (world.depth or world.link.failures or another):
             assert row.state in PREFILL, (row, did)
         elif not world.link.failures:
             assert row.state == did, row
         return
-    under_way = row.request in scheduler.parts.keeper.planner.loads._loading
+    under_way = row.request in scheduler.parts.manager.planner.loads._loading
     assert row.state in ("waiting", "loading"), row
     if request.status != RequestStatus.WAITING_FOR_REMOTE_KVS:
         assert row.state == "waiting", row
@@ -136,22 +136,22 @@ def check_lane(world: World, row: Row) -> None:
         assert row.state == "loading", row
 
 
-def settled(scheduler: Any, holding: Holding) -> bool:
+def settled(scheduler: Any, kv: PausedKV) -> bool:
     """Whether it is known of every block where it is; what others share with it is not."""
-    keeper = scheduler.parts.keeper
-    mine = all(keeper._owner.get(key) is holding for key in holding.keys)
-    planner = keeper.planner
-    return mine and not {*planner._settled, *planner.loads.distrusted} & set(holding.keys)
+    manager = scheduler.parts.manager
+    mine = all(manager._owner.get(key) is kv for key in kv.keys)
+    planner = manager.planner
+    return mine and not {*planner._settled, *planner.loads.distrusted} & set(kv.keys)
 
 
-def whereabouts(scheduler: Any, holding: Holding) -> tuple[str, int]:
+def whereabouts(scheduler: Any, kv: PausedKV) -> tuple[str, int]:
     """Look up where the KV is, block by block: the state, and the blocks that are only hosted."""
-    keeper = scheduler.parts.keeper
-    present, hosted = len(keeper.mechanics.blocks(holding)), 0
-    for key in holding.keys[present:]:
-        if keeper.planner.store.slot_of(key) is None:
+    manager = scheduler.parts.manager
+    present, hosted = len(manager.blocks.of(kv)), 0
+    for key in kv.keys[present:]:
+        if manager.planner.store.slot_of(key) is None:
             break
         hosted += 1
-    if present + hosted < len(holding.keys) or not present + hosted:
+    if present + hosted < len(kv.keys) or not present + hosted:
         return "dropped", hosted
     return ("offloaded", hosted) if hosted else ("paused", 0)

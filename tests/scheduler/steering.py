@@ -7,7 +7,7 @@ import pytest
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Action, Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.views import Action, Decision, PausedKVView, Prices, StepView
 
 from .invariants import check_all, check_rest, said_as_planned
 from .world import Session, World, make_scheduler
@@ -32,7 +32,7 @@ class Chosen:
     def __init__(self, **actions: Action) -> None:
         self.actions = dict(actions)
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         free = Prices(0.0, 0.0, 0.0)
         return [
             Decision(one.key, self.actions[one.key], free)
@@ -41,14 +41,14 @@ class Chosen:
         ]
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         return oldest_largest_first(paused, needed, forced)
 
 
 def choose(world: World, **actions: Action) -> None:
     """From now on, this happens to the paused KV of these requests."""
-    world.scheduler.parts.keeper.handling = Chosen(**actions)
+    world.scheduler.parts.manager.handling = Chosen(**actions)
 
 
 def step_until(world: World, there: Callable[[], Any], steps: int = 300) -> None:
@@ -67,11 +67,11 @@ def until_paused(world: World, *sessions: Session) -> None:
 
 def swap_out(world: World, *sessions: Session) -> None:
     """Have all full blocks of paused sessions copied and released; nothing of them can be found."""
-    keeper = world.scheduler.parts.keeper
-    holdings = [keeper.holdings[session.request_id] for session in sessions]
+    manager = world.scheduler.parts.manager
+    paused_kvs = [manager.paused_kvs[session.request_id] for session in sessions]
     choose(world, **{session.request_id: "swap" for session in sessions})
-    step_until(world, lambda: not any(keeper.mechanics.blocks(one) for one in holdings))
-    step_until(world, lambda: not keeper.planner.busy)
+    step_until(world, lambda: not any(manager.blocks.of(one) for one in paused_kvs))
+    step_until(world, lambda: not manager.planner.busy)
     evict(world)
     choose(world)
 
@@ -137,8 +137,8 @@ def paused_in_place(world: World, prompt: int = 120) -> Session:
 
 def partly_released(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
-    keeper = world.scheduler.parts.keeper
-    keeper.release(keeper.holdings["a"], 3, world.now, "decided")
+    manager = world.scheduler.parts.manager
+    manager.release(manager.paused_kvs["a"], 3, world.now, "decided")
     return session
 
 
@@ -146,15 +146,15 @@ def being_saved(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
     stall(world)
     choose(world, a="swap")
-    step_until(world, lambda: world.scheduler.parts.keeper.planner.busy)
+    step_until(world, lambda: world.scheduler.parts.manager.planner.busy)
     return session
 
 
 def partly_swapped(world: World, prompt: int = 120) -> Session:
     session = paused_session(world, prompt=prompt)
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.manager.views.link_blocks = lambda: 2
     choose(world, a="swap")
-    step_until(world, lambda: world.scheduler.parts.keeper.planner.store.confirmed)
+    step_until(world, lambda: world.scheduler.parts.manager.planner.store.confirmed)
     world.step()
     return session
 
@@ -179,7 +179,7 @@ def resident_and_queued(world: World) -> Session:
 
 def load_under_way(world: World) -> Session:
     session = swapped(world)
-    world.scheduler.parts.keeper.planner.loads.in_step = False
+    world.scheduler.parts.manager.planner.loads.in_step = False
     stall(world)
     world.answer(session)
     step_until(world, lambda: loading(world, session))

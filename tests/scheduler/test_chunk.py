@@ -25,7 +25,7 @@ def beside_a_decode(world: World, tokens: int = 200) -> int:
 def world_of(measured: bool = False, **settings: Any) -> World:
     world = World(make_scheduler(**settings))
     world.scheduler.parts.costs.restart(replace(PRIOR, saturation=SATURATION))
-    world.scheduler.parts.recomputation.measured = measured
+    world.scheduler.parts.chunking.measured = measured
     return world
 
 

@@ -121,7 +121,7 @@ def test_blocks_that_are_being_saved_are_not_written(
     until_paused(world, a)
     stall(world)
     choose(world, a="swap")
-    planner = world.scheduler.parts.keeper.planner
+    planner = world.scheduler.parts.manager.planner
     step_until(world, lambda: planner.busy)
     saved = {block.block_id for block in planner.blocks_in_flight()}
     before = {slot: hash_ for slot, hash_ in world._memory.items() if slot[0] in saved}
@@ -146,10 +146,10 @@ def test_nothing_is_released_before_all_is_copied_if_nothing_could_be_found(
 ) -> None:
     """Without prefix caching all blocks go at once, so that part of the copies would be no use."""
     world = make_world(asynchronous, depth, prefix_caching=False, handling="swap")
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.manager.views.link_blocks = lambda: 2
     a = world.session("a", range(120), CALL, "x" * 30, " done")
     until_paused(world, a)
-    step_until(world, lambda: not world.scheduler.parts.keeper.holdings["a"].resident)
+    step_until(world, lambda: not world.scheduler.parts.manager.paused_kvs["a"].resident)
     world.answer(a)
     finishes(world)
     assert world.link.saved == 8
@@ -166,7 +166,7 @@ def test_paused_again_while_the_first_pause_is_still_being_saved(
     until_paused(world, a)
     stall(world)
     choose(world, a="swap")
-    planner = world.scheduler.parts.keeper.planner
+    planner = world.scheduler.parts.manager.planner
     step_until(world, lambda: planner.busy)
     choose(world)
     world.answer(a)
@@ -205,10 +205,10 @@ def test_what_a_session_holds_lies_in_the_prefix_cache_twice(
     a = world.session("a", range(32), said, "x" * 100, " done")
     until_paused(world, first, a)
     world.abort(first)
-    keeper = world.scheduler.parts.keeper
-    keeper.release(keeper.holdings["a"], 2, world.now, "decided")
+    manager = world.scheduler.parts.manager
+    manager.release(manager.paused_kvs["a"], 2, world.now, "decided")
     check_all(world)
-    assert len(keeper.holdings["a"].detached) == 8
+    assert len(manager.paused_kvs["a"].detached) == 8
     world.answer(a)
     finishes(world)
 
@@ -229,12 +229,12 @@ def test_abort_while_loading(
     until_paused(world, a)
     swap_out(world, a)
     if pieces:
-        world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+        world.scheduler.parts.manager.views.link_blocks = lambda: 2
     stall(world)
     world.answer(a)
     step_until(world, lambda: loading(world, a))
     world.step()
-    target = set(world.scheduler.parts.keeper.planner.loads._loading["a"].blocks)
+    target = set(world.scheduler.parts.manager.planner.loads._loading["a"].blocks)
     world.abort(a)
     assert a.request_id in world.scheduler.requests
     other = world.plain("other", range(5000, 5100))

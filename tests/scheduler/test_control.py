@@ -33,12 +33,12 @@ def test_facts(scheduler: Any) -> None:
 
 
 def test_everybody_goes_by_a_new_cost_model(scheduler: Any) -> None:
-    keeper, commands = scheduler.parts.keeper, scheduler.parts.commands
+    manager, commands = scheduler.parts.manager, scheduler.parts.commands
     costs = scheduler.parts.costs
     assert costs.model == PRIOR
     reply = commands.run({"command": "calibrate", "cost": COST.to_wire()})
     assert reply == {"cost": COST.to_wire()}
-    assert costs.model == COST == keeper.sight.step().cost
+    assert costs.model == COST == manager.views.step().cost
     costs.observe_step(1, 0, 0.04)
     assert costs.model.base > COST.base
 
@@ -79,30 +79,30 @@ def test_a_handler_that_fails_is_answered(scheduler: Any) -> None:
 
 
 def test_a_trial_leaves_no_trace(scheduler: Any) -> None:
-    keeper, commands = scheduler.parts.keeper, scheduler.parts.commands
-    handling, lives = keeper.handling, scheduler.parts.lives
-    scheduler.parts.recomputation.measured = True
-    known = lives.predictor.to_wire()
+    manager, commands = scheduler.parts.manager, scheduler.parts.commands
+    handling, sessions = manager.handling, scheduler.parts.sessions
+    scheduler.parts.chunking.measured = True
+    known = sessions.predictor.to_wire()
     for _ in range(2):
         assert commands.run({"command": "measure", "on": True}) == {"on": True}
-    assert keeper.handling.name == "swap"
-    assert not scheduler.parts.recomputation.measured
+    assert manager.handling.name == "swap"
+    assert not scheduler.parts.chunking.measured
     world = World(scheduler)
     session = world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " done")
     assert "before it serves" in commands.run({"command": "measure", "on": False})["error"]
     world.run()
     assert session.reports
     assert commands.run({"command": "measure", "on": False}) == {"on": False}
-    assert keeper.handling is handling
+    assert manager.handling is handling
     assert not scheduler.connector.outbox
-    assert not lives.memory.predictor.to_wire()["tools"]
-    assert lives.predictor.to_wire() == known
-    assert scheduler.parts.recomputation.measured
+    assert not sessions.history_file.predictor.to_wire()["tools"]
+    assert sessions.predictor.to_wire() == known
+    assert scheduler.parts.chunking.measured
     assert commands.run("samples")["steps"]
     # Steps are recorded again, each in its own row.
     world.plain("b", range(20))
     world.run()
-    assert lives.predictor.to_wire() != known
+    assert sessions.predictor.to_wire() != known
     assert [record["kind"] for record in world.records or scheduler.connector.outbox]
 
 
@@ -113,9 +113,9 @@ def test_a_trial_gives_up_what_nobody_has_come_for() -> None:
     world.plain("a", range(100), '<tool_call>{"name": "calc", "arguments": {}}</tool_call>')
     while scheduler.has_requests():
         world.step()
-    assert "a" in scheduler.parts.keeper.holdings
+    assert "a" in scheduler.parts.manager.paused_kvs
     commands.run({"command": "measure", "on": True})
-    assert not scheduler.parts.keeper.holdings
+    assert not scheduler.parts.manager.paused_kvs
     world.session("b", range(40), "hello")
     world.run()
     commands.run({"command": "measure", "on": False})
@@ -132,4 +132,4 @@ def test_a_trial_waits_for_rest(scheduler: Any) -> None:
         "before it serves"
         in scheduler.parts.commands.run({"command": "measure", "on": True})["error"]
     )
-    assert scheduler.parts.keeper.handling.name == "caesura"
+    assert scheduler.parts.manager.handling.name == "caesura"

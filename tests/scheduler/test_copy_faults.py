@@ -37,7 +37,7 @@ def test_host_is_full(asynchronous: bool, depth: int, host_blocks: int) -> None:
     for _ in range(10):
         world.step()
         check_all(world)
-    assert world.scheduler.parts.keeper.planner.store.used == host_blocks
+    assert world.scheduler.parts.manager.planner.store.used == host_blocks
     evict(world)
     for session in sessions:
         world.answer(session)
@@ -77,7 +77,7 @@ def test_loads_fail(asynchronous: bool, depth: int, in_step: bool) -> None:
 def test_one_piece_of_a_load_fails(asynchronous: bool, depth: int) -> None:
     world = faulty_world(asynchronous, depth, in_step=False)
     session = swapped(world)
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.manager.views.link_blocks = lambda: 2
     pieces: list[Load] = []
 
     def second(order: Load | Save) -> bool:
@@ -95,7 +95,7 @@ def test_one_piece_of_a_load_fails(asynchronous: bool, depth: int) -> None:
 def test_saves_fail(asynchronous: bool, depth: int, caplog: pytest.LogCaptureFixture) -> None:
     """Three in a row switch swapping off, which the log says once."""
     world = faulty_world(asynchronous, depth)
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.manager.views.link_blocks = lambda: 2
     session = paused_session(world)
     choose(world, a="swap")
     world.link.refuses = is_save
@@ -103,7 +103,7 @@ def test_saves_fail(asynchronous: bool, depth: int, caplog: pytest.LogCaptureFix
         for _ in range(12):
             world.step()
             check_all(world)
-    planner = world.scheduler.parts.keeper.planner
+    planner = world.scheduler.parts.manager.planner
     assert not planner.works and not planner.busy
     assert world.link.failures >= 3
     assert caplog.text.count("swapping is off") == 1
@@ -115,7 +115,7 @@ def test_saves_fail(asynchronous: bool, depth: int, caplog: pytest.LogCaptureFix
 
 def test_a_save_that_succeeds_forgives_those_before() -> None:
     world = faulty_world()
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 1
+    world.scheduler.parts.manager.views.link_blocks = lambda: 1
     paused_session(world)
     choose(world, a="swap")
     outcomes = iter([True, True, False] * 10)
@@ -123,7 +123,7 @@ def test_a_save_that_succeeds_forgives_those_before() -> None:
     for _ in range(30):
         world.step()
         check_all(world)
-    assert world.scheduler.parts.keeper.planner.works
+    assert world.scheduler.parts.manager.planner.works
     assert world.link.saved == 8
     finishes(world)
 
@@ -136,14 +136,14 @@ def test_reset_while_copies_are_made(
 ) -> None:
     """Nothing stands in its way, and copies that it calls off are no failures of the link."""
     world = faulty_world(asynchronous, depth)
-    world.scheduler.parts.keeper.sight.link_blocks = lambda: 2
+    world.scheduler.parts.manager.views.link_blocks = lambda: 2
     session = paused_session(world)
     stall(world)
     choose(world, a="swap")
     for _ in range(6):
         world.step()
     world.drain()
-    planner = world.scheduler.parts.keeper.planner
+    planner = world.scheduler.parts.manager.planner
     assert len(planner._saving) == 4
     assert world.scheduler.reset_prefix_cache(running, connector)
     check_all(world)

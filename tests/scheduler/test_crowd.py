@@ -23,7 +23,7 @@ def crowd(seed: int) -> World:
         asynchronous=True,
         host_blocks=200,
     )
-    scheduler.parts.keeper.handling = make_handling("caesura")
+    scheduler.parts.manager.handling = make_handling("caesura")
     world, rng = World(scheduler, 1), random.Random(seed)
     world.link.pace = lambda: 1000
     for count in range(20):

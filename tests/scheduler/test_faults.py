@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.memory import PauseMemory
+from caesura.scheduler.vllm.history_file import HistoryFile
 
 from .invariants import check_all
 from .steering import (
@@ -80,7 +80,7 @@ def test_tool_never_returns(
         check_all(world)
     world.drain()
     pool = world.scheduler.kv_cache_manager.block_pool
-    store = world.scheduler.parts.keeper.planner.store
+    store = world.scheduler.parts.manager.planner.store
     assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
     assert not store._wanted
     assert store.available == store.slots
@@ -115,6 +115,6 @@ def test_forward_pass_raises(asynchronous: bool, depth: int, state: Bring, tmp_p
     world.scheduler.schedule()  # whose forward pass raises, so that nothing comes of it
     world.scheduler.shutdown()
     world.scheduler.shutdown()
-    known = PauseMemory(str(path)).predictor.to_wire()
-    assert known == world.scheduler.parts.lives.memory.predictor.to_wire()
-    assert known != PauseMemory(None).predictor.to_wire()
+    known = HistoryFile(str(path)).predictor.to_wire()
+    assert known == world.scheduler.parts.sessions.history_file.predictor.to_wire()
+    assert known != HistoryFile(None).predictor.to_wire()

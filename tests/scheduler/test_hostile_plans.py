@@ -104,7 +104,7 @@ def test_no_hint_is_too_short_or_too_long(
             f"s{index}", range(1000 * index, 1000 * index + 200), CALL, " 3]", " on", pauses=hints
         )
         until_paused(world, session)
-    means = [holding.durations.mean for holding in world.scheduler.parts.keeper.holdings.values()]
+    means = [kv.durations.mean for kv in world.scheduler.parts.manager.paused_kvs.values()]
     assert all(0 < mean < inf for mean in means)
     world.run()
     assert all(session.finished for session in world.sessions.values())
@@ -117,7 +117,7 @@ def test_sessions_with_very_many_tools_are_a_kind_of_a_short_name() -> None:
     names = [f"tool_number_{index}" for index in range(500)]
     for request_id, tools in (("a", names), ("b", names[::-1]), ("c", names[1:])):
         send(world, request_id, WatchPlan(("hermes",), tuple(tools)).to_wire())
-    kinds = {name: world.scheduler.parts.lives[name].kind for name in "abc"}
+    kinds = {name: world.scheduler.parts.sessions[name].kind for name in "abc"}
     assert kinds["a"] == kinds["b"] != kinds["c"]
     assert all(len(kind) < 50 for kind in kinds.values())
     world.run()

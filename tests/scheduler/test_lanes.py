@@ -13,7 +13,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.handling import make_handling
-from caesura.scheduler.vllm import lanes
+from caesura.scheduler.vllm.records import request_states
 
 from . import steering
 from .invariants import check_all
@@ -55,7 +55,7 @@ def ends(world: World) -> None:
 def test_many_requests_at_once_are_told_in_records_of_a_bearable_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lanes, "ROWS_PER_RECORD", 7)
+    monkeypatch.setattr(request_states, "ROWS_PER_RECORD", 7)
     world = faulty_world()
     for number in range(20):
         world.session(f"s{number}", range(100 * number, 100 * number + 40), "y" * 4)
@@ -149,7 +149,7 @@ def test_what_happens_while_nothing_runs_is_told_at_once() -> None:
 def test_kv_that_is_kept_for_a_follow_up_has_a_lane_until_that_comes() -> None:
     world = faulty_world(formats=resolve(("hermes",), ()))
     world.plain("a", range(100), HERMES)
-    step_until(world, lambda: "a" in world.scheduler.parts.keeper.holdings)
+    step_until(world, lambda: "a" in world.scheduler.parts.manager.paused_kvs)
     context = [*range(100), *world.sessions["a"].parts[0]]
     busy = world.session("busy", range(5000, 5100), "y" * 100)
     world.plain("b", [*context, *b"r" * 20], "well")
@@ -165,7 +165,7 @@ def test_kv_that_is_kept_for_a_follow_up_has_a_lane_until_that_comes() -> None:
 def test_a_follow_up_recomputes_what_its_session_had_computed() -> None:
     world = faulty_world(retention=1000.0, formats=resolve(("hermes",), ()))
     world.plain("a", range(100), HERMES)
-    step_until(world, lambda: "a" in world.scheduler.parts.keeper.holdings)
+    step_until(world, lambda: "a" in world.scheduler.parts.manager.paused_kvs)
     world.plain("b", [*range(100), *world.sessions["a"].parts[0], *b"r" * 20], "well")
     world.drop_kv("a")
     evict(world)
@@ -184,7 +184,7 @@ def reasons(world: World) -> set[str]:
 
 def test_blocks_that_running_requests_need() -> None:
     world = faulty_world(blocks=20)
-    world.scheduler.parts.keeper.handling = make_handling("preserve")
+    world.scheduler.parts.manager.handling = make_handling("preserve")
     paused_session(world)
     world.plain("b", range(3000, 3120), "y" * 150)
     step_until(world, lambda: world.sessions["b"].finished)
@@ -229,7 +229,7 @@ def test_cached_blocks_are_never_too_many_and_hardly_too_few(
     rng = random.Random(seed)
     world = faulty_world(asynchronous, depth, blocks=rng.choice([40, 80]))
     scheduler, recorder = world.scheduler, world.scheduler.parts.recorder
-    scheduler.parts.keeper.handling = Whims(rng)
+    scheduler.parts.manager.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     manager, seen = scheduler.kv_cache_manager, []
     pool, estimate = manager.block_pool, recorder.cached_blocks

@@ -10,7 +10,7 @@ from caesura.scheduler.admission.view import Batched
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.vllm import line as line_module
+from caesura.scheduler.vllm.queue import waiting_queue
 
 from .invariants import check_all, check_rest
 from .steering import CALL, IN_EVERY_MODE, until_paused
@@ -66,7 +66,7 @@ class Fickle:
 def world_of(ranking: Any = None, **options: Any) -> World:
     world = World(make_scheduler(**{"blocks": 20, "max_model_len": 320, **options}))
     if ranking is not None:
-        world.scheduler.parts.line.ranking = ranking
+        world.scheduler.parts.queue.ranking = ranking
     return world
 
 
@@ -111,7 +111,7 @@ def test_a_request_is_not_overtaken_for_ever(
     patience: int, served: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small requests arrive without end, and two of them fill the memory."""
-    monkeypatch.setattr(line_module, "MAX_OVERTAKEN_STEPS", patience)
+    monkeypatch.setattr(waiting_queue, "MAX_OVERTAKEN_STEPS", patience)
     world = world_of(LargeFirst())
     for step in range(200):
         if step == 20:
@@ -133,11 +133,11 @@ def test_no_ranking_lets_short_requests_starve_a_long_one(
     ranking: str, handling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short sessions in a closed loop, some of them paused, beside one that needs most blocks."""
-    monkeypatch.setattr(line_module, "MAX_OVERTAKEN_STEPS", 10)
+    monkeypatch.setattr(waiting_queue, "MAX_OVERTAKEN_STEPS", 10)
     own = ranking == "newest-first"
     options: dict[str, Any] = {"blocks": 20, "max_model_len": 320, "max_num_seqs": 4}
     world = World(make_scheduler(**options, handling=handling))
-    world.scheduler.parts.line.ranking = NewestFirst() if own else make_ranking(ranking)
+    world.scheduler.parts.queue.ranking = NewestFirst() if own else make_ranking(ranking)
     for step in range(300):
         if step == 30:
             long = world.session("long", range(100_000, 100_270), "x")
@@ -195,17 +195,17 @@ def test_the_first_is_admitted_although_admission_refuses_when_nobody_runs() -> 
 def test_a_session_keeps_its_arrival_over_its_pauses() -> None:
     world = world_of(ranking=None)
     session = world.session("a", range(40), CALL, "rr]", "x" * 3 + CALL, "rr]", "done")
-    life = world.scheduler.parts.lives["a"]
-    arrival = life.arrival
+    state = world.scheduler.parts.sessions["a"]
+    arrival = state.arrival
     until_paused(world, session)
-    assert (life.calls, life.started) == (1, True)
-    assert life.decoded_tokens == len(CALL)
+    assert (state.calls, state.started) == (1, True)
+    assert state.decoded_tokens == len(CALL)
     world.answer(session)
-    assert life.queued_at == world.now
+    assert state.queued_at == world.now
     until_paused(world, session)
-    assert (life.calls, life.arrival) == (2, arrival)
-    assert life.given_tokens == len("rr]")
-    assert life.decoded_tokens == len("xxx" + CALL)
+    assert (state.calls, state.arrival) == (2, arrival)
+    assert state.given_tokens == len("rr]")
+    assert state.decoded_tokens == len("xxx" + CALL)
 
 
 def test_predictions_are_learned_from_sessions() -> None:
@@ -214,9 +214,9 @@ def test_predictions_are_learned_from_sessions() -> None:
         tokens = range(index * 100, index * 100 + 40)
         world.session(f"s{index}", tokens, "y" * 20 + CALL, "r" * 9 + "]", "z" * 9)
         world.run()
-    predictor = world.scheduler.parts.lives.predictor
+    predictor = world.scheduler.parts.sessions.predictor
     world.session("new", range(9000, 9040), "y" * 20 + CALL, "r" * 9 + "]", "z" * 9)
-    about = world.scheduler.parts.lives.about(world.scheduler.requests["new"])
+    about = world.scheduler.parts.sessions.about(world.scheduler.requests["new"])
     forecast = predictor.forecast(about)
     # Segments of 37 and 10 tokens, one call of each session.
     assert 15 < forecast.segment_tokens < 40
@@ -227,7 +227,7 @@ def test_predictions_are_learned_from_sessions() -> None:
 def test_who_is_passed_over_too_often_is_starved_to_its_end() -> None:
     world = world_of(max_num_seqs=1)
     ranking = SmallFirst()
-    world.scheduler.parts.line.ranking = ranking
+    world.scheduler.parts.queue.ranking = ranking
     session = world.session("big", range(100), CALL, "r" * 30 + "]", "done")
     until_paused(world, session)
     world.answer(session)
@@ -239,8 +239,8 @@ def test_who_is_passed_over_too_often_is_starved_to_its_end() -> None:
         seen.append(running(world))
         if "big" in running(world):
             break
-    life = world.scheduler.parts.lives["big"]
-    assert life.starved
+    session = world.scheduler.parts.sessions["big"]
+    assert session.starved
     assert not all(world.sessions[f"p{index}"].finished for index in range(12))
 
 
@@ -297,8 +297,8 @@ def test_no_whim_of_a_ranking_loses_anything(seed: int, asynchronous: bool, dept
         ),
         depth,
     )
-    world.scheduler.parts.line.ranking = Whim(rng)
-    world.scheduler.parts.lives.admission = Fickle(rng)
+    world.scheduler.parts.queue.ranking = Whim(rng)
+    world.scheduler.parts.sessions.admission = Fickle(rng)
     for index in range(150):
         clients_act(world, rng, index)
         check_all(world)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from caesura.scheduler.vllm.swap.metrics import SwapMetrics, SwapStats, listen
+from caesura.scheduler.vllm.records.export import RecordStats, listen
+from caesura.scheduler.vllm.swap.prometheus import SwapMetrics
 
 from .steering import faulty_world, finishes, paused_session
 
@@ -65,5 +66,5 @@ def test_all_kinds_are_counted_and_summed_up() -> None:
     kinds = {record["kind"] for record in world.records}
     assert {"lanes", "opening", "pause", "steps", "session"} <= kinds
     metrics().observe({"records": [*world.records, LATER]})
-    told = SwapStats(data={"records": [*world.records, LATER]}).reduce()
+    told = RecordStats(data={"records": [*world.records, LATER]}).reduce()
     assert told["pauses"] == 1

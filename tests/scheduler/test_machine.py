@@ -16,7 +16,7 @@ from vllm.v1.request import RequestStatus
 
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.handling import make_handling
-from caesura.scheduler.vllm.holding import Holding, can_lose
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV, can_lose
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
 from .whims import Whims
@@ -71,7 +71,7 @@ class Machine(RuleBasedStateMachine):
             formats=resolve(("hermes",), ()),
         )
         if budget is not None:
-            scheduler.parts.keeper.sight.link_blocks = lambda: budget
+            scheduler.parts.manager.views.link_blocks = lambda: budget
         self.world = World(scheduler, mode[1])
         self.random = random.Random(seed)
         self.count = 0
@@ -104,9 +104,9 @@ class Machine(RuleBasedStateMachine):
         start = 0 if shared else 10_000 * self.count
         self.world.plain(name, range(start, start + prompt), said)
 
-    def retained(self) -> list[Holding]:
-        holdings = self.world.scheduler.parts.keeper.holdings.values()
-        return [holding for holding in holdings if holding.pause is None]
+    def retained(self) -> list[PausedKV]:
+        paused_kvs = self.world.scheduler.parts.manager.paused_kvs.values()
+        return [kv for kv in paused_kvs if kv.pause is None]
 
     @precondition(lambda self: self.retained())
     @rule(which=INDEX, result=st.integers(1, 40), differs=st.booleans())
@@ -167,15 +167,15 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=INDEX, blocks=st.integers(1, 12))
     def release(self, which: int, blocks: int) -> None:
-        keeper = self.world.scheduler.parts.keeper
-        holdings = [holding for holding in keeper.holdings.values() if can_lose(holding)]
-        if holdings:
-            keeper.release(holdings[which % len(holdings)], blocks, self.world.now, "decided")
+        manager = self.world.scheduler.parts.manager
+        paused_kvs = [kv for kv in manager.paused_kvs.values() if can_lose(kv)]
+        if paused_kvs:
+            manager.release(paused_kvs[which % len(paused_kvs)], blocks, self.world.now, "decided")
 
     @rule(name=st.sampled_from(HANDLINGS))
     def handle(self, name: str) -> None:
-        keeper = self.world.scheduler.parts.keeper
-        keeper.handling = Whims(self.random) if name == "whims" else make_handling(name)
+        manager = self.world.scheduler.parts.manager
+        manager.handling = Whims(self.random) if name == "whims" else make_handling(name)
 
     @rule(connector=st.booleans(), really=SELDOM)
     def reset_prefix_cache(self, connector: bool, really: bool) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from caesura.scheduler.predict.forecast import About
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.vllm.memory import MOST_MODELS, PauseMemory
+from caesura.scheduler.vllm.history_file import MOST_MODELS, HistoryFile
 
 from .world import World, make_scheduler
 
@@ -16,8 +16,8 @@ CALL = "sum [calc(1+2) ->"
 ABOUT = About("a", "calc", 1, 0)
 
 
-def remember(path: Path, model: str = "m") -> tuple[PauseMemory, History]:
-    memory = PauseMemory(str(path))
+def remember(path: Path, model: str = "m") -> tuple[HistoryFile, History]:
+    memory = HistoryFile(str(path))
     history = History(memory.predictor)
     memory.keep(history, model)
     return memory, history
@@ -41,10 +41,9 @@ def test_a_scheduler_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     world.run()
     world.scheduler.shutdown()
     before, after = world.scheduler, make_scheduler(pauses=str(path))
-    known = after.parts.lives.predictor.forecast(ABOUT)
-    assert known == before.parts.lives.predictor.forecast(ABOUT)
+    known = after.parts.sessions.predictor.forecast(ABOUT)
+    assert known == before.parts.sessions.predictor.forecast(ABOUT)
     assert known != History().forecast(ABOUT)
-    assert after.parts.lives.predictor is after.parts.lives.predictor
 
 
 def test_a_file_of_pauses_alone_is_read(tmp_path: Path) -> None:

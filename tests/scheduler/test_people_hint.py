@@ -34,14 +34,14 @@ def paused(world: World, name: str, start: int, hint: PauseHint | None) -> Sessi
 
 
 def resident(world: World, name: str) -> int:
-    holding = world.scheduler.parts.keeper.holdings[name]
-    return len(world.scheduler.parts.keeper.mechanics.blocks(holding))
+    kv = world.scheduler.parts.manager.paused_kvs[name]
+    return len(world.scheduler.parts.manager.blocks.of(kv))
 
 
 def settle_copies(world: World) -> None:
     """Both are on the host as far as they ever will: neither is cheaper to release."""
-    holdings = [world.scheduler.parts.keeper.holdings[name] for name in ("person", "machine")]
-    step_until(world, lambda: all(one.copied == len(one.keys) for one in holdings))
+    paused_kvs = [world.scheduler.parts.manager.paused_kvs[name] for name in ("person", "machine")]
+    step_until(world, lambda: all(one.copied == len(one.keys) for one in paused_kvs))
 
 
 @pytest.mark.parametrize("host_blocks", [None, 100])
@@ -96,7 +96,7 @@ def test_waits_for_people_are_learned_apart_and_recorded_so() -> None:
     other = paused(world, "machine", 1000, None)
     world.answer(other)
     world.run()
-    predictor = world.scheduler.parts.lives.memory.predictor
+    predictor = world.scheduler.parts.sessions.history_file.predictor
     assert predictor.durations_for("person:calc").count == 1
     assert predictor.durations_for("person:calc").mean > 60.0
     assert predictor.durations_for("calc").count == 1
@@ -108,21 +108,21 @@ def test_waits_for_people_are_learned_apart_and_recorded_so() -> None:
 def test_what_is_expected_is_the_hint_and_never_more_than_is_left_to_the_deadline() -> None:
     world = make_world()
     paused(world, "person", 0, PauseHint(500.0, 100.0, person=True))
-    holding = world.scheduler.parts.keeper.holdings["person"]
-    began = holding.since
-    assert holding.durations.mean == 500.0
-    assert holding.remaining(began) == 100.0
-    assert holding.remaining(began + 60.0) == 40.0
+    kv = world.scheduler.parts.manager.paused_kvs["person"]
+    began = kv.since
+    assert kv.durations.mean == 500.0
+    assert kv.remaining(began) == 100.0
+    assert kv.remaining(began + 60.0) == 40.0
     # Behind its deadline it is as overdue as any other tool.
-    assert holding.remaining(began + 200.0) == pytest.approx(500.0)
+    assert kv.remaining(began + 200.0) == pytest.approx(500.0)
 
 
 def test_a_hint_without_a_person_is_the_tools_own_prior() -> None:
     world = make_world()
     paused(world, "slow", 0, PauseHint(250.0))
-    holding = world.scheduler.parts.keeper.holdings["slow"]
-    assert holding.tool == "calc"
-    assert holding.durations.mean == 250.0
+    kv = world.scheduler.parts.manager.paused_kvs["slow"]
+    assert kv.tool == "calc"
+    assert kv.durations.mean == 250.0
 
 
 @pytest.mark.parametrize("order", [("ask_user", "calc"), ("calc", "ask_user")])
@@ -137,7 +137,7 @@ def test_a_turn_of_several_calls_waits_for_the_person(order: tuple[str, ...]) ->
     # A turn in this format is over with its last token, which the model's end of turn is.
     session.parts[0].append(256)
     until_paused(world, session)
-    assert world.scheduler.parts.keeper.holdings["a"].tool == "person:ask_user"
+    assert world.scheduler.parts.manager.paused_kvs["a"].tool == "person:ask_user"
 
 
 @pytest.mark.parametrize(

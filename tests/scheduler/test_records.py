@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.ledger import COLUMNS
+from caesura.scheduler.vllm.records.writer import COLUMNS
 
 from .link import random_pace
 from .steering import CALL, IN_EVERY_MODE, choose, evict, step_until, swap_out, until_paused
@@ -73,8 +73,8 @@ def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int)
         prefix_caching=rng.random() < 0.7,
         in_step=rng.random() < 0.5,
     )
-    keeper = world.scheduler.parts.keeper
-    keeper.handling = Whims(rng)
+    manager = world.scheduler.parts.manager
+    manager.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     for index in range(120):
         if rng.random() < 0.2:
@@ -142,7 +142,7 @@ def test_recomputation_is_told_from_prefill(
 def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> None:
     rng = random.Random(seed)
     world = make_world(asynchronous, depth, blocks=40, max_model_len=512)
-    world.scheduler.parts.keeper.handling = Whims(rng)
+    world.scheduler.parts.manager.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     for index in range(200):
         if rng.random() < 0.2:
@@ -193,7 +193,7 @@ def test_a_long_run_keeps_the_outbox_bounded() -> None:
     """Records leave with every step that has output; what is left behind never piles up."""
     rng = random.Random(0)
     world = make_world(blocks=60, max_model_len=512)
-    world.scheduler.parts.keeper.handling = Whims(rng)
+    world.scheduler.parts.manager.handling = Whims(rng)
     ledger, most, open_steps = world.scheduler.parts.recorder, 0, 0
     for index in range(1000):
         if rng.random() < 0.1:

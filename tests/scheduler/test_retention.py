@@ -63,8 +63,8 @@ def first_chunk(world: World, session: Session) -> int:
 
 
 def retained(world: World) -> dict[str, Any]:
-    holdings = world.scheduler.parts.keeper.holdings
-    return {key: holding for key, holding in holdings.items() if holding.pause is None}
+    paused_kvs = world.scheduler.parts.manager.paused_kvs
+    return {key: kv for key, kv in paused_kvs.items() if kv.pause is None}
 
 
 def ends_well(world: World) -> None:
@@ -109,7 +109,7 @@ def test_running_requests_take_what_they_need(asynchronous: bool, depth: int) ->
     hungry = world.plain("hungry", range(9000, 9100), "y" * 200)
     until_finished(world, hungry)
     assert world.computed_again.get("hungry") == 0, "it was preempted"
-    left = sum(len(holding.detached) for holding in retained(world).values())
+    left = sum(len(kv.detached) for kv in retained(world).values())
     assert left < KEPT
     follow_up(world, asked)
     ends_well(world)
@@ -120,7 +120,7 @@ def test_a_waiting_request_takes_it_if_nobody_runs(asynchronous: bool, depth: in
     world = make_world(asynchronous, depth, blocks=20, handling="caesura")
     call(world)
     until_finished(world, world.plain("large", range(9000, 9300)))
-    left = sum(len(holding.detached) for holding in retained(world).values())
+    left = sum(len(kv.detached) for kv in retained(world).values())
     assert left <= 1
     ends_well(world)
 
@@ -212,7 +212,7 @@ def test_host_copies_serve_the_follow_up(asynchronous: bool, depth: int, in_step
     asked = call(world)
     choose(world, a="swap")
     step_until(world, lambda: not retained(world))
-    step_until(world, lambda: not world.scheduler.parts.keeper.planner.busy)
+    step_until(world, lambda: not world.scheduler.parts.manager.planner.busy)
     evict(world)
     back = follow_up(world, asked)
     until_finished(world, back)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.holding import Holdings
+from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks
 
 from .invariants import check_all, check_rest, held_to_budget, said_as_planned
 from .world import World, make_scheduler
@@ -34,10 +34,10 @@ class SmallWorld:
             **options,
         )
         self.world = World(scheduler, depth)
-        self.keeper = scheduler.parts.keeper
+        self.manager = scheduler.parts.manager
         scheduler.parts.costs.observe_step = lambda *_: None
-        scheduler.parts.lives.memory.observe = lambda *_: None
-        self.keeper.sight.link_blocks = lambda: budget
+        scheduler.parts.sessions.history_file.observe = lambda *_: None
+        self.manager.views.link_blocks = lambda: budget
         self.world.session("a", range(34), CALL, "r" * 20, "ok")
         self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")
         self.link = "flows"
@@ -54,8 +54,8 @@ class SmallWorld:
             yield "abort a"
         if "p" not in sessions:
             yield "arrive p"
-        holding = self.keeper.holdings.get("a")
-        if holding is not None and holding.resident and not holding.loading:
+        kv = self.manager.paused_kvs.get("a")
+        if kv is not None and kv.resident and not kv.loading:
             yield "release a"
             yield "discard a"
         for name in ("flows", "stalls", "fails"):
@@ -75,7 +75,7 @@ class SmallWorld:
             self.world.plain("p", range(200, 260))
         elif verb in ("release", "discard"):
             blocks = 1 if verb == "release" else 100
-            self.keeper.release(self.keeper.holdings[name], blocks, 0.0, "decided")
+            self.manager.release(self.manager.paused_kvs[name], blocks, 0.0, "decided")
         else:
             self.link = verb
             self.world.link.fails = lambda: verb == "fails"
@@ -98,8 +98,8 @@ def fingerprint(small: SmallWorld) -> Any:
     return (
         small.link,
         _requests(scheduler),
-        _holdings(scheduler),
-        _host(small.keeper.planner),
+        _paused_kvs(scheduler),
+        _host(small.manager.planner),
         [(type(o), getattr(o, "request_id", 0), len(o.blocks)) for o in world.link._queue],
         sorted(world.link._broken),
         [(o.num_scheduled_tokens, ran.sampled_token_ids) for o, ran in world._in_flight],
@@ -135,21 +135,21 @@ def _requests(scheduler: Any) -> Any:
         sorted(scheduler.reset_preempted_req_ids),
         sorted(scheduler.finished_req_ids),
         sorted(scheduler.parts.stops.closing),
-        scheduler.parts.recomputation._frontiers,
+        scheduler.parts.chunking._frontiers,
     )
 
 
-def _holdings(scheduler: Any) -> Any:
+def _paused_kvs(scheduler: Any) -> Any:
     return [
         (
-            holding.key,
-            holding.pause.state,
-            None if holding.detached is None else [b.block_hash for b in holding.detached],
-            holding.keys,
-            (holding.resident, holding.copied, holding.covered, holding.uncopied, holding.missing),
-            (holding.stale, holding.returned),
+            kv.key,
+            kv.pause.state,
+            None if kv.detached is None else [b.block_hash for b in kv.detached],
+            kv.keys,
+            (kv.resident, kv.copied, kv.covered, kv.uncopied, kv.missing),
+            (kv.stale, kv.returned),
         )
-        for holding in scheduler.parts.keeper.holdings.values()
+        for kv in scheduler.parts.manager.paused_kvs.values()
     ]
 
 
@@ -219,6 +219,6 @@ def test_every_order_of_more_events(options: dict[str, Any], steps: int) -> None
 
 def test_control_a_lost_block_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: paused KV that is never given back."""
-    monkeypatch.setattr(Holdings, "forget", lambda self, holding: None)
+    monkeypatch.setattr(PausedBlocks, "forget", lambda self, kv: None)
     with pytest.raises(AssertionError, match="after"):
         explore(4, steps=PAUSED, budget=1, depth=0, handling="swap")

@@ -35,7 +35,7 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
         depth,
     )
     if rng.random() < WHIMSICAL:
-        world.scheduler.parts.keeper.handling = Whims(rng)
+        world.scheduler.parts.manager.handling = Whims(rng)
     world.link.pace = random_pace(rng)
     if rng.random() < 0.4:
         world.link.fails = lambda: rng.random() < 0.1
@@ -44,7 +44,7 @@ def test_everything_finishes(seed: int, asynchronous: bool, depth: int) -> None:
     world.link.fails = lambda: False
     world.run(3000)
     all_is_told_and_nothing_left(world)
-    keeper = world.scheduler.parts.keeper
-    assert not keeper.holdings
-    planner = keeper.planner
+    manager = world.scheduler.parts.manager
+    assert not manager.paused_kvs
+    planner = manager.planner
     assert planner is None or not planner.busy

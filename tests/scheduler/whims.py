@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from caesura.intercept.kv.views import Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
 
 FREE = Prices(0.0, 0.0, 0.0)
 
@@ -19,7 +19,7 @@ class Whims:
     def write_behind(self) -> bool:
         return self._rng.random() < 0.5
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         chosen = [one for one in paused if self._rng.random() < 0.7]
         self._rng.shuffle(chosen)
         actions = ("preserve", "swap", "swap", "swap", "discard")
@@ -30,7 +30,7 @@ class Whims:
         ]
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         victims = []
         for one in self._rng.sample(list(paused), len(paused)):

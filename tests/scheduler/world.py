@@ -223,8 +223,8 @@ class World:
 
     def drop_kv(self, request_id: str) -> None:
         """Give up all blocks of a paused request; what is not evicted meanwhile is found again."""
-        keeper = self.parts.keeper
-        keeper.drop(keeper.holdings[request_id], self.now, "reset")
+        manager = self.parts.manager
+        manager.drop(manager.paused_kvs[request_id], self.now, "reset")
 
     # -- clients ---------------------------------------------------------------------------------
 

@@ -57,8 +57,8 @@ class Clients:
             self.pauses[request.request_id] += 1
             turn = self.pauses[request.request_id]
             if self.drop and (turn + int(request.request_id)) % 2:
-                keeper = self.scheduler.parts.keeper
-                keeper.drop(keeper.holdings[request.request_id], 0.0, "reset")
+                manager = self.scheduler.parts.manager
+                manager.drop(manager.paused_kvs[request.request_id], 0.0, "reset")
             result = [said[-1], *range(turn, turn + 7)]
             self.context[request.request_id] += said[:-1] + result
             more = turn <= PAUSES

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from caesura.intercept.kv.handling.taking import returned_last, take
 from caesura.intercept.kv.offload_order import turnover_seconds
-from caesura.intercept.kv.views import Decision, PausedKV, StepView
+from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 
 PATIENCE = 20.0  # recompute turnovers that a block without a copy is kept for while copies proceed
 BACKLOG_SECONDS = 0.8  # of the link: with more left to copy, copies will be too late
@@ -34,12 +34,12 @@ class Caesura:
     write_behind = True
     every_step = False
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Keep everything."""
         return []
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose blocks by least regret.
 
@@ -63,7 +63,7 @@ class Caesura:
         return take(order + returned_last(paused), needed)[0]
 
 
-def _worth_taking(waiting: Sequence[PausedKV], step: StepView) -> list[tuple[str, int]]:
+def _worth_taking(waiting: Sequence[PausedKVView], step: StepView) -> list[tuple[str, int]]:
     """Return the blocks that pay to take, for `take`, those with copies before those without.
 
     `waiting` are the paused by how long they will last on, longest first.
@@ -80,7 +80,7 @@ def _worth_taking(waiting: Sequence[PausedKV], step: StepView) -> list[tuple[str
     return copied + rest
 
 
-def _copies_are_late(waiting: Sequence[PausedKV], step: StepView, recompute: float) -> bool:
+def _copies_are_late(waiting: Sequence[PausedKVView], step: StepView, recompute: float) -> bool:
     """Whether blocks without a copy had better not wait for one: the link is far behind."""
     if not step.swap_pays:
         return True
@@ -88,7 +88,7 @@ def _copies_are_late(waiting: Sequence[PausedKV], step: StepView, recompute: flo
     return step.cost.swap_seconds(backlog * step.block_size, "out") > BACKLOG_SECONDS
 
 
-def _regret(paused: PausedKV) -> float:
+def _regret(paused: PausedKVView) -> float:
     """Return, up to a factor, what taking a block without a confirmed copy is expected to cost.
 
     It is the share of blocks that would be recomputed times the chance that the tool returns soon,

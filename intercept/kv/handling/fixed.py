@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Action, Decision, PausedKV, StepView
+from caesura.intercept.kv.views import Action, Decision, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices
 
 
@@ -19,7 +19,7 @@ class _Fixed:
         """The action's name."""
         return self.action
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Decide `action` for all that hold anything and still wait for their tool."""
         if self.action == "preserve" or (self.action == "swap" and not step.swap_pays):
             return []
@@ -30,7 +30,7 @@ class _Fixed:
         ]
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose by elapsed time x context, most first."""
         return oldest_largest_first(paused, needed, forced)

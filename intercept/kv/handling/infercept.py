@@ -8,11 +8,11 @@ preserve or discard, whichever wastes less.
 from collections.abc import Sequence
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import least_waste, prices_for
 
 
-def pause_seconds(paused: PausedKV) -> float:
+def pause_seconds(paused: PausedKVView) -> float:
     """Return T_INT, how long the pause is expected to last on: as long as it has lasted so far.
 
     That is the paper's estimate for tools that are unknown or vary (section 4.4). It is taken for
@@ -29,9 +29,9 @@ class InferCept:
     write_behind = False
     every_step = True
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Decide for all that wait for a tool; those that are best preserved are left out."""
-        ranked: list[tuple[float, str, PausedKV, Prices, float]] = []
+        ranked: list[tuple[float, str, PausedKVView, Prices, float]] = []
         for one in paused:
             seconds = pause_seconds(one)
             if one.resident and not one.returned and seconds > 0:
@@ -52,7 +52,7 @@ class InferCept:
         return decisions
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose by elapsed time x context, most first.
 
@@ -61,7 +61,7 @@ class InferCept:
         return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
-def _worth_a_swap(paused: PausedKV, step: StepView, seconds: float) -> bool:
+def _worth_a_swap(paused: PausedKVView, step: StepView, seconds: float) -> bool:
     """Whether the pause outlasts the copies out and in: before that, nothing is freed."""
     if not step.swap_pays:
         return False

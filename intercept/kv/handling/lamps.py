@@ -13,7 +13,7 @@ from math import inf
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Action, Decision, PausedKV, Prices, StepView
+from caesura.intercept.kv.views import Action, Decision, PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import waste_discard, waste_preserve, waste_swap
 
 
@@ -57,7 +57,7 @@ class Lamps:
     write_behind = False
     every_step = True
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Decide for all that wait for a tool; those that are best preserved are left out."""
         decisions = []
         for one in paused:
@@ -69,7 +69,7 @@ class Lamps:
         return decisions
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose by elapsed time x context, most first.
 
@@ -78,7 +78,7 @@ class Lamps:
         return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
-def _whole_pause(paused: PausedKV, step: StepView) -> Prices:
+def _whole_pause(paused: PausedKVView, step: StepView) -> Prices:
     """Return the block-seconds that each handling wastes, by what a pause does not change."""
     context, memory = paused.context_tokens, step.total_blocks * step.block_size
     other = max(0, memory - context)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from caesura.intercept.kv.views import PausedKV
+from caesura.intercept.kv.views import PausedKVView
 
 
 def take(candidates: Iterable[tuple[str, int]], needed: int) -> tuple[list[tuple[str, int]], int]:
@@ -23,7 +23,7 @@ def take(candidates: Iterable[tuple[str, int]], needed: int) -> tuple[list[tuple
     return list(taken.items()), max(0, needed)
 
 
-def returned_last(paused: Sequence[PausedKV]) -> list[tuple[str, int]]:
+def returned_last(paused: Sequence[PausedKVView]) -> list[tuple[str, int]]:
     """Return what requests that queue could give, for `take`, the last in the queue first.
 
     `paused` holds them in the order of their queue. Blocks that lose nothing go before others.
@@ -35,7 +35,7 @@ def returned_last(paused: Sequence[PausedKV]) -> list[tuple[str, int]]:
 
 
 def oldest_largest_first(
-    paused: Sequence[PausedKV], needed: int, forced: bool, only_copied: bool = False
+    paused: Sequence[PausedKVView], needed: int, forced: bool, only_copied: bool = False
 ) -> list[tuple[str, int]]:
     """Choose victims by elapsed time x context, most first, as `Handling.victims` asks.
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.views import Decision, PausedKV, StepView
+from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices
 
 BEYOND = 3.0
@@ -80,7 +80,7 @@ class TimeToLive:
     write_behind = False
     every_step = True
 
-    def decide(self, paused: Sequence[PausedKV], step: StepView) -> list[Decision]:
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
         """Discard those whose time is over."""
         decisions = []
         by_tool: dict[int, BestTime] = {}  # many wait for the same tool
@@ -94,7 +94,7 @@ class TimeToLive:
         return decisions
 
     def victims(
-        self, paused: Sequence[PausedKV], step: StepView, needed: int, forced: bool
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
         """Choose by elapsed time x context, most first."""
         return oldest_largest_first(paused, needed, forced)

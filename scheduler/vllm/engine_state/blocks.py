@@ -11,7 +11,7 @@ Block: TypeAlias = KVCacheBlock
 
 
 class Blocks:
-    """The blocks of one engine's pool. A block is free when nobody references it."""
+    """The blocks of one engine's pool. A block without references is free."""
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
@@ -19,7 +19,7 @@ class Blocks:
         """Blocks that requests can use: the pool counts its null block too."""
 
     def free(self) -> int:
-        """Return how many blocks nobody references."""
+        """Return how many blocks have no references."""
         return int(self._pool.get_num_free_blocks())
 
     def hashed(self) -> int:

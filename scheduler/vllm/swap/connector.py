@@ -1,7 +1,7 @@
 """Our KV connector: vLLM's hooks, handed on to the planner (scheduler) and the worker.
 
 vLLM makes one of it in the scheduler and one in every worker. Nothing is decided here: the
-scheduler's side is driven by `caesura.scheduler.vllm.keeper`, and does nothing without it.
+scheduler's side is driven by `caesura.scheduler.vllm.paused.manager`, and does nothing without it.
 """
 
 import logging
@@ -22,10 +22,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
 from vllm.platforms import current_platform
 
 from caesura.scheduler.vllm.engine_state import Blocks
+from caesura.scheduler.vllm.records.export import RecordStats
 from caesura.scheduler.vllm.swap.host import HostStore, keys_of
 from caesura.scheduler.vllm.swap.messages import SwapOrders, SwapReport
-from caesura.scheduler.vllm.swap.metrics import SwapMetrics, SwapStats
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
+from caesura.scheduler.vllm.swap.prometheus import SwapMetrics
 from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes, host_slots
 from caesura.scheduler.vllm.swap.worker import SwapWorker
 
@@ -218,14 +219,14 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
             return None
         records = self.outbox.copy()
         self.outbox.clear()
-        return SwapStats(data={"records": records})
+        return RecordStats(data={"records": records})
 
     @classmethod
     def build_kv_connector_stats(
         cls, data: dict[str, Any] | None = None
     ) -> KVConnectorStats | None:
         """Rebuild statistics in the API process."""
-        return SwapStats(data=data if data is not None else {})
+        return RecordStats(data=data if data is not None else {})
 
     @classmethod
     def build_prom_metrics(

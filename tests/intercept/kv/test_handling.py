@@ -11,7 +11,7 @@ from caesura.intercept.kv.handling.caesura import PATIENCE, recompute_turnover_s
 from caesura.intercept.kv.handling.ttl import BEYOND, best_times
 from caesura.intercept.kv.offload_order import turnover_seconds
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 
 from .views import ANY_STEP, any_pauses, known, paused, step
 
@@ -31,7 +31,7 @@ def test_by_name() -> None:
 @settings(max_examples=60)
 @given(pauses=any_pauses(), view=ANY_STEP, needed=st.integers(0, 300), forced=st.booleans())
 def test_victims_are_resident_and_enough(
-    name: str, pauses: list[PausedKV], view: StepView, needed: int, forced: bool
+    name: str, pauses: list[PausedKVView], view: StepView, needed: int, forced: bool
 ) -> None:
     victims = make_handling(name).victims(pauses, view, needed, forced)
     resident = {one.key: one.resident for one in pauses}
@@ -50,7 +50,7 @@ def test_victims_are_resident_and_enough(
 @settings(max_examples=60)
 @given(pauses=any_pauses(), view=ANY_STEP)
 def test_decisions_are_the_same_for_the_same_view(
-    name: str, pauses: list[PausedKV], view: StepView
+    name: str, pauses: list[PausedKVView], view: StepView
 ) -> None:
     decisions = make_handling(name).decide(pauses, view)
     assert decisions == make_handling(name).decide(pauses, view)
@@ -98,7 +98,7 @@ def test_the_others_take_from_the_oldest_and_largest(name: str) -> None:
         ]
 
 
-def actions(name: str, pauses: list[PausedKV], view: StepView) -> dict[str, str]:
+def actions(name: str, pauses: list[PausedKVView], view: StepView) -> dict[str, str]:
     return {one.key: one.action for one in make_handling(name).decide(pauses, view)}
 
 
@@ -192,7 +192,7 @@ def test_kept_until_its_time_is_over() -> None:
 
 
 def take(
-    pauses: list[PausedKV], needed: int, forced: bool, view: StepView
+    pauses: list[PausedKVView], needed: int, forced: bool, view: StepView
 ) -> list[tuple[str, int]]:
     return make_handling("caesura").victims(pauses, view, needed, forced)
 
@@ -272,7 +272,7 @@ def test_what_is_on_its_way_to_the_host_is_taken_before_what_is_not() -> None:
 @settings(max_examples=60)
 @given(pauses=any_pauses(), view=ANY_STEP, needed=st.integers(1, 300))
 def test_force_takes_first_what_it_would_take_anyway(
-    pauses: list[PausedKV], view: StepView, needed: int
+    pauses: list[PausedKVView], view: StepView, needed: int
 ) -> None:
     gently = take(pauses, needed, False, view)
     if gently:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.handling.lamps import forward_seconds, least, wastes
-from caesura.intercept.kv.views import PausedKV, Prices, StepView
+from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 
 from .views import ANY_STEP, COST, any_paused, any_pauses, known, paused, step
 
 UNIT = CostModel(0.0, 1.0, 1.0, 0.0, 1, out_rate=2.0, in_rate=4.0)
 
 
-def actions(pauses: list[PausedKV], view: StepView) -> dict[str, str]:
+def actions(pauses: list[PausedKVView], view: StepView) -> dict[str, str]:
     return {one.key: one.action for one in make_handling("lamps").decide(pauses, view)}
 
 
@@ -85,7 +85,7 @@ def test_a_swap_is_charged_as_if_it_held_up_the_batch() -> None:
     later=ANY_STEP,
 )
 def test_the_answer_stays_the_same_through_the_pause(
-    one: PausedKV,
+    one: PausedKVView,
     view: StepView,
     elapsed: float,
     remaining: float,
@@ -119,7 +119,7 @@ def test_a_longer_pause_is_never_preserved_where_a_shorter_one_is_not(
 
 @given(pauses=any_pauses(), view=ANY_STEP, needed=st.integers(1, 100), forced=st.booleans())
 def test_victims_are_those_of_the_other_baselines(
-    pauses: list[PausedKV], view: StepView, needed: int, forced: bool
+    pauses: list[PausedKVView], view: StepView, needed: int, forced: bool
 ) -> None:
     expected = make_handling("infercept").victims(pauses, view, needed, forced)
     assert make_handling("lamps").victims(pauses, view, needed, forced) == expected

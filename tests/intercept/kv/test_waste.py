@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from caesura.intercept.kv import waste
 from caesura.intercept.kv.costs import Recompute
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 
 from .views import ANY_STEP, any_paused, paused, step
 
@@ -64,13 +64,13 @@ def test_what_is_missing_already_is_no_part_of_the_choice() -> None:
 
 
 @given(any_paused("a"), ANY_STEP)
-def test_no_price_is_negative(one: PausedKV, view: StepView) -> None:
+def test_no_price_is_negative(one: PausedKVView, view: StepView) -> None:
     price = waste.prices(one, view)
     assert min(price.preserve, price.discard, price.swap) >= 0
 
 
 @given(any_paused("a"), ANY_STEP, st.floats(0, 100))
-def test_preserving_grows_with_what_remains(one: PausedKV, view: StepView, more: float) -> None:
+def test_preserving_grows_with_what_remains(one: PausedKVView, view: StepView, more: float) -> None:
     longer = replace(one, remaining=one.remaining + more)
     assert waste.prices(longer, view).preserve >= waste.prices(one, view).preserve
     assert waste.prices(longer, view).discard == waste.prices(one, view).discard

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 
 COST = CostModel(
     base=0.01,
@@ -41,9 +41,9 @@ def known(seconds: float, times: int = 20) -> Durations:
     return Durations(seconds, recent=(seconds,) * times)
 
 
-def paused(key: str = "a", blocks: int = 50, copied: int = 0, **changes: Any) -> PausedKV:
+def paused(key: str = "a", blocks: int = 50, copied: int = 0, **changes: Any) -> PausedKVView:
     """A pause of `blocks` blocks, `copied` of which have a copy, from the back."""
-    usual = PausedKV(
+    usual = PausedKVView(
         key=key,
         tool="tool",
         durations=known(changes.get("remaining") or 10.0),
@@ -60,7 +60,7 @@ def paused(key: str = "a", blocks: int = 50, copied: int = 0, **changes: Any) ->
 
 
 @st.composite
-def any_paused(draw: st.DrawFn, key: str) -> PausedKV:
+def any_paused(draw: st.DrawFn, key: str) -> PausedKVView:
     """Any pause that an engine could have."""
     blocks = draw(st.integers(0, 60))
     copied = draw(st.integers(0, blocks))
@@ -82,7 +82,7 @@ def any_paused(draw: st.DrawFn, key: str) -> PausedKV:
 
 
 @st.composite
-def any_pauses(draw: st.DrawFn) -> list[PausedKV]:
+def any_pauses(draw: st.DrawFn) -> list[PausedKVView]:
     """Some pauses, each with a key of its own."""
     count = draw(st.integers(0, 8))
     return [draw(any_paused(f"r{index}")) for index in range(count)]

@@ -12,7 +12,7 @@ from caesura.intercept.kv.costs import CostModel, Direction
 from caesura.scheduler.calibration import fit_rate
 from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, sizes
 from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic
-from caesura.scheduler.vllm.sight import IDLE_STEP_SECONDS
+from caesura.scheduler.vllm.paused.views import IDLE_STEP_SECONDS
 
 PIECES = 4
 """In how many copies a session's context goes."""

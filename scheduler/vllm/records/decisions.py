@@ -5,43 +5,43 @@ from math import inf
 from typing import Any
 
 from caesura.intercept.calls.events import ResumeReport
-from caesura.intercept.kv.views import PausedKV, Prices, StepView
+from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import discard_price, prices, swap_price, waste_preserve
 from caesura.intercept.pause_hints import PERSON
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.queue.sessions import SessionState
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
     """What was known when a pause began, at the wall time `at`."""
 
-    view: PausedKV
+    view: PausedKVView
     step: StepView
     price: Prices
     at: float
     segment: dict[str, Any]
 
 
-def open_account(holding: Holding, view: PausedKV, step: StepView, at: float) -> Opening:
+def open_account(kv: PausedKV, view: PausedKVView, step: StepView, at: float) -> Opening:
     """Keep what is known at the beginning of a pause."""
-    return Opening(view, step, prices(view, step), at, segment(holding.life))
+    return Opening(view, step, prices(view, step), at, segment(kv.session))
 
 
-def opening_record(holding: Holding, opening: Opening, handling: str) -> dict[str, Any]:
+def opening_record(kv: PausedKV, opening: Opening, handling: str) -> dict[str, Any]:
     """Write down what was known when a pause began, and what each alternative was priced at."""
     view, step = opening.view, opening.step
     return {
         "kind": "opening",
-        "request": holding.key,
+        "request": kv.key,
         "session": opening.segment["session"],
-        "tool": holding.tool,
-        "person": holding.tool is not None and holding.tool.startswith(PERSON),
+        "tool": kv.tool,
+        "person": kv.tool is not None and kv.tool.startswith(PERSON),
         "at": opening.at,
-        "context_tokens": holding.context_tokens,
+        "context_tokens": kv.context_tokens,
         "blocks": view.resident,
         "predicted_seconds": view.remaining,
-        "deadline_seconds": None if holding.pause is None else holding.pause.deadline_seconds,
+        "deadline_seconds": None if kv.pause is None else kv.pause.deadline_seconds,
         "handling": handling,
         "prices": _plain(opening.price),
         "inputs": {
@@ -65,37 +65,36 @@ def opening_record(holding: Holding, opening: Opening, handling: str) -> dict[st
     }
 
 
-def pause_record(holding: Holding, report: ResumeReport | None, now: float) -> dict[str, Any]:
-    """Write down what came of a pause, and in hindsight the regret; no `report`: nobody resumed."""
-    opening: Opening = holding.opening
+def pause_record(kv: PausedKV, report: ResumeReport | None, now: float) -> dict[str, Any]:
+    """Return the record of a pause that is over; no `report`: its request never resumed."""
+    opening: Opening = kv.opening
     view, step = opening.view, opening.step
-    lasted = (holding.returned_at if holding.returned else now) - holding.since
+    lasted = (kv.returned_at if kv.returned else now) - kv.since
     recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
     hindsight = Prices(
         preserve=waste_preserve(lasted, view.resident),
         discard=discard_price(view, step),
         swap=swap_price(view, step),
     )
-    actual = holding.held_block_seconds
+    actual = kv.held_block_seconds
     if recomputed and view.resident:
         share = min(1.0, recomputed / max(1, view.context_tokens))
         actual += hindsight.discard * share
     best = min(hindsight.preserve, hindsight.discard, hindsight.swap)
     return {
         "kind": "pause",
-        "request": holding.key,
+        "request": kv.key,
         **opening.segment,
-        "tool": holding.tool,
+        "tool": kv.tool,
         "at": opening.at,
-        "context_tokens": holding.context_tokens,
+        "context_tokens": kv.context_tokens,
         "blocks": view.resident,
         "predicted_seconds": view.remaining,
         "prices": _plain(opening.price),
         "decisions": [
-            [round(at - holding.since, 6), action, blocks, why]
-            for at, action, blocks, why in holding.events
+            [round(at - kv.since, 6), action, blocks, why] for at, action, blocks, why in kv.events
         ],
-        "outcome": _outcome(holding, report),
+        "outcome": _outcome(kv, report),
         "handling": report.handling if report is not None else "none",
         "pause_seconds": lasted,
         "queue_seconds": report.queue_seconds if report is not None else 0.0,
@@ -107,20 +106,20 @@ def pause_record(holding: Holding, report: ResumeReport | None, now: float) -> d
     }
 
 
-def segment(life: Life) -> dict[str, Any]:
+def segment(session: SessionState) -> dict[str, Any]:
     """Name the session, when it came, and what its last segment was given and has decoded."""
     return {
-        "session": life.session,
-        "arrival": life.arrival,
-        "given_tokens": life.given_tokens,
-        "decoded_tokens": life.decoded_tokens,
+        "session": session.session_id,
+        "arrival": session.arrival,
+        "given_tokens": session.given_tokens,
+        "decoded_tokens": session.decoded_tokens,
     }
 
 
-def _outcome(holding: Holding, report: ResumeReport | None) -> str:
+def _outcome(kv: PausedKV, report: ResumeReport | None) -> str:
     if report is not None:
         return "resumed"
-    return "followed" if holding.follow_up is not None else "ended"
+    return "followed" if kv.follow_up is not None else "ended"
 
 
 def _plain(price: Prices) -> dict[str, float | None]:

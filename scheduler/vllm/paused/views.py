@@ -4,98 +4,96 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from caesura.intercept.kv.costs import CostTracker
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
+from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 IDLE_STEP_SECONDS = 0.05
-"""How long a step counts for the link's budget while nobody runs: nothing is held up then."""
+"""How long a step counts for the link's budget while no request runs: nothing is held up then."""
 
 
-class Sight:
+class PolicyViews:
     """Translates the scheduler's state for a handling; the engine's part is made once per step."""
 
     def __init__(
         self,
         port: EngineState,
-        mechanics: Holdings,
+        blocks: PausedBlocks,
         costs: CostTracker,
         planner: SwapPlanner | None,
     ) -> None:
         """`planner`: there is a link to the host."""
         self._port = port
-        self._mechanics = mechanics
+        self._blocks = blocks
         self._costs = costs
         self._planner = planner
         self._step: StepView | None = None
-        self._recounted: dict[str, Holding] = {}
+        self._recounted: dict[str, PausedKV] = {}
 
     def new_step(self) -> None:
         """Forget what was seen in the last step."""
         self._step = None
 
-    def paused(self, holdings: Iterable[Holding], now: float) -> list[PausedKV]:
-        """Show those of the holdings that have blocks to give."""
+    def paused(self, paused_kvs: Iterable[PausedKV], now: float) -> list[PausedKVView]:
+        """Return the views of those that have blocks to give."""
         views = []
-        for holding in holdings:
-            if holding.stale:
-                self.freshen(holding)
-            if can_lose(holding):
-                views.append(self.of(holding, now))
+        for kv in paused_kvs:
+            if kv.stale:
+                self.freshen(kv)
+            if can_lose(kv):
+                views.append(self.of(kv, now))
         return views
 
-    def of(self, holding: Holding, now: float) -> PausedKV:
-        """Show one of them."""
-        elapsed = max(0.0, now - holding.since)
-        return PausedKV(
-            key=holding.key,
-            tool=holding.tool,
-            durations=holding.durations,
+    def of(self, kv: PausedKV, now: float) -> PausedKVView:
+        """Return the view of one of them."""
+        elapsed = max(0.0, now - kv.since)
+        return PausedKVView(
+            key=kv.key,
+            tool=kv.tool,
+            durations=kv.durations,
             elapsed=elapsed,
-            remaining=0.0 if holding.returned else holding.remaining(now),
-            context_tokens=holding.context_tokens,
-            resident=holding.resident,
-            free_to_release=self.free_to_release(holding),
-            uncopied=holding.uncopied,
-            hosted=holding.copied,
-            missing=holding.missing,
-            returned=holding.returned,
+            remaining=0.0 if kv.returned else kv.remaining(now),
+            context_tokens=kv.context_tokens,
+            resident=kv.resident,
+            free_to_release=self.free_to_release(kv),
+            uncopied=kv.uncopied,
+            hosted=kv.copied,
+            missing=kv.missing,
+            returned=kv.returned,
         )
 
-    def freshen(self, holding: Holding) -> None:
-        """Count anew what has changed since it was counted."""
-        if holding.stale:
+    def freshen(self, kv: PausedKV) -> None:
+        """Count again what has changed since it was counted."""
+        if kv.stale:
             store = None if self._planner is None else self._planner.store
-            self._mechanics.refresh(holding, store)
-            self._recounted[holding.key] = holding
+            self._blocks.refresh(kv, store)
+            self._recounted[kv.key] = kv
 
-    def take_recounted(self) -> Iterable[Holding]:
-        """Return what was counted anew since the last call, in the order in which it was first."""
+    def take_recounted(self) -> Iterable[PausedKV]:
+        """Return what was counted since the last call, in the order in which it was first."""
         if not self._recounted:
             return ()
         recounted, self._recounted = self._recounted, {}
         return recounted.values()
 
-    def recount(self, holdings: Iterable[Holding]) -> None:
-        """Count all of them anew."""
-        for holding in holdings:
-            holding.stale = True
-            self.freshen(holding)
+    def recount(self, paused_kvs: Iterable[PausedKV]) -> None:
+        """Count all of them again."""
+        for kv in paused_kvs:
+            kv.stale = True
+            self.freshen(kv)
 
-    def free_to_release(self, holding: Holding) -> int:
+    def free_to_release(self, kv: PausedKV) -> int:
         """Count blocks from the back that have a copy, with a last one that is not full.
 
         Such a one is never copied; it is recomputed, with the result that comes behind it. Where
         nothing can be found again, all of it goes at once: none before every block has a copy.
         """
-        if not holding.covered or (
-            not self._mechanics.findable and holding.covered < len(holding.keys)
-        ):
+        if not kv.covered or (not self._blocks.findable and kv.covered < len(kv.keys)):
             return 0
-        in_place = holding.detached is None and holding.pause is not None
-        partial = in_place and holding.context_tokens % self._port.block_size > 0
-        return min(holding.covered + partial, holding.resident)
+        in_place = kv.detached is None and kv.pause is not None
+        partial = in_place and kv.context_tokens % self._port.block_size > 0
+        return min(kv.covered + partial, kv.resident)
 
     def step(self) -> StepView:
         """Show the engine before the coming step."""
@@ -120,7 +118,7 @@ class Sight:
     @property
     def findable(self) -> bool:
         """Whether single blocks can be given up and found again."""
-        return self._mechanics.findable
+        return self._blocks.findable
 
     @property
     def swap_pays(self) -> bool:

@@ -1,8 +1,8 @@
 """In which state each request is, from its arrival to its end: told by the scheduler's few hooks.
 
-A request's lane is the row of its states. Whoever changes one says so here, and a row is kept until
-the ledger sends it off. In a step nothing is done but for those whose state changes, those in
-prefill, and the loads under way. How the states are told apart is in docs/serving.md.
+Each change of state is a row, which is kept until the writer sends it off. A step costs nothing but
+for requests whose state changes, those in prefill, and the loads under way. How the states are told
+apart is in docs/serving.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,10 +13,10 @@ from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.queue.sessions import SessionState
+from caesura.scheduler.vllm.records.queue_delays import Lack, QueueDelays
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
-from caesura.scheduler.vllm.waits import Lack, Waits
 
 COLUMNS = ("request", "state", "at", "blocks", "host", "tokens")
 
@@ -26,21 +26,21 @@ ROWS_PER_RECORD = 2000
 PAUSED = ("paused", "offloaded", "dropped")
 
 
-class _Lane:
-    """Where one request stands. It has computed up to `reached` before; it may hold `holding`."""
+class _Entry:
+    """Where one request stands. It has computed up to `reached` before; `kv` is its paused KV."""
 
-    __slots__ = ("after", "blocks", "holding", "host", "life", "reached", "request", "state")
+    __slots__ = ("after", "blocks", "host", "kv", "reached", "request", "session", "state")
 
-    def __init__(self, request: Request, life: Life, holding: Holding | None) -> None:
+    def __init__(self, request: Request, session: SessionState, kv: PausedKV | None) -> None:
         self.request = request
-        self.life = life
-        self.holding = holding
+        self.session = session
+        self.kv = kv
         self.state = self.after = ""
         self.blocks = self.host = self.reached = 0
 
 
-class Lanes:
-    """The lanes of one scheduler, as rows that have still to leave."""
+class RequestStates:
+    """The states of one scheduler's requests, and the rows that have still to leave."""
 
     def __init__(
         self, port: EngineState, planner: SwapPlanner | None, wall: Callable[[], float]
@@ -49,21 +49,21 @@ class Lanes:
         self._port = port
         self._planner = planner
         self._wall = wall
-        self._lanes: dict[str, _Lane] = {}
-        self._prefilling: dict[str, _Lane] = {}
-        self._loading: dict[str, _Lane] = {}
-        self._waits = Waits()
+        self._entries: dict[str, _Entry] = {}
+        self._prefilling: dict[str, _Entry] = {}
+        self._loading: dict[str, _Entry] = {}
+        self._delays = QueueDelays()
         self._rows: list[tuple[Any, ...]] = []
         self._over: list[dict[str, Any]] = []
         self._last = 0.0
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._entries)
 
     @property
     def queued(self) -> int:
         """How many requests are in the queue."""
-        return len(self._waits)
+        return len(self._delays)
 
     @property
     def pending(self) -> bool:
@@ -84,39 +84,39 @@ class Lanes:
 
     # -- queueing --------------------------------------------------------------------------------
 
-    def arrived(self, request: Request, life: Life, holding: Holding | None) -> None:
-        """A request is new; with a `holding` it follows the one whose KV that is."""
+    def arrived(self, request: Request, session: SessionState, kv: PausedKV | None) -> None:
+        """A request is new; with `kv` it follows the one whose KV that is."""
         self.ended(request.request_id)  # another of the same name, if there was one
-        lane = self._lanes[request.request_id] = _Lane(request, life, holding)
-        if holding is not None:
-            pairs = zip(holding.keys, request.block_hashes, strict=False)
+        entry = self._entries[request.request_id] = _Entry(request, session, kv)
+        if kv is not None:
+            pairs = zip(kv.keys, request.block_hashes, strict=False)
             same = sum(ours == theirs for ours, theirs in pairs)
-            lane.reached = same * self._port.block_size
-            self.ended(holding.key)
-        self._queue(lane, "fresh" if holding is None else "tool")
+            entry.reached = same * self._port.block_size
+            self.ended(kv.key)
+        self._queue(entry, "fresh" if kv is None else "tool")
 
     def returned(self, request: Request) -> None:
         """Its tool is back."""
-        if lane := self._lanes.get(request.request_id):
-            self._queue(lane, "tool")
+        if entry := self._entries.get(request.request_id):
+            self._queue(entry, "tool")
 
     def preempted(self, request: Request, computed: int) -> None:
         """Running requests took its blocks; it had computed so many tokens."""
-        if lane := self._lanes.get(request.request_id):
-            lane.reached = max(lane.reached, computed)
-            self._queue(lane, "preempted")
+        if entry := self._entries.get(request.request_id):
+            entry.reached = max(entry.reached, computed)
+            self._queue(entry, "preempted")
 
-    def _queue(self, lane: _Lane, after: str) -> None:
-        at, request_id = self.now(), lane.request.request_id
-        lane.after = after
+    def _queue(self, entry: _Entry, after: str) -> None:
+        at, request_id = self.now(), entry.request.request_id
+        entry.after = after
         self._prefilling.pop(request_id, None)
         self._stop_waiting(request_id, at)
-        self._waits.begin(request_id, after, at, lane.life)
-        self._enter(lane, "waiting", at, *self._held(lane))
+        self._delays.begin(request_id, after, at, entry.session)
+        self._enter(entry, "waiting", at, *self._held(entry))
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
         """Say who was looked at in vain in the step being made, and why the rest was not."""
-        self._waits.looked(lacks, stop)
+        self._delays.looked(lacks, stop)
 
     # -- the step --------------------------------------------------------------------------------
 
@@ -130,39 +130,39 @@ class Lanes:
         under_way = self._planner.loads.under_way if self._planner is not None else {}
         if under_way or self._loading:
             self._load(under_way)
-        self._waits.settle()
+        self._delays.settle()
 
     def _may_prefill(self, request_ids: Iterable[str]) -> None:
         for request_id in request_ids:
-            if lane := self._lanes.get(request_id):
-                self._prefilling[request_id] = lane
+            if entry := self._entries.get(request_id):
+                self._prefilling[request_id] = entry
 
-    def _compute(self, lane: _Lane, tokens: int) -> None:
-        request, at = lane.request, self.now()
+    def _compute(self, entry: _Entry, tokens: int) -> None:
+        request, at = entry.request, self.now()
         start = computed_tokens(request) - tokens
         if start >= request.num_prompt_tokens and start >= request.num_tokens - 1:
             state = "decode"
             del self._prefilling[request.request_id]
         else:
-            state = "recompute" if start < lane.reached else "prefill"
-        if state != lane.state:
+            state = "recompute" if start < entry.reached else "prefill"
+        if state != entry.state:
             self._stop_waiting(request.request_id, at)
-            self._enter(lane, state, at, self._own_blocks(request), 0)
+            self._enter(entry, state, at, self._own_blocks(request), 0)
 
     def _load(self, under_way: Mapping[str, int]) -> None:
         """See whose loads have begun, and whose are over without that they run."""
         at = self.now()
         for request_id, blocks in under_way.items():
-            lane = self._lanes.get(request_id)
-            if lane is not None and lane.state == "waiting":
-                self._loading[request_id] = lane
+            entry = self._entries.get(request_id)
+            if entry is not None and entry.state == "waiting":
+                self._loading[request_id] = entry
                 self._stop_waiting(request_id, at)
-                self._enter(lane, "loading", at, self._own_blocks(lane.request), blocks)
-        for request_id, lane in list(self._loading.items()):
+                self._enter(entry, "loading", at, self._own_blocks(entry.request), blocks)
+        for request_id, entry in list(self._loading.items()):
             if request_id not in under_way:
                 del self._loading[request_id]
-                if lane.state == "loading":
-                    self._queue(lane, lane.after)
+                if entry.state == "loading":
+                    self._queue(entry, entry.after)
 
     def recheck(self) -> None:
         """KV turned out not to be there: who decodes may have to prefill again."""
@@ -170,69 +170,69 @@ class Lanes:
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def paused(self, holding: Holding, at: float) -> None:
+    def paused(self, kv: PausedKV, at: float) -> None:
         """A request pauses, or has ended with a call and its KV is kept."""
-        lane = self._lanes.get(holding.key)
-        if lane is None:
+        entry = self._entries.get(kv.key)
+        if entry is None:
             return
-        self._prefilling.pop(holding.key, None)
-        self._stop_waiting(holding.key, at)
-        lane.holding = holding
-        lane.reached = max(lane.reached, holding.context_tokens)
-        self._enter(lane, state_of(holding), at, *self._held(lane))
+        self._prefilling.pop(kv.key, None)
+        self._stop_waiting(kv.key, at)
+        entry.kv = kv
+        entry.reached = max(entry.reached, kv.context_tokens)
+        self._enter(entry, state_of(kv), at, *self._held(entry))
 
-    def held(self, holding: Holding) -> None:
-        """What is known of a holding has changed."""
-        lane = self._lanes.get(holding.follow_up or holding.key)
-        if lane is None or lane.holding is not holding:
+    def held(self, kv: PausedKV) -> None:
+        """The KV of a paused request was counted, and may have changed."""
+        entry = self._entries.get(kv.follow_up or kv.key)
+        if entry is None or entry.kv is not kv:
             return
-        if lane.state in PAUSED:
-            state = state_of(holding)
-        elif lane.state == "waiting":
+        if entry.state in PAUSED:
+            state = state_of(kv)
+        elif entry.state == "waiting":
             state = "waiting"
         else:
             return
-        blocks, host = self._held(lane)
-        if (state, blocks, host) != (lane.state, lane.blocks, lane.host):
-            self._enter(lane, state, self.now(), blocks, host)
+        blocks, host = self._held(entry)
+        if (state, blocks, host) != (entry.state, entry.blocks, entry.host):
+            self._enter(entry, state, self.now(), blocks, host)
 
-    def closed(self, holding: Holding) -> None:
-        """A holding is given up: its request runs or has ended, or nobody came for it."""
-        lane = self._lanes.get(holding.follow_up or holding.key)
-        if lane is not None and lane.holding is holding:
-            lane.holding = None
-        if holding.pause is None and holding.follow_up is None:
-            self.ended(holding.key)
+    def closed(self, kv: PausedKV) -> None:
+        """Paused KV is over: its request runs or has ended, or no follow-up came."""
+        entry = self._entries.get(kv.follow_up or kv.key)
+        if entry is not None and entry.kv is kv:
+            entry.kv = None
+        if kv.pause is None and kv.follow_up is None:
+            self.ended(kv.key)
 
     def ended(self, request_id: str) -> None:
         """It is over."""
-        lane = self._lanes.pop(request_id, None)
-        if lane is None:
+        entry = self._entries.pop(request_id, None)
+        if entry is None:
             return
         at = self.now()
         self._prefilling.pop(request_id, None)
         self._loading.pop(request_id, None)
         self._stop_waiting(request_id, at)
-        self._enter(lane, "ended", at, 0, 0)
+        self._enter(entry, "ended", at, 0, 0)
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def _enter(self, lane: _Lane, state: str, at: float, blocks: int, host: int) -> None:
-        lane.state, lane.blocks, lane.host = state, blocks, host
-        request = lane.request
+    def _enter(self, entry: _Entry, state: str, at: float, blocks: int, host: int) -> None:
+        entry.state, entry.blocks, entry.host = state, blocks, host
+        request = entry.request
         self._rows.append((request.request_id, state, at, blocks, host, request.num_tokens))
 
     def _stop_waiting(self, request_id: str, at: float) -> None:
-        record = self._waits.end(request_id, at)
+        record = self._delays.end(request_id, at)
         if record is not None:
             self._over.append(record)
 
-    def _held(self, lane: _Lane) -> tuple[int, int]:
-        """Return how many blocks somebody who does not run holds, and how many on the host only."""
-        holding, own = lane.holding, self._own_blocks(lane.request)
-        if holding is None or (own and holding.pause is not None and holding.detached is not None):
-            return own, 0  # what it has been loaded into, if there is a holding
-        return holding.resident, holding.hosted_only
+    def _held(self, entry: _Entry) -> tuple[int, int]:
+        """Return the blocks of a request that does not run, and those on the host only."""
+        kv, own = entry.kv, self._own_blocks(entry.request)
+        if kv is None or (own and kv.pause is not None and kv.detached is not None):
+            return own, 0  # what it has been loaded into, if it was paused
+        return kv.resident, kv.hosted_only
 
     def _own_blocks(self, request: Request) -> int:
         return self._port.block_count(request.request_id)
@@ -243,8 +243,8 @@ class Lanes:
         return self._last
 
 
-def state_of(holding: Holding) -> str:
-    """Say where the KV of somebody who waits for a tool is; a last block counts if it is full."""
-    if holding.missing or not (holding.present or holding.hosted_only):
+def state_of(kv: PausedKV) -> str:
+    """Return where the KV of a paused request is: its state; a last block counts if it is full."""
+    if kv.missing or not (kv.present or kv.hosted_only):
         return "dropped"
-    return "offloaded" if holding.hosted_only else "paused"
+    return "offloaded" if kv.hosted_only else "paused"

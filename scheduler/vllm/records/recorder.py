@@ -1,18 +1,22 @@
-"""What happens in an engine, as it is told to somebody who may write it down."""
+"""What happens in an engine, event by event: the interface of those who write it down."""
+
+from typing import TYPE_CHECKING
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.events import ResumeReport
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import StepWork
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.life import Life
-from caesura.scheduler.vllm.waits import Lack
+
+if TYPE_CHECKING:
+    from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+    from caesura.scheduler.vllm.queue.sessions import SessionState
+    from caesura.scheduler.vllm.records.queue_delays import Lack
 
 
 class Recorder:
-    """Is told what happens in an engine, and writes nothing down: nobody reads records."""
+    """Takes every event and writes nothing down: the null object, where records are off."""
 
     @property
     def pending(self) -> bool:
@@ -21,7 +25,9 @@ class Recorder:
 
     # -- requests --------------------------------------------------------------------------------
 
-    def arrived(self, request: Request, life: Life, followed: Holding | None) -> None:
+    def arrived(
+        self, request: Request, session: "SessionState", followed: "PausedKV | None"
+    ) -> None:
         """A request is new; `followed` is the kept KV of the one that it follows."""
 
     def returned(self, request: Request) -> None:
@@ -30,27 +36,27 @@ class Recorder:
     def preempted(self, request: Request, computed: int) -> None:
         """Running requests took the blocks of one that had computed so many tokens."""
 
-    def looked(self, lacks: list[Lack], stop: str) -> None:
+    def looked(self, lacks: list["Lack"], stop: str) -> None:
         """The step that is made looked at some requests in vain; `stop`: why not at the rest."""
 
     def ended(self, request_id: str) -> None:
         """A request is over."""
 
-    def session_ended(self, request: Request, life: Life) -> None:
+    def session_ended(self, request: Request, session: "SessionState") -> None:
         """A session is over with this request."""
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def paused(self, holding: Holding, view: PausedKV, step: StepView, handling: str) -> None:
+    def paused(self, kv: "PausedKV", view: PausedKVView, step: StepView, handling: str) -> None:
         """A pause has begun, and this is what its handling was shown."""
 
-    def kv_changed(self, holding: Holding) -> None:
-        """The KV of a paused request was counted anew."""
+    def kv_changed(self, kv: "PausedKV") -> None:
+        """The KV of a paused request was counted again."""
 
     def kv_lost(self) -> None:
         """KV turned out not to be there: requests that decode may have to prefill again."""
 
-    def closed(self, holding: Holding, report: ResumeReport | None, now: float) -> None:
+    def closed(self, kv: "PausedKV", report: ResumeReport | None, now: float) -> None:
         """A pause is over; no `report`: the request never came back."""
 
     # -- steps -----------------------------------------------------------------------------------

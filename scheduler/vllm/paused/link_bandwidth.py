@@ -8,7 +8,7 @@ from caesura.scheduler.vllm.swap.planner import SwapPlanner
 logger = logging.getLogger(__name__)
 
 
-class LinkRates:
+class LinkBandwidth:
     """Corrects the cost model's link rates by the copies that the planner has seen through."""
 
     def __init__(self, planner: SwapPlanner, costs: CostTracker) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from caesura.intercept.kv.offload_order import copy_order
 from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
-from caesura.scheduler.vllm.holding import Holding, Holdings, can_lose
-from caesura.scheduler.vllm.sight import Sight
+from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
+from caesura.scheduler.vllm.paused.views import PolicyViews
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
@@ -19,58 +19,58 @@ SHORTAGE = 0.4
 """Share of free blocks below which copies are made that may never be needed."""
 
 
-class Copying:
+class Offload:
     """Tells the planner what to copy in the coming step."""
 
-    def __init__(self, planner: SwapPlanner, mechanics: Holdings, sight: Sight) -> None:
+    def __init__(self, planner: SwapPlanner, blocks: PausedBlocks, views: PolicyViews) -> None:
         self._planner = planner
-        self._mechanics = mechanics
-        self._sight = sight
+        self._blocks = blocks
+        self._views = views
 
-    def swap(self, decisions: Sequence[Decision], holdings: Mapping[str, Holding]) -> int:
+    def swap(self, decisions: Sequence[Decision], paused_kvs: Mapping[str, PausedKV]) -> int:
         """Ask for copies of what is to be swapped; return what is left of the budget."""
         left = self._planner.budget
         for decision in decisions:
-            holding = holdings.get(decision.key)
-            if decision.action == "swap" and left > 0 and holding is not None:
-                left -= self._wish(holding, left)
+            kv = paused_kvs.get(decision.key)
+            if decision.action == "swap" and left > 0 and kv is not None:
+                left -= self._wish(kv, left)
         return left
 
-    def behind(self, holdings: Mapping[str, Holding], left: int, now: float) -> None:
+    def behind(self, paused_kvs: Mapping[str, PausedKV], left: int, now: float) -> None:
         """Use the rest of the budget for copies that make a later eviction free."""
-        step = self._sight.step()
+        step = self._views.step()
         if left <= 0 or not step.swap_pays or step.free_blocks >= SHORTAGE * step.total_blocks:
             return
-        views = self._sight.paused(_uncopied(holdings.values(), self._sight), now)
+        views = self._views.paused(_uncopied(paused_kvs.values(), self._views), now)
         for view in copy_order(views, step):
             if left <= 0:
                 return
-            left -= self._wish(holdings[view.key], left)
+            left -= self._wish(paused_kvs[view.key], left)
 
-    def _wish(self, holding: Holding, most: int) -> int:
-        """Ask for copies of a holding's full blocks, from the back; return of how many.
+    def _wish(self, kv: PausedKV, most: int) -> int:
+        """Ask for copies of full blocks, from the back; return of how many.
 
         From the back, since blocks are released from there.
         """
-        if not can_lose(holding):
+        if not can_lose(kv):
             return 0
-        store, blocks = self._planner.store, self._mechanics.blocks(holding)
+        store, blocks = self._planner.store, self._blocks.of(kv)
         wanted: list[tuple[Block, Key]] = []
-        for index in range(min(len(blocks), len(holding.keys)) - 1, -1, -1):
+        for index in range(min(len(blocks), len(kv.keys)) - 1, -1, -1):
             if len(wanted) >= most:
                 break
-            if not store.known(holding.keys[index]):
-                wanted.append((blocks[index], holding.keys[index]))
+            if not store.known(kv.keys[index]):
+                wanted.append((blocks[index], kv.keys[index]))
         self._planner.wish(wanted)
-        holding.stale = True
+        kv.stale = True
         return len(wanted)
 
 
-def _uncopied(holdings: Iterable[Holding], sight: Sight) -> list[Holding]:
+def _uncopied(paused_kvs: Iterable[PausedKV], views: PolicyViews) -> list[PausedKV]:
     found = []
-    for holding in holdings:
-        if holding.stale:
-            sight.freshen(holding)
-        if holding.uncopied and can_lose(holding):
-            found.append(holding)
+    for kv in paused_kvs:
+        if kv.stale:
+            views.freshen(kv)
+        if kv.uncopied and can_lose(kv):
+            found.append(kv)
     return found

@@ -13,7 +13,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Verdict, Watch
-from caesura.scheduler.vllm.call_detection import Watcher
+from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.engine_state.requests import has_next_chunk, has_stopped
 from caesura.scheduler.vllm.wire import REPORT_KEY
 
@@ -21,8 +21,8 @@ from caesura.scheduler.vllm.wire import REPORT_KEY
 class CallStops:
     """Watches the requests of one scheduler, and keeps what their clients are told of a stop."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self._watcher = watcher
+    def __init__(self, detector: CallDetector) -> None:
+        self._detector = detector
         self.watches: dict[str, Watch] = {}
         """The watches of the turns under way, by request."""
         self._verdicts: dict[str, str] = {}
@@ -33,7 +33,7 @@ class CallStops:
     def watch(self, request: Request) -> None:
         """Attach the watch that the request asks for, for the turn that begins."""
         self.watches.pop(request.request_id, None)
-        watch = self._watcher.watch_for(request)
+        watch = self._detector.watch_for(request)
         if watch is not None:
             self.watches[request.request_id] = watch
 

@@ -12,19 +12,19 @@ from vllm.v1.request import Request
 
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import is_ready
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.line import Clock
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.queue.waiting_queue import Clock
 
 logger = logging.getLogger(__name__)
 
 
-class Reclaim:
+class Reclaimer:
     """Takes blocks from the paused KV of one scheduler; counts those that are free at once."""
 
-    def __init__(self, port: EngineState, keeper: Keeper, clock: Clock) -> None:
+    def __init__(self, port: EngineState, manager: PausedKVManager, clock: Clock) -> None:
         self._port = port
-        self._keeper = keeper
+        self._manager = manager
         self._clock = clock
 
     def from_paused(self, blocks: int, forced: bool, why: str, spare: str | None = None) -> int:
@@ -32,15 +32,15 @@ class Reclaim:
 
         `spare` is the request that the blocks are for: what is kept for it as a follow-up stays.
         """
-        keeper, now = self._keeper, self._clock()
+        manager, now = self._manager, self._clock()
         among = [
             one
-            for one in keeper.holdings.values()
+            for one in manager.paused_kvs.values()
             if not one.returned and (spare is None or one.follow_up != spare)
         ]
-        freed = keeper.reclaim(blocks, forced, now, among, why)
+        freed = manager.reclaim(blocks, forced, now, among, why)
         if forced and freed < blocks:
-            freed += keeper.reclaim_shared(blocks - freed, now, among, why)
+            freed += manager.reclaim_shared(blocks - freed, now, among, why)
         return self._at_once(freed)
 
     def from_returned(
@@ -50,14 +50,14 @@ class Reclaim:
 
         One by one from the back, and never from `spare` or from those before it.
         """
-        keeper, now = self._keeper, self._clock()
+        manager, now = self._manager, self._clock()
         freed = 0
         for request in reversed(ready):
             if freed >= blocks or request is spare:
                 break
-            holding = keeper.holdings.get(request.request_id)
-            if holding is not None and holding.returned:
-                freed += keeper.release(holding, min(blocks - freed, holding.resident), now, why)
+            kv = manager.paused_kvs.get(request.request_id)
+            if kv is not None and kv.returned:
+                freed += manager.release(kv, min(blocks - freed, kv.resident), now, why)
         return self._at_once(freed)
 
     def _at_once(self, freed: int) -> int:
@@ -71,18 +71,18 @@ class Reclaim:
         may be for a cache layout that it has not met. Return whether the next step has to be left
         to vLLM's own order.
         """
-        port, keeper, now = self._port, self._keeper, self._clock()
+        port, manager, now = self._port, self._manager, self._clock()
         if output.total_num_scheduled_tokens or port.running() or port.is_paused():
             return False
-        if keeper.loading or port.frees_are_pending():
+        if manager.loading or port.frees_are_pending():
             return False  # blocks will be used soon, or free soon
         head = next((one for one in port.in_queue_order() if is_ready(one)), None)
         if head is None:
             return False
         before = port.blocks.free()
-        holdings = list(keeper.holdings.values())
-        own = [one for one in holdings if head.request_id in (one.key, one.follow_up)]
-        self._drop([one for one in holdings if one not in own], now)
+        paused_kvs = list(manager.paused_kvs.values())
+        own = [one for one in paused_kvs if head.request_id in (one.key, one.follow_up)]
+        self._drop([one for one in paused_kvs if one not in own], now)
         freed = port.blocks.free() - before
         if freed:
             logger.warning(
@@ -94,6 +94,6 @@ class Reclaim:
         self._drop(own, now)
         return True
 
-    def _drop(self, holdings: Sequence[Holding], now: float) -> None:
-        for holding in holdings:
-            self._keeper.drop(holding, now, "stuck")
+    def _drop(self, paused_kvs: Sequence[PausedKV], now: float) -> None:
+        for kv in paused_kvs:
+            self._manager.drop(kv, now, "stuck")

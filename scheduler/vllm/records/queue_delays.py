@@ -1,14 +1,14 @@
 """Why a request waits: how long, what it lacked when it was looked at, and who went before it.
 
-Whoever waits is not looked at in every step, and nothing here does so either: what holds for all
-behind a certain place of the line (there are no slots left, no tokens, or nobody may go before
-somebody) is counted once a step, and a wait is the difference of two such counts. Only those who
-were looked at have counts of their own.
+A waiting request is not looked at in every step, and nothing here does so either. What holds for
+all requests behind a certain place of the queue is counted once a step: there are no slots left, no
+tokens, or none may overtake. A wait is the difference of two such counts. Only requests that were
+looked at have counts of their own.
 """
 
 from typing import Any, NamedTuple
 
-from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.queue.sessions import SessionState
 
 LEAST_STEPS = 2
 """Shorter waits are not worth a record."""
@@ -26,35 +26,35 @@ class Lack(NamedTuple):
     free: int | None = None
 
 
-class _Wait:
+class _Delay:
     """A request that waits, since the wall time `since`."""
 
-    __slots__ = ("after", "before", "lacked", "life", "misfit", "overtaken", "since", "step")
+    __slots__ = ("after", "before", "lacked", "misfit", "overtaken", "session", "since", "step")
 
     def __init__(
-        self, after: str, since: float, step: int, before: dict[str, int], life: Life
+        self, after: str, since: float, step: int, before: dict[str, int], session: SessionState
     ) -> None:
         self.after = after
         self.since = since
         self.step = step
         self.before = before
-        self.life = life
-        self.overtaken = life.overtaken
+        self.session = session
+        self.overtaken = session.overtaken
         self.lacked: dict[str, int] = {}
         self.misfit: tuple[int | None, int | None] = (None, None)
 
     def lack(self, what: str, stop: str) -> None:
-        """Count a step in which it lacked something before the line came to its `stop`."""
+        """Count a step in which it lacked something before the queue came to its `stop`."""
         self.lacked[what] = self.lacked.get(what, 0) + 1
         if stop:
             self.lacked[stop] = self.lacked.get(stop, 0) - 1
 
 
-class Waits:
+class QueueDelays:
     """The waits of one scheduler, and what the step that is being made has found out."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, _Wait] = {}
+        self._waiting: dict[str, _Delay] = {}
         self._steps = 0
         self._stops: dict[str, int] = {}
         self._looked = False
@@ -64,12 +64,12 @@ class Waits:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, request_id: str, after: str, at: float, life: Life) -> None:
+    def begin(self, request_id: str, after: str, at: float, session: SessionState) -> None:
         """It queues: new (`fresh`), `preempted`, or back from a `tool`."""
         before = dict(self._stops)
         if self._looked and self._stop:  # the step that is being made is not its own
             before[self._stop] = before.get(self._stop, 0) + 1
-        self._waiting[request_id] = _Wait(after, at, self._steps + self._looked, before, life)
+        self._waiting[request_id] = _Delay(after, at, self._steps + self._looked, before, session)
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
         """A step is being made: who was looked at in vain, and why the rest was not (`stop`)."""
@@ -105,11 +105,11 @@ class Waits:
             "lacked": self._lacked(wait),
             "needed_blocks": needed,
             "free_blocks": free,
-            "overtaken": wait.life.overtaken - wait.overtaken,
+            "overtaken": wait.session.overtaken - wait.overtaken,
             "after": wait.after,
         }
 
-    def _lacked(self, wait: _Wait) -> dict[str, int]:
+    def _lacked(self, wait: _Delay) -> dict[str, int]:
         lacked = {
             what: wait.lacked.get(what, 0) + self._stops.get(what, 0) - wait.before.get(what, 0)
             for what in sorted({*wait.lacked, *self._stops} - {""})

@@ -1,4 +1,4 @@
-"""The KV cache that somebody may come back for: whose it is, and giving it up block by block.
+"""The KV cache of one paused request, and giving it up block by block.
 
 A paused request first keeps its blocks where vLLM put them: it resumes without any computation.
 As soon as some of them are given up, its full blocks are *detached*: vLLM takes the request for
@@ -19,26 +19,25 @@ from caesura.intercept.kv.states import Pause, State, Step
 from caesura.scheduler.vllm.engine_state import Block, EngineState
 from caesura.scheduler.vllm.engine_state.blocks import owned_alone, referenced_once
 from caesura.scheduler.vllm.engine_state.requests import is_loading
-from caesura.scheduler.vllm.life import Life
+from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 
 
 @dataclass(slots=True, eq=False)
-class Holding:
+class PausedKV:
     """KV cache of a paused request, or of a finished one (`pause` is None).
 
     `keys` name the content of its full blocks. `detached` are the front blocks that are
-    referenced from here; None while the request itself still holds them. The counts are those of
-    `PausedKV` (`resident`, `uncopied`, `missing`); `present` counts shared blocks too, `copied` the
+    referenced from here; None while the request itself still holds them. `resident`, `uncopied` and
+    `missing` are those of `PausedKVView`; `present` counts shared blocks too, `copied` counts the
     confirmed copies among `keys`, `covered` those of resident full blocks from the back, without a
-    gap. They are counted anew when they are `stale`. `events` are what was released: when, how, how
-    many blocks, and why; `opening` is what the ledger noted when the pause began, `life` is its
-    session's.
+    gap. They are counted again when they are `stale`. `events` are what was released: when, how, so
+    many blocks, and why. `opening` is what was recorded when the pause began.
     """
 
     key: str
     request: Request
-    life: Life
+    session: SessionState
     pause: Pause | None
     since: float
     tool: str | None
@@ -86,50 +85,50 @@ class Holding:
         self.counted_at = now
 
 
-class Holdings:
-    """Opens, shrinks and closes holdings; all block bookkeeping of paused KV is here."""
+class PausedBlocks:
+    """Counts, shrinks and drops paused KV: all of its block bookkeeping."""
 
     def __init__(self, port: EngineState) -> None:
         self._port = port
         self.findable = port.single_blocks_findable
         """Whether single blocks can be given up and found again."""
 
-    def blocks(self, holding: Holding) -> Sequence[Block]:
+    def of(self, kv: PausedKV) -> Sequence[Block]:
         """Return the resident blocks, front to back."""
-        if holding.detached is not None:
-            return holding.detached
-        if holding.pause is None or not holding.pause.held:
+        if kv.detached is not None:
+            return kv.detached
+        if kv.pause is None or not kv.pause.held:
             return ()
-        return self._port.blocks_of(holding.key)
+        return self._port.blocks_of(kv.key)
 
-    def refresh(self, holding: Holding, store: HostStore | None) -> None:
-        """Count what is resident and what is copied anew."""
-        blocks = self.blocks(holding)
-        holding.present, full = len(blocks), min(len(blocks), len(holding.keys))
-        holding.resident = owned_alone(blocks)
+    def refresh(self, kv: PausedKV, store: HostStore | None) -> None:
+        """Count again what is resident and what is copied."""
+        blocks = self.of(kv)
+        kv.present, full = len(blocks), min(len(blocks), len(kv.keys))
+        kv.resident = owned_alone(blocks)
         # The request that has just finished may hold them until the steps in flight are over.
-        holding.stale = holding.pause is None and bool(self._port.blocks_given_back())
-        holding.copied = holding.covered = 0
-        holding.uncopied, holding.missing = full, len(holding.keys) - full
+        kv.stale = kv.pause is None and bool(self._port.blocks_given_back())
+        kv.copied = kv.covered = 0
+        kv.uncopied, kv.missing = full, len(kv.keys) - full
         if store is None or not store.used:
             return
-        has_copy = [store.slot_of(key) is not None for key in holding.keys]
-        holding.copied = sum(has_copy)
-        holding.uncopied = sum(not store.known(key) for key in holding.keys[:full])
+        has_copy = [store.slot_of(key) is not None for key in kv.keys]
+        kv.copied = sum(has_copy)
+        kv.uncopied = sum(not store.known(key) for key in kv.keys[:full])
         gap = next((i for i in range(full, len(has_copy)) if not has_copy[i]), len(has_copy))
-        holding.missing = len(has_copy) - gap
-        while holding.covered < full and has_copy[full - 1 - holding.covered]:
-            holding.covered += 1
+        kv.missing = len(has_copy) - gap
+        while kv.covered < full and has_copy[full - 1 - kv.covered]:
+            kv.covered += 1
 
-    def release(self, holding: Holding, blocks: int) -> int:
+    def release(self, kv: PausedKV, blocks: int) -> int:
         """Give up so many blocks from the back, or all that there are; return how many.
 
         They are free at once, unless a step in flight may still touch them.
         """
         freed = 0
-        if holding.detached is None:
-            freed = self._detach(holding, keep_any=blocks < holding.resident)
-        kept = holding.detached
+        if kv.detached is None:
+            freed = self._detach(kv, keep_any=blocks < kv.resident)
+        kept = kv.detached
         assert kept is not None
         given: list[Block] = []
         while kept and freed < blocks:
@@ -137,37 +136,37 @@ class Holdings:
             freed += referenced_once(block)
             given.append(block)
         if given:
-            self._port.give_back(holding.request, given[::-1])
-        holding.stale = True
+            self._port.give_back(kv.request, given[::-1])
+        kv.stale = True
         return freed
 
-    def forget(self, holding: Holding) -> None:
-        """Drop the references: the request found its blocks again, or nobody will come."""
-        if holding.detached:
-            blocks, holding.detached = holding.detached, []
-            holding.stale = True
+    def forget(self, kv: PausedKV) -> None:
+        """Drop the references: the request found its blocks again, or no follow-up will come."""
+        if kv.detached:
+            blocks, kv.detached = kv.detached, []
+            kv.stale = True
             self._port.give_back(None, blocks)
 
-    def _detach(self, holding: Holding, keep_any: bool) -> int:
+    def _detach(self, kv: PausedKV, keep_any: bool) -> int:
         """Make the request one that has computed nothing; keep its full blocks from here.
 
         Return how many blocks that freed: those that are not full, or all of them.
         """
-        pause = holding.pause
+        pause = kv.pause
         assert pause is not None, "blocks of a finished request are detached from the start"
         pause.take(Step.RECLAIM)
-        keep = len(holding.keys) if self.findable and keep_any else None
-        holding.detached, freed = self._port.detach(holding.request, keep)
-        return freed if keep is not None else holding.resident
+        keep = len(kv.keys) if self.findable and keep_any else None
+        kv.detached, freed = self._port.detach(kv.request, keep)
+        return freed if keep is not None else kv.resident
 
-    def retain(self, holding: Holding) -> None:
+    def retain(self, kv: PausedKV) -> None:
         """Reference the blocks of a request that is about to be freed."""
-        assert holding.detached is not None
-        self._port.blocks.reference(holding.detached)
+        assert kv.detached is not None
+        self._port.blocks.reference(kv.detached)
 
 
-def can_lose(holding: Holding) -> bool:
+def can_lose(kv: PausedKV) -> bool:
     """Whether blocks may be taken from it at this moment."""
-    if holding.resident <= 0 or holding.loading:
+    if kv.resident <= 0 or kv.loading:
         return False
-    return holding.pause is None or holding.pause.state in (State.PAUSED, State.RESUMING)
+    return kv.pause is None or kv.pause.state in (State.PAUSED, State.RESUMING)

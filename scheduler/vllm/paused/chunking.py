@@ -1,7 +1,7 @@
 """Computing in chunks that fit beside the running batch (InferCept, section 4.2).
 
 Beyond the point at which the device is saturated a step takes longer with every query token, and
-everybody who is decoding waits for it. So while somebody decodes, a step takes only so many. What
+all requests that decode wait for it. So while any decodes, a step takes only so many. What
 that is, is set; or it follows from the saturation, if that was measured; else only KV that was
 discarded is held to what is believed of the saturation while it is recomputed.
 """
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostTracker
 from caesura.intercept.kv.states import Pause, State
 from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.sight import Sight
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.paused.views import PolicyViews
 
 SATURATIONS = 2
 """So often the saturation fits into a step beside decodes.
@@ -22,15 +22,15 @@ step computes five sixths of the tokens per second that long ones do, and at twi
 """
 
 
-class Recomputation:
+class Chunking:
     """Which requests recompute, how far, and how large a step may be meanwhile."""
 
     def __init__(
         self,
         port: EngineState,
         costs: CostTracker,
-        sight: Sight,
-        holdings: Mapping[str, Holding],
+        views: PolicyViews,
+        paused_kvs: Mapping[str, PausedKV],
         chunk: int | str,
         measured: bool,
     ) -> None:
@@ -39,8 +39,8 @@ class Recomputation:
         A guess that is too low would make every prefill slower than vLLM's.
         """
         self._port = port
-        self._sight = sight
-        self._holdings = holdings
+        self._views = views
+        self._paused_kvs = paused_kvs
         self._costs = costs
         self._chunk = chunk
         self.measured = measured
@@ -85,15 +85,15 @@ class Recomputation:
         return saturation if recomputes else None
 
     def _about_to_begin(self) -> bool:
-        for holding in self._holdings.values():
-            if holding.returned:
-                self._sight.freshen(holding)
-                if _recomputes(holding.pause, holding):
+        for kv in self._paused_kvs.values():
+            if kv.returned:
+                self._views.freshen(kv)
+                if _recomputes(kv.pause, kv):
                     return True
         return False
 
 
-def _recomputes(pause: Pause | None, holding: Holding) -> bool:
+def _recomputes(pause: Pause | None, kv: PausedKV) -> bool:
     if pause is None or pause.held or pause.state is not State.RESUMING:
         return False
-    return holding.missing > 0 and not holding.loading
+    return kv.missing > 0 and not kv.loading

@@ -23,7 +23,7 @@ MOST_MODELS = 4
 """The sessions of so many models are kept, of those that were served last."""
 
 
-class PauseMemory:
+class HistoryFile:
     """A predictor of pauses, a history of sessions, and the file that both are kept in.
 
     The file is a convenience: one that is broken or cannot be written costs a line in the log, and

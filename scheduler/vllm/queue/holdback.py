@@ -1,7 +1,7 @@
 """Holding requests back: what is not to be tried in a step is not in vLLM's queues meanwhile.
 
 vLLM admits from the front of its queues and stops at the first request that does not fit. So the
-queues are put into the order of the line. Requests that would be tried before one that fits, or
+queues are put into the order of the ranking. Requests that would be tried before one that fits, or
 that admission refuses, are taken out until the step is made. Then all go back to their places.
 """
 
@@ -11,7 +11,7 @@ from caesura.scheduler.vllm.engine_state import EngineState, Queue
 from caesura.scheduler.vllm.engine_state.requests import waits_for_tool
 
 
-class Aside:
+class Holdback:
     """Chooses which of one scheduler's waiting requests are held back in a step."""
 
     def __init__(self, port: EngineState) -> None:

@@ -2,46 +2,46 @@
 
 A client that runs its own tools ends its request at the call and sends a new one with the result.
 The engine sees the call in the tokens, with no word from the client, and keeps the blocks at the
-same prices as those of a paused request. The follow-up is known by its prefix: whoever sends it.
+same prices as those of a paused request. The follow-up is known by its prefix, whichever client
+sends it.
 """
 
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Watch
-from caesura.scheduler.vllm.call_detection import Watcher
+from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import findable_prefix
 from caesura.scheduler.vllm.engine_state.requests import has_stopped, is_not_admitted
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.life import Life
-from caesura.scheduler.vllm.line import Clock
-from caesura.scheduler.vllm.lives import Lives
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
+from caesura.scheduler.vllm.queue.waiting_queue import Clock
 from caesura.scheduler.vllm.swap.host import Key
 
 
-class Retainer:
-    """Opens a holding for a finished request with a call and closes it at its follow-up."""
+class FollowUps:
+    """Keeps the KV of a finished request with a call, until its follow-up has taken it over."""
 
     def __init__(
         self,
         port: EngineState,
-        keeper: Keeper,
-        lives: Lives,
-        watcher: Watcher,
+        manager: PausedKVManager,
+        sessions: Sessions,
+        detector: CallDetector,
         clock: Clock,
         seconds: float,
     ) -> None:
         """KV is kept for so many `seconds` (0: not at all)."""
         self._port = port
-        self._keeper = keeper
-        self._lives = lives
-        self._watcher = watcher
+        self._manager = manager
+        self._sessions = sessions
+        self._detector = detector
         self._clock = clock
         # It takes the prefix cache to find it again.
         self._enabled = seconds > 0 and port.single_blocks_findable
-        self._by_key: dict[Key, Holding] = {}
-        self._expected: dict[str, Holding] = {}
+        self._by_key: dict[Key, PausedKV] = {}
+        self._expected: dict[str, PausedKV] = {}
 
     def finished(self, request: Request, watch: Watch | None) -> bool:
         """Look at a request that is about to be freed; return whether its session may go on."""
@@ -50,54 +50,54 @@ class Retainer:
             self._close(follow_up_of)
         called, tool = self._called(request, watch)
         if called:
-            self._retain(request, tool, self._lives.passes_on(request, tool))
+            self._retain(request, tool, self._sessions.passes_on(request, tool))
         return called
 
     def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
         """Tell whether it ended with a call that a client will answer, and of which tool."""
         if not has_stopped(request) or not self._enabled:
             return False, None
-        if request.request_id in self._keeper.holdings or not request.output_token_ids:
+        if request.request_id in self._manager.paused_kvs or not request.output_token_ids:
             return False, None
-        return self._watcher.called(request, watch)
+        return self._detector.called(request, watch)
 
-    def _retain(self, request: Request, tool: str | None, life: Life) -> None:
-        keeper, block_size = self._keeper, self._port.block_size
+    def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:
+        manager, block_size = self._manager, self._port.block_size
         blocks = self._port.blocks_of(request.request_id)
         full = min((request.num_tokens - 1) // block_size, len(blocks), len(request.block_hashes))
         full = findable_prefix(blocks, full)
         if not full:
             return
         now = self._clock()
-        holding = keeper.open(request, None, full * block_size, now, tool, life)
+        kv = manager.open(request, None, full * block_size, now, tool, session)
         # Counted while the request alone holds them: it is about to let go.
-        holding.detached = list(blocks[:full])
-        keeper.note(holding, holding.since)
-        keeper.mechanics.retain(holding)
-        # A follow-up that was rendered anew may differ in the last turn: it is known by its
+        kv.detached = list(blocks[:full])
+        manager.note(kv, kv.since)
+        manager.blocks.retain(kv)
+        # A follow-up that was rendered again may differ in the last turn: it is known by its
         # prompt too.
         prompt = min(request.num_prompt_tokens // block_size, full)
         for place in {full, prompt} - {0}:
-            self._by_key[holding.keys[place - 1]] = holding
+            self._by_key[kv.keys[place - 1]] = kv
 
     def arrived(self, request: Request) -> None:
         """See whether a new request follows one that was kept."""
         if not self._by_key:
             return
         for key in reversed(request.block_hashes):
-            holding = self._by_key.get(key)
-            if holding is not None and holding.follow_up is None and _follows(request, holding):
-                if holding.key not in self._keeper.holdings:
-                    self._unlist(holding)
+            kv = self._by_key.get(key)
+            if kv is not None and kv.follow_up is None and _follows(request, kv):
+                if kv.key not in self._manager.paused_kvs:
+                    self._unlist(kv)
                     continue
-                holding.follow_up = request.request_id
-                self._expected[request.request_id] = holding
+                kv.follow_up = request.request_id
+                self._expected[request.request_id] = kv
                 now = self._clock()
-                self._keeper.returned(holding, now)
-                self._lives.follows(request, holding.life, holding.tool, now)
+                self._manager.returned(kv, now)
+                self._sessions.follows(request, kv.session, kv.tool, now)
                 return
 
-    def followed(self, request_id: str) -> Holding | None:
+    def followed(self, request_id: str) -> PausedKV | None:
         """Return what was kept for a request that has not run yet, if it follows another."""
         return self._expected.get(request_id)
 
@@ -107,21 +107,21 @@ class Retainer:
             request = self._port.request(request_id)
             if request is None or not is_not_admitted(request):
                 self._close(self._expected.pop(request_id))
-        if len(self._by_key) > 2 * len(self._keeper.holdings) + 64:
-            for holding in list(self._by_key.values()):
-                if holding.key not in self._keeper.holdings:
-                    self._unlist(holding)
+        if len(self._by_key) > 2 * len(self._manager.paused_kvs) + 64:
+            for kv in list(self._by_key.values()):
+                if kv.key not in self._manager.paused_kvs:
+                    self._unlist(kv)
 
-    def _close(self, holding: Holding) -> None:
-        self._unlist(holding)
-        if self._keeper.holdings.get(holding.key) is holding:
-            self._keeper.close(holding, self._clock())
+    def _close(self, kv: PausedKV) -> None:
+        self._unlist(kv)
+        if self._manager.paused_kvs.get(kv.key) is kv:
+            self._manager.close(kv, self._clock())
 
-    def _unlist(self, holding: Holding) -> None:
-        for key in [key for key, kept in self._by_key.items() if kept is holding]:
+    def _unlist(self, kv: PausedKV) -> None:
+        for key in [key for key, kept in self._by_key.items() if kept is kv]:
             del self._by_key[key]
 
 
-def _follows(request: Request, holding: Holding) -> bool:
+def _follows(request: Request, kv: PausedKV) -> bool:
     """Whether it goes on where the other's prompt ended, and is not the same prompt once more."""
-    return request.num_tokens > holding.request.num_prompt_tokens
+    return request.num_tokens > kv.request.num_prompt_tokens

@@ -1,8 +1,8 @@
 """Records: why each pause was handled as it was, what that cost, and what every step was made of.
 
-What is known when a pause begins, and what came of it, is written down by `reckoning`; where each
-request stands by `lanes`. Steps are recorded in columns, many to a record. All of it leaves the
-engine with the connector's statistics (`swap.metrics`).
+`decisions` makes the records of pauses, `request_states` those of where each request stands. Steps
+are recorded in columns, many to a record. All records leave the engine with the connector's
+statistics (`export`).
 """
 
 from collections import deque
@@ -13,21 +13,26 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.events import ResumeReport
-from caesura.intercept.kv.views import PausedKV, StepView
+from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
-from caesura.scheduler.vllm.holding import Holding
-from caesura.scheduler.vllm.lanes import Lanes
-from caesura.scheduler.vllm.life import Life
-from caesura.scheduler.vllm.reckoning import open_account, opening_record, pause_record, segment
-from caesura.scheduler.vllm.recorder import Recorder
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.queue.sessions import SessionState
+from caesura.scheduler.vllm.records.decisions import (
+    open_account,
+    opening_record,
+    pause_record,
+    segment,
+)
+from caesura.scheduler.vllm.records.queue_delays import Lack
+from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.records.request_states import RequestStates
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
-from caesura.scheduler.vllm.waits import Lack
 
 STEPS_PER_RECORD = 64
 
 SECONDS_PER_RECORD = 0.5
-"""Nothing stays longer while steps are made: somebody may be watching."""
+"""Records leave within this time while steps are made, for those who watch live."""
 
 COLUMNS = (
     "at",
@@ -58,7 +63,7 @@ class RecordWriter(Recorder):
         self,
         port: EngineState,
         outbox: list[Record],
-        holdings: Mapping[str, Holding],
+        paused_kvs: Mapping[str, PausedKV],
         planner: SwapPlanner | None,
         wall: Callable[[], float],
     ) -> None:
@@ -66,48 +71,48 @@ class RecordWriter(Recorder):
         self._port = port
         self._outbox = outbox
         self._out: list[Record] | deque[Record] = outbox
-        self._holdings = holdings
+        self._paused_kvs = paused_kvs
         self._planner = planner
         self._wall = wall
-        self._lanes = Lanes(port, planner, wall)
+        self._states = RequestStates(port, planner, wall)
         self._steps: dict[str, list[float]] = {column: [] for column in COLUMNS}
         self._in_flight = 0
         self._sent_at = 0.0
 
     @property
     def pending(self) -> bool:
-        return self._lanes.pending
+        return self._states.pending
 
     @property
-    def lanes(self) -> Lanes:
+    def states(self) -> RequestStates:
         """Where each request stands."""
-        return self._lanes
+        return self._states
 
     # -- requests --------------------------------------------------------------------------------
 
-    def arrived(self, request: Request, life: Life, followed: Holding | None) -> None:
-        self._lanes.arrived(request, life, followed)
+    def arrived(self, request: Request, session: SessionState, followed: PausedKV | None) -> None:
+        self._states.arrived(request, session, followed)
 
     def returned(self, request: Request) -> None:
-        self._lanes.returned(request)
+        self._states.returned(request)
 
     def preempted(self, request: Request, computed: int) -> None:
-        self._lanes.preempted(request, computed)
+        self._states.preempted(request, computed)
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
-        self._lanes.looked(lacks, stop)
+        self._states.looked(lacks, stop)
 
     def ended(self, request_id: str) -> None:
-        self._lanes.ended(request_id)
+        self._states.ended(request_id)
 
-    def session_ended(self, request: Request, life: Life) -> None:
+    def session_ended(self, request: Request, session: SessionState) -> None:
         self._out.append(
             {
                 "kind": "session",
                 "request": request.request_id,
-                **segment(life),
+                **segment(session),
                 "at": self._wall(),
-                "calls": life.calls,
+                "calls": session.calls,
                 "most_tokens": request.max_tokens,
                 "outcome": outcome_of(request),
             }
@@ -115,30 +120,30 @@ class RecordWriter(Recorder):
 
     # -- pauses ----------------------------------------------------------------------------------
 
-    def paused(self, holding: Holding, view: PausedKV, step: StepView, handling: str) -> None:
-        opening = holding.opening = open_account(holding, view, step, self._lanes.now())
-        self._lanes.paused(holding, opening.at)
-        self._out.append(opening_record(holding, opening, handling))
+    def paused(self, kv: PausedKV, view: PausedKVView, step: StepView, handling: str) -> None:
+        opening = kv.opening = open_account(kv, view, step, self._states.now())
+        self._states.paused(kv, opening.at)
+        self._out.append(opening_record(kv, opening, handling))
 
-    def kv_changed(self, holding: Holding) -> None:
-        self._lanes.held(holding)
+    def kv_changed(self, kv: PausedKV) -> None:
+        self._states.held(kv)
 
     def kv_lost(self) -> None:
-        self._lanes.recheck()
+        self._states.recheck()
 
-    def closed(self, holding: Holding, report: ResumeReport | None, now: float) -> None:
-        if holding.opening is None:
+    def closed(self, kv: PausedKV, report: ResumeReport | None, now: float) -> None:
+        if kv.opening is None:
             return
-        self._out.append(pause_record(holding, report, now))
-        self._lanes.closed(holding)
+        self._out.append(pause_record(kv, report, now))
+        self._states.closed(kv)
 
     # -- steps -----------------------------------------------------------------------------------
 
     def scheduled(self, output: SchedulerOutput, work: StepWork, recomputed: int) -> None:
-        self._lanes.stepped(output)
+        self._states.stepped(output)
         total = output.total_num_scheduled_tokens
         if not total:
-            self._send_lanes()
+            self._send_states()
             return
         self._in_flight += 1
         purposes = (work.decode_tokens, total - work.decode_tokens - recomputed, recomputed)
@@ -149,14 +154,14 @@ class RecordWriter(Recorder):
     def _row(self, running: int, tokens: tuple[int, int, int], partial: int) -> tuple[float, ...]:
         pool, planner = self._port.blocks, self._planner
         free = pool.free()
-        holdings = self._holdings.values()
-        paused = sum(holding.resident for holding in holdings)
+        paused_kvs = self._paused_kvs.values()
+        paused = sum(kv.resident for kv in paused_kvs)
         traffic = planner.traffic if planner is not None else None
         return (
             self._wall(),
             0.0,
             running,
-            len(holdings),
+            len(paused_kvs),
             *tokens,
             traffic.budget if traffic is not None else 0,
             traffic.saved if traffic is not None else 0,
@@ -164,7 +169,7 @@ class RecordWriter(Recorder):
             pool.total - free - paused,
             paused,
             free,
-            self._lanes.queued,
+            self._states.queued,
             self.cached_blocks(free, partial),
             planner.store.used if planner is not None else 0,
         )
@@ -175,9 +180,9 @@ class RecordWriter(Recorder):
         It knows full blocks, free or not. Of those in use all are full but the last ones of
         requests (`partial` of those that run), and what loads have still to fill.
         """
-        for holding in self._holdings.values():
-            in_place = holding.detached is None and holding.present > 0
-            partial += in_place and holding.context_tokens % self._port.block_size > 0
+        for kv in self._paused_kvs.values():
+            in_place = kv.detached is None and kv.present > 0
+            partial += in_place and kv.context_tokens % self._port.block_size > 0
         if self._planner is not None:
             partial += self._planner.loads.unfilled_blocks
         in_use = self._port.blocks.total - free - partial
@@ -197,7 +202,7 @@ class RecordWriter(Recorder):
         done = len(self._steps["at"]) - self._in_flight
         if done > 0:
             self._send(done)
-        self._send_lanes()
+        self._send_states()
 
     def suspend(self) -> None:
         self.flush()
@@ -209,10 +214,10 @@ class RecordWriter(Recorder):
 
     def _send(self, done: int) -> None:
         """Send off the steps that are over, and what has happened meanwhile."""
-        self._send_lanes()
+        self._send_states()
         columns = self._steps.items()
         self._out.append({"kind": "steps", **{name: rows[:done] for name, rows in columns}})
         self._steps = {name: rows[done:] for name, rows in columns}
 
-    def _send_lanes(self) -> None:
-        self._out.extend(self._lanes.take())
+    def _send_states(self) -> None:
+        self._out.extend(self._states.take())

@@ -2,28 +2,28 @@
 
 Before a step, the blocks that it will ask for are compared with those that are free. What is short
 is reclaimed from paused requests. Running requests always win. To admit a waiting one, in the order
-of the line, a handling may protect what is worth more where it is. It may not if nothing runs: then
-the first in the line is admitted by force. The same holds for a request that was overtaken for too
-long (`line.MAX_OVERTAKEN_STEPS`). Requests that have come back from a pause and hold KV while they
-queue are spared as long as any request is running, which will free blocks in time, with one
-exception: a request that is back and all but complete takes the few blocks that it lacks from the
-last in the line. Without these rules sessions that all come back at once form a convoy: each holds
-blocks, none can get the rest.
+of the queue, a handling may protect what is worth more where it is. It may not if nothing runs:
+then the first in the queue is admitted by force. The same holds for a request that was overtaken
+for too long (`waiting_queue.MAX_OVERTAKEN_STEPS`). Requests that have come back from a pause and
+hold KV while they queue are spared as long as any request is running, which will free blocks in
+time, with one exception: a request that is back and all but complete takes the few blocks that it
+lacks from the last in the queue. Without these rules sessions that all come back at once form a
+convoy: each holds blocks, none can get the rest.
 """
 
 from vllm.v1.request import Request
 
-from caesura.scheduler.vllm.aside import Aside
 from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.keeper import Keeper
-from caesura.scheduler.vllm.line import Line
-from caesura.scheduler.vllm.reclaim import Reclaim
-from caesura.scheduler.vllm.recorder import Recorder
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
+from caesura.scheduler.vllm.paused.reclaim import Reclaimer
+from caesura.scheduler.vllm.queue.holdback import Holdback
+from caesura.scheduler.vllm.queue.waiting_queue import WaitingQueue
+from caesura.scheduler.vllm.records.queue_delays import Lack
+from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.swap.host import keys_of
-from caesura.scheduler.vllm.waits import Lack
 
 FEW_BLOCKS = 8
-"""So many blocks at most a returning request takes from those behind it in the line."""
+"""So many blocks at most a returning request takes from those behind it in the queue."""
 
 EXTRAS = 8
 """So many requests may be tried beyond the step's tokens, as far as their blocks are free.
@@ -39,32 +39,32 @@ class StepAdmission:
     def __init__(
         self,
         port: EngineState,
-        keeper: Keeper,
-        line: Line,
-        reclaim: Reclaim,
+        manager: PausedKVManager,
+        queue: WaitingQueue,
+        reclaim: Reclaimer,
         recorder: Recorder,
     ) -> None:
         self.port = port
-        self.keeper = keeper
-        self.line = line
+        self.manager = manager
+        self.queue = queue
         self.reclaim = reclaim
         self.recorder = recorder
-        self._aside = Aside(port)
+        self._holdback = Holdback(port)
         self._stuck = False
 
     def prepare(self, kept_slots: int) -> None:
-        """Reclaim what the running requests need in this step, and those about to be admitted.
+        """Reclaimer what the running requests need in this step, and those about to be admitted.
 
         Requests that are not to be admitted are held back until the step is made. `kept_slots` are
         the runner slots of paused requests.
         """
-        port, keeper = self.port, self.keeper
-        if not (keeper.holdings or port.anything_queued()) or port.admits_nothing():
+        port, manager = self.port, self.manager
+        if not (manager.paused_kvs or port.anything_queued()) or port.admits_nothing():
             return
         free = port.blocks.free()
         blocks, tokens = port.running_demand(free)
-        ready = self.line.ready()
-        if blocks > free and keeper.holdings:
+        ready = self.queue.ready()
+        if blocks > free and manager.paused_kvs:
             free += self.reclaim.from_paused(blocks - free, True, "running")
             if blocks > free:
                 free += self.reclaim.from_returned(ready, blocks - free, "running")
@@ -73,11 +73,11 @@ class StepAdmission:
             return
         choice = _Choice(self, ready, free - blocks, port.step_tokens - tokens, kept_slots)
         chosen = choice.choose()
-        nobody = not (chosen or port.running() or keeper.loading) or self._stuck
+        nobody = not (chosen or port.running() or manager.loading) or self._stuck
         self._stuck = False
         if not nobody and (len(ready) > 1 or choice.refused):
-            self._aside.leave(ready, chosen, choice.refused)
-            self.line.passed_over(ready, chosen)
+            self._holdback.leave(ready, chosen, choice.refused)
+            self.queue.passed_over(ready, chosen)
         else:
             port.hold_back_paused()
 
@@ -87,7 +87,7 @@ class StepAdmission:
 
     def loads_over_steps(self, request: Request, computed: int) -> bool:
         """Return whether a request would wait for KV from the host, with blocks allocated to it."""
-        planner = self.keeper.planner
+        planner = self.manager.planner
         if planner is None or not planner.works:
             return False
         keys = keys_of(request, (request.num_tokens - 1) // self.port.block_size)
@@ -114,10 +114,10 @@ class _Choice:
         self.refused: set[str] = set()
 
     def choose(self) -> list[Request]:
-        """Return the requests to be tried, in the order of the line."""
-        port, line = self._step.port, self._step.line
-        stop, look_further = "", line.misfits()
-        gate = line.gate()
+        """Return the requests to be tried, in the order of the queue."""
+        port, queue = self._step.port, self._step.queue
+        stop, look_further = "", queue.misfits()
+        gate = queue.gate()
         for request in self._ready:
             if port.was_passed_over(request):
                 # Its reason is vLLM's own, and no other request is kept out for its sake.
@@ -127,7 +127,7 @@ class _Choice:
             stop = self._stop()
             if stop:
                 break
-            kept_out = gate is not None and not gate.admits(line.batched(request))
+            kept_out = gate is not None and not gate.admits(queue.batched(request))
             if kept_out and not self._alone:
                 self._lacks.append(Lack(request.request_id, "admission"))
             elif self._fits(request):
@@ -150,39 +150,39 @@ class _Choice:
 
     @property
     def _alone(self) -> bool:
-        return not (self._step.port.running() or self._step.keeper.loading or self._admitted)
+        return not (self._step.port.running() or self._step.manager.loading or self._admitted)
 
     def _fits(self, request: Request) -> bool:
         """Whether there are blocks for the request, now that room has been made for it."""
-        step, line = self._step, self._step.line
-        needed, computed = line.misfit(request, self._free) or step.port.admission_demand(
+        step, queue = self._step, self._step.queue
+        needed, computed = queue.misfit(request, self._free) or step.port.admission_demand(
             request, self._free, step.loads_over_steps
         )
         if needed > self._free and self._budget > 0:
             self._make_room(request, needed)
         if needed > self._free:
-            line.misfitted(request, needed, computed)
+            queue.misfitted(request, needed, computed)
             self._lacks.append(Lack(request.request_id, "blocks", needed, self._free))
             return False
         self._free -= needed
         # Beyond the step's tokens it lacks them, unless vLLM takes it after all.
         self._lacks.append(Lack(request.request_id, "tokens" if self._budget <= 0 else ""))
         self._extras -= self._budget <= 0
-        self._budget -= request.num_tokens - (computed or line.known_tokens(request))
+        self._budget -= request.num_tokens - (computed or queue.known_tokens(request))
         return True
 
     def _make_room(self, request: Request, needed: int) -> None:
-        """Reclaim blocks to admit a waiting request."""
-        step, holdings = self._step, self._step.keeper.holdings
-        if not holdings:
+        """Reclaimer blocks to admit a waiting request."""
+        step, paused_kvs = self._step, self._step.manager.paused_kvs
+        if not paused_kvs:
             return
         short = needed - self._free
-        forced = self._alone or step.line.overdue(request)
+        forced = self._alone or step.queue.overdue(request)
         if forced or short < self._hopeless:
             self._free += step.reclaim.from_paused(short, forced, "admit", request.request_id)
             short = needed - self._free
             if short <= 0:
                 return
             self._hopeless = short
-        if forced or (request.request_id in holdings and short <= FEW_BLOCKS):
+        if forced or (request.request_id in paused_kvs and short <= FEW_BLOCKS):
             self._free += step.reclaim.from_returned(self._ready, short, "admit", request)

@@ -1,0 +1,1 @@
+"""KV cache of paused requests: kept, discarded block by block, or copied to the host."""

@@ -1,0 +1,322 @@
+"""Keeps the KV cache of paused requests, or gives it up, as the chosen handling says.
+
+The handling is pure and knows numbers; this does what it decides. Before a step it is shown every
+paused KV cache and the state of the engine (`views`): blocks are released, copies are asked for
+(`copying`). When a step needs blocks, it names those that go first. Everything is written down
+(`records`).
+"""
+
+from collections.abc import Iterable
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+
+from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.handling import make_handling
+from caesura.intercept.kv.states import Pause, State
+from caesura.intercept.kv.views import Decision, Handling
+from caesura.scheduler.settings import Settings
+from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.paused.link_bandwidth import LinkBandwidth
+from caesura.scheduler.vllm.paused.offload import Offload
+from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
+from caesura.scheduler.vllm.paused.views import PolicyViews
+from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
+from caesura.scheduler.vllm.records.recorder import Recorder
+from caesura.scheduler.vllm.swap.host import Key, keys_of
+from caesura.scheduler.vllm.swap.planner import SwapPlanner
+
+EXPIRE_SECONDS = 0.25
+"""How late a pause that has lasted too long may be noticed."""
+
+
+class PausedKVManager:
+    """The paused KV caches of one scheduler and what becomes of them."""
+
+    def __init__(
+        self,
+        port: EngineState,
+        settings: Settings,
+        costs: CostTracker,
+        sessions: Sessions,
+        recorder: Recorder,
+        paused_kvs: dict[str, PausedKV],
+        planner: SwapPlanner | None,
+    ) -> None:
+        """Manage the `paused_kvs`, which others may read. With a `planner` there is a host link."""
+        self._port = port
+        self._settings = settings
+        self._sessions = sessions
+        self._recorder = recorder
+        self.planner = planner
+        self.handling: Handling = make_handling(settings.handling)
+        self.blocks = PausedBlocks(port)
+        self.views = PolicyViews(port, self.blocks, costs, planner)
+        self.paused_kvs = paused_kvs
+        self._owner: dict[Key, PausedKV] = {}
+        self._decisions: list[Decision] = []
+        self._copying: Offload | None = None
+        self._expire_at = 0.0
+        if planner is not None:
+            self._rates = LinkBandwidth(planner, costs)
+            self._copying = Offload(planner, self.blocks, self.views)
+
+    # -- from a pause to its end -----------------------------------------------------------------
+
+    def paused(
+        self, request: Request, pause: Pause, tool: str | None, session: SessionState
+    ) -> None:
+        """Take charge of the KV cache of a request that has just paused."""
+        kv = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool, session)
+        if not pause.held:
+            kv.detached = []
+        self.note(kv, pause.paused_at)
+
+    def open(
+        self,
+        request: Request,
+        pause: Pause | None,
+        tokens: int,
+        now: float,
+        tool: str | None,
+        session: SessionState,
+    ) -> PausedKV:
+        """Take charge of a request's KV cache of so many tokens."""
+        kv = PausedKV(
+            key=request.request_id,
+            request=request,
+            session=session,
+            pause=pause,
+            since=now,
+            tool=tool,
+            durations=self._sessions.durations(request.request_id, tool, session),
+            keys=keys_of(request, tokens // self._port.block_size),
+            context_tokens=tokens,
+            counted_at=now,
+        )
+        self.paused_kvs[kv.key] = kv
+        if self.planner is not None:
+            self.planner.store.want(kv.keys)
+            self._owner.update(dict.fromkeys(kv.keys, kv))
+        return kv
+
+    def note(self, kv: PausedKV, now: float) -> None:
+        """Record what is known at the beginning of a pause."""
+        self.views.freshen(kv)
+        view = self.views.of(kv, now)
+        self._recorder.paused(kv, view, self.views.step(), self.handling.name)
+        self.record_counts()
+
+    def returned(self, kv: PausedKV, now: float) -> None:
+        """Its tool is back: learn how long that took."""
+        if not kv.returned:
+            kv.returned, kv.returned_at = True, now
+            self._sessions.pause_ended(kv.tool, now - kv.since)
+
+    def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
+        """Close the pause of a request that runs again, with so many tokens computed."""
+        loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
+        cached = min(computed, pause.frontier_tokens)
+        kv = self.paused_kvs[pause.request_id]
+        copied = any(action == "swap" for _, action, *_ in kv.events)
+        report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached), copied)
+        self.close(kv, now, report)
+        return report
+
+    def close(self, kv: PausedKV, now: float, report: ResumeReport | None = None) -> None:
+        """Close the record: the request runs again or has ended, or no follow-up will come."""
+        kv.count(now)
+        self.record_counts()
+        self._recorder.closed(kv, report, now)
+        del self.paused_kvs[kv.key]
+        self.blocks.forget(kv)
+        self._disown(kv)
+
+    def _disown(self, kv: PausedKV) -> None:
+        """Let its host copies be reused."""
+        if self.planner is not None:
+            for key in kv.keys:
+                if self._owner.get(key) is kv:
+                    del self._owner[key]
+            self.planner.store.unwant(kv.keys)
+        kv.keys, kv.stale = [], True
+
+    def forget_copies(self, request: Request) -> None:
+        """Drop the copies of a request that has ended, if none can be found again."""
+        if self.planner is not None and not request.block_hashes and self.planner.store.used:
+            full = request.num_tokens // self._port.block_size
+            self.planner.store.forget(keys_of(request, full))
+
+    # -- the step --------------------------------------------------------------------------------
+
+    @property
+    def loading(self) -> bool:
+        """Whether KV is on its way from the host: its blocks will be used soon."""
+        return self.planner is not None and self.planner.loads.busy
+
+    @property
+    def active(self) -> bool:
+        """Whether a step has to be prepared at all."""
+        return bool(self.paused_kvs) or (self.planner is not None and self.planner.active)
+
+    def before_step(self, now: float) -> None:
+        """Do what the handling decides for this step, before any request asks for blocks."""
+        if not self.active:
+            return
+        self._decisions = []
+        self.views.new_step()
+        if self.planner is not None:
+            blocks = self.views.link_blocks()
+            self.planner.budget = self.planner.loads.in_step_blocks = blocks
+            self._rates.learn()
+            settled = self.planner.take_settled()
+            for owner in dict.fromkeys(self._owner.get(key) for key in settled):
+                if owner is not None:
+                    owner.stale = True
+                    self.views.freshen(owner)
+            self.record_counts()
+        if not self.paused_kvs:
+            return
+        self._expire(now)
+        if self.handling.every_step:
+            views = self.views.paused(self.paused_kvs.values(), now)
+            self._decisions = self.handling.decide(views, self.views.step())
+            for decision in self._decisions:
+                self._apply(decision, now)
+
+    def _apply(self, decision: Decision, now: float) -> None:
+        kv, action = self.paused_kvs[decision.key], decision.action
+        if action == "swap" and not (kv.keys and self._host_has_room()):
+            action = "discard"
+        if action == "discard":
+            self.release(kv, kv.resident, now, "decided")
+        elif action == "swap":
+            self.release(kv, self.views.free_to_release(kv), now, "decided")
+
+    def _host_has_room(self) -> bool:
+        planner = self.planner
+        if planner is None or not planner.works:
+            return False
+        return planner.store.available > 0 or planner.busy
+
+    def copies(self, now: float) -> None:
+        """Ask for the step's copies, after all requests have the blocks that they need."""
+        if self._copying is None or not self.paused_kvs:
+            return
+        left = self._copying.swap(self._decisions, self.paused_kvs)
+        if self.handling.write_behind:
+            self._copying.behind(self.paused_kvs, left, now)
+
+    def after_step(self) -> None:
+        """Let go of front blocks that their request has taken over, to load what follows them."""
+        for kv in self.paused_kvs.values():
+            if kv.returned and kv.detached and kv.loading:
+                self.blocks.forget(kv)
+
+    def step_done(
+        self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
+    ) -> None:
+        """A step is over, and with it the loads that joined it."""
+        if self.planner is not None and scheduler_output.total_num_scheduled_tokens:
+            connector_output = runner_output.kv_connector_output
+            invalid = connector_output.invalid_block_ids if connector_output else set()
+            self.planner.loads.step_done(invalid)
+            if invalid:
+                self._recorder.kv_lost()
+
+    def record_counts(self) -> None:
+        """Record whose blocks were counted since the last call."""
+        for kv in self.views.take_recounted():
+            self._recorder.kv_changed(kv)
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def reclaim(
+        self, needed: int, forced: bool, now: float, among: Iterable[PausedKV], why: str
+    ) -> int:
+        """Free blocks that a request needs, `among` these; return how many got free."""
+        views = self.views.paused(among, now)
+        if not views:
+            return 0
+        freed = 0
+        for key, blocks in self.handling.victims(views, self.views.step(), needed, forced):
+            freed += self.release(self.paused_kvs[key], blocks, now, why)
+        return freed
+
+    def reclaim_shared(self, needed: int, now: float, among: Iterable[PausedKV], why: str) -> int:
+        """Free blocks that only paused requests hold, but several of them, so that none owns them.
+
+        No handling is asked: blocks that several requests share have no price of their own.
+        """
+        pool = self._port.blocks
+        before = pool.free()
+        for kv in sorted(among, key=lambda one: one.since):
+            if pool.free() - before >= needed:
+                break
+            if not kv.resident:
+                self.drop(kv, now, why)
+        return pool.free() - before
+
+    def release(self, kv: PausedKV, blocks: int, now: float, why: str) -> int:
+        """Give up blocks from the back of paused KV; return how many got free."""
+        if blocks <= 0 or not can_lose(kv):
+            return 0
+        kv.count(now)
+        how = "swap" if kv.covered else "discard"
+        freed = self.blocks.release(kv, blocks)
+        self.views.freshen(kv)
+        self.record_counts()
+        kv.events.append((now, how, freed, why))
+        if kv.pause is None and not kv.detached:
+            self.close(kv, now)
+        return freed
+
+    def drop(self, kv: PausedKV, now: float, why: str) -> None:
+        """Give up all of it, shared blocks too."""
+        if kv.loading or not self.blocks.of(kv):
+            return
+        kv.count(now)
+        freed = self.blocks.release(kv, 1 << 30)
+        self.views.freshen(kv)
+        self.record_counts()
+        kv.events.append((now, "discard", freed, why))
+        if kv.pause is None:
+            self.close(kv, now)
+
+    def drop_all(self, now: float) -> None:
+        """Give up all blocks of all paused KV."""
+        for kv in list(self.paused_kvs.values()):
+            self.drop(kv, now, "reset")
+
+    def reset(self, now: float) -> None:
+        """Give up all blocks, those too that are being copied: the prefix cache is reset."""
+        self.drop_all(now)
+        if self.planner is not None:
+            self.planner.call_off_saves()
+
+    def recount(self) -> None:
+        """Count all paused KV again: copies on the host were forgotten."""
+        self.views.recount(self.paused_kvs.values())
+        self.record_counts()
+
+    def _expire(self, now: float) -> None:
+        """Give up KV whose time has run out; looking now and then is enough."""
+        if now < self._expire_at:
+            return
+        self._expire_at = now + EXPIRE_SECONDS
+        for kv in list(self.paused_kvs.values()):
+            waited = now - kv.since
+            if kv.pause is None:
+                if waited > self._settings.retention and kv.follow_up is None:
+                    self.close(kv, now)
+            elif (
+                0 < self._settings.pause_deadline < waited
+                and kv.pause.state is State.PAUSED
+                and kv.keys
+            ):
+                self.drop(kv, now, "deadline")
+                self._disown(kv)
+                self.views.freshen(kv)
+                self.record_counts()

@@ -1,0 +1,1 @@
+"""Who runs next: the waiting requests by rank, their sessions, and admission to a step."""

@@ -1,0 +1,92 @@
+"""Prometheus metrics under `caesura_kv_*`, from the engine's records as they arrive."""
+
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics
+
+from caesura.scheduler.vllm.records.export import RecordFile, tell
+
+SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+
+_METRICS: dict[tuple[Any, str, tuple[str, ...]], Any] = {}
+
+
+class SwapMetrics(KVConnectorPromMetrics):
+    """Prometheus metrics of the scheduler's records, and their JSON lines."""
+
+    def __init__(
+        self,
+        vllm_config: Any,
+        metric_types: Any,
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._labels = per_engine_labelvalues
+        names = list(labelnames)
+        self._pauses = self._metric(
+            self._counter_cls,
+            name="caesura_kv_pauses",
+            documentation="Pauses that have ended, by what happened to their KV cache.",
+            labelnames=[*names, "handling"],
+        )
+        self._regret = self._metric(
+            self._counter_cls,
+            name="caesura_kv_regret_block_seconds",
+            documentation="Block-seconds that pauses cost beyond the best handling in hindsight.",
+            labelnames=names,
+        )
+        self._pause_seconds = self._metric(
+            self._histogram_cls,
+            name="caesura_kv_pause_seconds",
+            documentation="How long pauses lasted in the engine.",
+            buckets=SECONDS,
+            labelnames=names,
+        )
+        self._tokens = self._metric(
+            self._counter_cls,
+            name="caesura_kv_step_tokens",
+            documentation="Query tokens of steps, by what they were for.",
+            labelnames=[*names, "purpose"],
+        )
+        self._copied = self._metric(
+            self._counter_cls,
+            name="caesura_kv_copied_blocks",
+            documentation="Blocks ordered to be copied to the host (out) and back (in).",
+            labelnames=[*names, "direction"],
+        )
+        self._blocks = self._metric(
+            self._gauge_cls,
+            name="caesura_kv_blocks",
+            documentation="Blocks of KV cache, by owner.",
+            labelnames=[*names, "owner"],
+        )
+        self._file = RecordFile(self._kv_transfer_config.kv_connector_extra_config.get("records"))
+
+    def _metric(self, kind: Any, name: str, **about: Any) -> Any:
+        """Make a metric once per process: an engine may be started after another has ended."""
+        key = (kind, name, tuple(about["labelnames"]))
+        if key not in _METRICS:
+            _METRICS[key] = kind(name=name, **about)
+        return _METRICS[key]
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        """Count records and write them down."""
+        labels = self._labels[engine_idx]
+        records = transfer_stats_data.get("records", ())
+        if records:
+            tell(engine_idx, list(records))
+        for record in records:
+            if record["kind"] == "pause":
+                self._pauses.labels(*labels, record["handling"]).inc()
+                self._regret.labels(*labels).inc(record["regret"])
+                self._pause_seconds.labels(*labels).observe(record["pause_seconds"])
+            elif record["kind"] == "steps":
+                for purpose in ("decode", "prefill", "recompute"):
+                    tokens = sum(record[f"{purpose}_tokens"])
+                    self._tokens.labels(*labels, purpose).inc(tokens)
+                self._copied.labels(*labels, "out").inc(sum(record["saved_blocks"]))
+                self._copied.labels(*labels, "in").inc(sum(record["loaded_blocks"]))
+                for owner in ("running", "paused", "free"):
+                    self._blocks.labels(*labels, owner).set(record[f"{owner}_blocks"][-1])
+            self._file.write({"engine": engine_idx, **record})
