@@ -12,39 +12,20 @@ import typer
 from caesura import __version__
 from caesura.runtime.cli import kb
 from caesura.runtime.cli.errors import mistakes_told
+from caesura.runtime.cli.fill import filled
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
-    DEFAULTS,
-    Admission,
-    CalibrationFile,
-    Chunk,
-    ConfigFile,
-    Formats,
-    Handling,
     HostGib,
     Model,
-    NoCalibrate,
-    PauseDeadline,
-    Ranking,
-    Records,
-    Retention,
+    ModelOptions,
     Tools,
+    TraceFile,
+    Traces,
     Verbose,
     VllmArgs,
-    chunk_of,
 )
 from caesura.runtime.cli.people import commands as people
-from caesura.runtime.cli.serve.options import (
-    AllowedHosts,
-    ApiKey,
-    Host,
-    MaxConcurrent,
-    NoTrace,
-    Port,
-    ServedName,
-    TraceContent,
-    TraceFile,
-)
+from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.cli.simulate.commands import replay, simulate
 from caesura.runtime.cli.tools import commands as tools
 from caesura.runtime.cli.trace.commands import app as trace_app
@@ -82,13 +63,11 @@ def options(
 
 
 @app.command()
+@filled
 def ask(
     question: Annotated[str, typer.Argument(help="What to ask.")],
-    vllm_args: VllmArgs = None,
-    model: Model = None,
+    source: ModelOptions,
     tool: Tools = None,
-    config: ConfigFile = None,
-    format: Formats = None,
     trace: TraceFile = None,
     verbose: Verbose = False,
 ) -> None:
@@ -96,16 +75,14 @@ def ask(
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import ask_once
 
-    run(ask_once(question, model, tool, format, vllm_args or [], config, trace))
+    run(ask_once(question, source, tool, trace))
 
 
 @app.command()
+@filled
 def chat(
-    vllm_args: VllmArgs = None,
-    model: Model = None,
+    source: ModelOptions,
     tool: Tools = None,
-    config: ConfigFile = None,
-    format: Formats = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     trace: TraceFile = None,
     verbose: Verbose = False,
@@ -114,68 +91,23 @@ def chat(
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import converse
 
-    run(converse(model, tool, format, system, vllm_args or [], config, trace))
+    run(converse(source, tool, system, trace))
 
 
 @app.command()
+@filled
 def serve(
-    vllm_args: VllmArgs = None,
-    model: Model = None,
-    served_model_name: ServedName = None,
-    config: ConfigFile = None,
-    format: Formats = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
-    api_key: ApiKey = None,
-    allowed_host: AllowedHosts = None,
-    max_concurrent: MaxConcurrent = 1024,
-    handling: Handling = DEFAULTS.handling,
-    host_gib: HostGib = DEFAULT_HOST_GIB,
-    calibration: CalibrationFile = None,
-    no_calibrate: NoCalibrate = False,
-    records: Records = None,
-    pause_deadline: PauseDeadline = DEFAULTS.pause_deadline,
-    retention: Retention = DEFAULTS.retention,
-    ranking: Ranking = DEFAULTS.ranking,
-    admission: Admission = DEFAULTS.admission,
-    chunk: Chunk = str(DEFAULTS.chunk),
-    trace: TraceFile = None,
-    no_trace: NoTrace = False,
-    trace_content: TraceContent = False,
+    source: ModelOptions,
+    server: ServerOptions,
+    paused: Scheduling,
+    traces: Traces,
     verbose: Verbose = False,
 ) -> None:
     """Serve an OpenAI-style endpoint, with tools that run inside the request."""
     set_log_level(verbose)
-    from caesura.runtime.cli.recording import Traces
-    from caesura.runtime.cli.serve.serve import Scheduling, serve_model
+    from caesura.runtime.cli.serve.serve import serve_model
 
-    run(
-        serve_model(
-            model,
-            served_model_name,
-            format,
-            vllm_args or [],
-            Scheduling(
-                handling,
-                host_gib,
-                calibration,
-                records,
-                pause_deadline,
-                retention,
-                ranking,
-                admission,
-                chunk_of(chunk),
-            ),
-            calibrate=not no_calibrate,
-            host=host,
-            port=port,
-            api_key=api_key,
-            allowed_hosts=allowed_host or [],
-            max_concurrent=max_concurrent,
-            config=config,
-            traces=Traces(trace, no_trace, trace_content),
-        )
-    )
+    run(serve_model(source, server, paused, traces))
 
 
 @app.command()

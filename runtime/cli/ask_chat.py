@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from caesura.runtime.cli.engine import engine_on
+from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.prompt import Terminal
-from caesura.runtime.cli.recording import Traces, recorded
+from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.show import Printer
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.run.limits import configured_limits
@@ -23,20 +24,14 @@ console = Console()
 
 
 async def ask_once(
-    question: str,
-    model: str | None,
-    tools: Sequence[str] | None,
-    formats: Sequence[str] | None,
-    vllm_args: Sequence[str],
-    config: Path | None = None,
-    trace: Path | None = None,
+    question: str, source: ModelOptions, tools: Sequence[str] | None, trace: Path | None = None
 ) -> None:
     """Ask, print what happens, and stop."""
-    read, traces = Config.load(config), Traces(trace, off=trace is None)
+    read, traces = Config.load(source.config), Traces(trace, off=trace is None)
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(model, formats, vllm_args) as engine,
+        engine_on(source.model, source.format, source.vllm_args or ()) as engine,
         recorded(engine, traces, read, "caesura ask", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))
@@ -47,20 +42,17 @@ async def ask_once(
 
 
 async def converse(
-    model: str | None,
+    source: ModelOptions,
     tools: Sequence[str] | None,
-    formats: Sequence[str] | None,
     system: str | None,
-    vllm_args: Sequence[str],
-    config: Path | None = None,
     trace: Path | None = None,
 ) -> None:
     """Read questions from the terminal until it ends."""
-    read, traces = Config.load(config), Traces(trace, off=trace is None)
+    read, traces = Config.load(source.config), Traces(trace, off=trace is None)
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(model, formats, vllm_args) as engine,
+        engine_on(source.model, source.format, source.vllm_args or ()) as engine,
         recorded(engine, traces, read, "caesura chat", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))

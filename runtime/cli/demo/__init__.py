@@ -13,7 +13,8 @@ from caesura.runtime.cli.demo.game import play_to_the_end
 from caesura.runtime.cli.demo.services import population, price, weather
 from caesura.runtime.cli.demo.tour import TOUR, Stop, tour
 from caesura.runtime.cli.engine import engine_on
-from caesura.runtime.cli.recording import Traces, recorded
+from caesura.runtime.cli.options import Traces
+from caesura.runtime.cli.recording import recorded
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError
 from caesura.runtime.recording.recorder import Recorder

@@ -1,17 +1,14 @@
 """`caesura serve`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 from rich.console import Console
 from rich.markup import escape
 
 from caesura.runtime.cli.calibrate.calibrate import default_path, verdict
 from caesura.runtime.cli.calibrate.measure import measure
 from caesura.runtime.cli.engine import engine_on
-from caesura.runtime.cli.recording import Traces, recorded
+from caesura.runtime.cli.options import ModelOptions, Traces
+from caesura.runtime.cli.recording import recorded
+from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import adopt, calibration_of
@@ -19,124 +16,58 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.access import is_loopback
-from caesura.scheduler.calibration import Calibration
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
 
 console = Console(stderr=True)
-NOT_SAID = Traces()
 OPEN_TO_ALL = (
     "there is no API key: everybody who reaches this address may use the model and the tools, "
     "read traces and approve calls; --api-key asks for one"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Scheduling:
-    """What becomes of paused and waiting requests, as the options say."""
-
-    handling: str
-    host_gib: float
-    calibration: Path | None
-    records: Path | None
-    pause_deadline: float
-    retention: float
-    ranking: str
-    admission: str
-    chunk: int | str
-
-    def check(self) -> None:
-        """Find mistakes that do not take an engine to find; raises `UsageError`."""
-        if self.calibration is not None:
-            Calibration.load(self.calibration)
-        if self.records is not None and not self.records.absolute().parent.is_dir():
-            raise UsageError(f"there is no directory {self.records.absolute().parent}")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of `start_engine`."""
-        settings: dict[str, Any] = {
-            "handling": self.handling,
-            "pause_deadline": self.pause_deadline,
-            "retention": self.retention,
-            "ranking": self.ranking,
-            "admission": self.admission,
-            "chunk": self.chunk,
-        }
-        if self.calibration is not None:
-            settings["calibration"] = str(self.calibration.absolute())
-        return settings
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What a recording tells of them."""
-        names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
-        return {name: self.settings[name] for name in names}
-
-    @property
-    def connector(self) -> dict[str, Any]:
-        """What our KV connector is told."""
-        connector: dict[str, Any] = {"host_gib": self.host_gib}
-        if self.records is not None:
-            connector["records"] = str(self.records.absolute())
-        return connector
-
-
 async def serve_model(
-    model: str | None,
-    served_name: str | None,
-    formats: Sequence[str] | None,
-    vllm_args: Sequence[str],
-    paused: Scheduling,
-    *,
-    calibrate: bool,
-    host: str,
-    port: int,
-    api_key: str | None,
-    allowed_hosts: Sequence[str],
-    max_concurrent: int,
-    config: Path | None = None,
-    traces: Traces = NOT_SAID,
+    source: ModelOptions, server: ServerOptions, paused: Scheduling, traces: Traces
 ) -> None:
     """Serve until interrupted; requests in flight are given time to finish.
 
-    An engine that nobody has measured is measured before it serves, if it may `calibrate`.
+    An engine without a calibration is measured before it serves, unless `no_calibrate`.
     """
     paused.check()
     traces.check()
-    read = Config.load(config)
+    read = Config.load(source.config)
     async with (
         read.toolset() as toolset,
         engine_on(
-            model,
-            formats,
-            vllm_args,
-            served_name,
+            source.model,
+            source.format,
+            source.vllm_args or (),
+            server.served_model_name,
             settings=paused.settings,
             connector=paused.connector,
         ) as engine,
     ):
-        if calibrate:
+        if not paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
         title = f"caesura serve, {engine.model}"
         # From here on, so that nothing of a calibration is recorded.
         async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
             _say(traces_line(recorder))
-            if api_key is None and not is_loopback(host):
+            if server.api_key is None and not is_loopback(server.host):
                 console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
             await serve(
                 engine,
                 toolset.registry,
-                host,
-                port,
-                api_key=api_key,
-                allowed_hosts=allowed_hosts,
+                server.host,
+                server.port,
+                api_key=server.api_key,
+                allowed_hosts=server.allowed_host or (),
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
-                max_concurrent=max_concurrent,
+                max_concurrent=server.max_concurrent,
                 recorder=recorder,
                 announce=_announce if recorder else _print,
             )

@@ -1,4 +1,4 @@
-"""The commands that simulate, and their options; what they do is imported when they are run."""
+"""The commands that simulate; what they do is imported when they are run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,42 +6,15 @@ from typing import Annotated
 import typer
 
 from caesura.runtime.cli.errors import mistakes_told
-from caesura.runtime.cli.options import (
-    Baseline,
-    Clients,
-    Data,
-    Jobs,
-    ListNames,
-    Machines,
-    Out,
-    Policies,
-    Quiet,
-    Rates,
-    Seconds,
-    Seeds,
-    Trace,
-    WarmUp,
-    Window,
-    WorkloadName,
-)
+from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.simulate.options import ListNames, Out, StudyOptions, WorkloadOptions
 
 
+@filled
 def simulate(
-    workload: WorkloadName = "mix",
-    data: Data = None,
-    policy: Policies = None,
-    rate: Rates = None,
-    clients: Clients = "",
-    seconds: Seconds = 180.0,
-    seeds: Seeds = "3",
-    machine: Machines = None,
-    window: Window = None,
-    warm_up: WarmUp = None,
-    baseline: Baseline = None,
+    load: WorkloadOptions,
+    how: StudyOptions,
     out: Out = Path("caesura-study"),
-    jobs: Jobs = 0,
-    quiet: Quiet = False,
-    trace: Trace = False,
     names: ListNames = False,
 ) -> None:
     """Compare policies by simulation: the very scheduler that serves, on a machine that is not.
@@ -59,27 +32,20 @@ def simulate(
     if names:
         command.list_names()
         return
-    how = command.How(policy, machine, seeds, window, warm_up, baseline, out, jobs, quiet, trace)
     with mistakes_told():
-        command.simulate(workload, data, rate or [], clients, seconds, how)
+        command.simulate(load, how, out)
 
 
+@filled
 def replay(
     record: Annotated[
         Path, typer.Argument(help="What `caesura serve --records` has written.", dir_okay=False)
     ],
-    policy: Policies = None,
-    machine: Machines = None,
+    how: StudyOptions,
     speed: Annotated[
         float, typer.Option(help="Sessions arrive so many times as fast as they did.")
     ] = 1.0,
-    window: Window = None,
-    warm_up: WarmUp = None,
-    baseline: Baseline = None,
     out: Out = Path("caesura-replay"),
-    jobs: Jobs = 0,
-    quiet: Quiet = False,
-    trace: Trace = False,
 ) -> None:
     """Simulate traffic that was served: what would other policies have made of it?
 
@@ -87,8 +53,6 @@ def replay(
     long tools took.
     """
     from caesura.runtime.cli.simulate import replay as command
-    from caesura.runtime.cli.simulate.run import How
 
     with mistakes_told():
-        how = How(policy, machine, "1", window, warm_up, baseline, out, jobs, quiet, trace)
-        command.replay(record, speed, how)
+        command.replay(record, speed, how, out)

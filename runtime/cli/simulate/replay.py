@@ -3,12 +3,13 @@
 from math import inf, nextafter
 from pathlib import Path
 
-from caesura.runtime.cli.simulate.run import How, start, study_of
+from caesura.runtime.cli.simulate.options import StudyOptions
+from caesura.runtime.cli.simulate.run import start, study_of
 from caesura.simulator.study.plan import StudyError
 from caesura.simulator.workload.records import read_sessions
 
 
-def replay(record: Path, speed: float, how: How) -> None:
+def replay(record: Path, speed: float, how: StudyOptions, out: Path) -> None:
     """Simulate the sessions of a record file, which arrive `speed` times as fast as they did.
 
     Raises `StudyError` for a file that holds none, and for options that will not do.
@@ -25,4 +26,4 @@ def replay(record: Path, speed: float, how: How) -> None:
     rate = (len(arrivals) - 1) / span
     # The last session arrives at the very end of the span, and is to be among them.
     seconds = nextafter(span, inf)
-    start(study_of("record", record, (rate,), False, seconds, how), how)
+    start(study_of(how, "record", record, (rate,), seconds), how, out)

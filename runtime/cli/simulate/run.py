@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from caesura.runtime.cli.simulate.options import StudyOptions, WorkloadOptions
 from caesura.runtime.cli.simulate.study import make_study
 from caesura.scheduler.settings import Settings
 from caesura.simulator.latency.machines import make_machine
@@ -25,59 +26,39 @@ RATES = ("1,2",)
 """What is compared where nothing is said: a study that takes a minute or two."""
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """What is common to studies, as the options say; `jobs` 0: as many as there are cores."""
-
-    policies: Sequence[str] | None
-    machines: Sequence[str] | None
-    seeds: str
-    window: float | None
-    warm_up: float | None
-    baseline: str | None
-    out: Path
-    jobs: int
-    quiet: bool
-    trace: bool = False
-
-
-def simulate(
-    workload: str, data: Path | None, rates: Sequence[str], clients: str, seconds: float, how: How
-) -> None:
+def simulate(load: WorkloadOptions, how: StudyOptions, out: Path) -> None:
     """Make the study that the options describe; raises `StudyError` for those that will not do."""
-    closed, loads = _loads(workload, rates, clients)
-    start(study_of(workload, data, loads, closed, seconds, how), how)
+    closed, loads = _loads(load.workload, load.rates or (), load.clients)
+    study = study_of(how, load.workload, load.data, loads, load.seconds)
+    start(replace(study, closed=closed, seeds=parse_seeds(load.seeds)), how, out)
 
 
 def study_of(
-    workload: str,
-    data: Path | None,
-    loads: tuple[float, ...],
-    closed: bool,
-    seconds: float,
-    how: How,
+    how: StudyOptions, workload: str, data: Path | None, rates: tuple[float, ...], seconds: float
 ) -> Study:
-    """Return the study; raises `StudyError`."""
+    """Return the study of that workload with one seed; raises `StudyError`."""
     policies = tuple(parse_policies(how.policies or POLICIES_COMPARED))
     # The first is what the others are compared with, unless it is alone.
     baseline = how.baseline or (policies[0].name if len(policies) > 1 else "")
     return Study(
         workload=workload,
         policies=policies,
-        rates=loads,
-        seeds=parse_seeds(how.seeds),
+        rates=rates,
+        seeds=(0,),
         machines=tuple(how.machines or MACHINE),
         seconds=seconds,
         data=data,
         window=how.window,
         warm_up=how.warm_up,
         baseline="" if baseline == "none" else baseline,
-        closed=closed,
     )
 
 
-def start(study: Study, how: How) -> None:
-    """Find mistakes before the minutes that a study takes, and make it; raises `StudyError`."""
+def start(study: Study, how: StudyOptions, out: Path) -> None:
+    """Find mistakes before the minutes that a study takes, and make it in the folder `out`.
+
+    Raises `StudyError`.
+    """
     cell = study.cells()[0]
     try:
         for machine in study.machines:
@@ -89,7 +70,7 @@ def start(study: Study, how: How) -> None:
         raise StudyError(
             f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}"
         )
-    make_study(study, how.out, how.jobs or cores(), how.quiet, how.trace)
+    make_study(study, out, how.jobs or cores(), how.quiet, how.trace)
 
 
 def cores() -> int:

@@ -67,7 +67,7 @@ def test_a_wrong_tool_is_told_before_the_engine_starts(monkeypatch: pytest.Monke
     use_engine(monkeypatch, AssertionError("the engine was started"))
     code, output = invoke("ask", "--tool", "teapot", "hello")
     assert code == 2
-    assert "there is no 'teapot'" in output
+    assert "unknown key 'teapot'" in output
     assert "Traceback" not in output
 
 

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.recording import Traces, recorded
+from caesura.runtime.cli.options import Traces
+from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.serve import traces_line
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, row_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.cli.recording import Traces
+from caesura.runtime.cli.options import Traces
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.files.export import write
