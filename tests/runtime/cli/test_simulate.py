@@ -275,7 +275,7 @@ def record_file(path: Path) -> Path:
             },
             {
                 "kind": "session", "request": name, "arrival": begin, "calls": 1,
-                "given_tokens": 10, "decoded_tokens": 30, "ended": begin + 5,
+                "given_tokens": 10, "decoded_tokens": 30, "at": begin + 5,
             },
         ]  # fmt: skip
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
