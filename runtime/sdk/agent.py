@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.events import RunEvent
@@ -16,6 +15,7 @@ from caesura.runtime.sdk.session import Answer, Session
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Tool
+from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Callback, people_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_SAMPLING = Sampling()
 
 
-class Agent:
+class Agent(AsyncClosing):
     """A model with tools.
 
         agent = Agent(tools=["calculator", my_function], instructions="Answer in one sentence.")
@@ -158,19 +158,6 @@ class Agent:
     def close(self) -> None:
         """`aclose` for code that uses `run_sync`."""
         BACKGROUND.run(self.aclose, "await agent.aclose()")
-
-    async def __aenter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the agent."""
-        await self.aclose()
 
     async def _engine(self) -> Engine:
         if self._model is None or isinstance(self._model, str):

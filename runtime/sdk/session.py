@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed, TurnEnded
 from caesura.runtime.engine import Engine, EngineSession
@@ -16,6 +15,7 @@ from caesura.runtime.run.loop import run
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.tools.closing import AsyncClosing
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
 from caesura.tools.people import Pending, People, PeopleError
 from caesura.tools.registry import Registry
@@ -48,7 +48,7 @@ class Answer:
         return f"<Answer {self.text!r}: {self.reason}, {len(self.calls)} call(s), {tokens} tokens>"
 
 
-class Session:
+class Session(AsyncClosing):
     """A conversation, from `Agent.session()`; close it, or use it in `async with`.
 
     One run at a time. A tool that fails is told to the model, and the run goes on. A run that is
@@ -170,19 +170,6 @@ class Session:
             await self._dispatcher.aclose()
         finally:
             await self._close_engine_session()
-
-    async def __aenter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the session."""
-        await self.aclose()
 
     async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
         if self._people is None:

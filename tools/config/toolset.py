@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
+from caesura.tools.closing import AsyncClosing
 from caesura.tools.people import people_of, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.schema.settings_errors import settings_sentence, unknown_key
@@ -53,7 +54,7 @@ BUILTINS = {
 _OF_THE_TOOL = ("timeout_seconds", "retries", "concurrency", "max_result_tokens", "breaker")
 
 
-class Toolset:
+class Toolset(AsyncClosing):
     """Makes built-in tools with the services that they share, and starts sources of more tools.
 
         async with Toolset(services, enabled=["calculator", "search"]) as tools:
@@ -156,10 +157,6 @@ class Toolset:
             await self.aclose()
             raise
         return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close the toolset."""
-        await self.aclose()
 
     def built_ins(self) -> list[Tool]:
         """Return the built-in tools that are enabled.

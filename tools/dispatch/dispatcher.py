@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 
+from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import CallContext, Scope
 from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests
 from caesura.tools.dispatch.call_observer import OnCall
@@ -37,7 +38,7 @@ _COUNTING = ThreadPoolExecutor(2, "caesura-counting")
 _CANCELLED = Outcome(error_text("cancelled"), "cancelled")
 
 
-class Dispatcher:
+class Dispatcher(AsyncClosing):
     """Runs the tool calls of one session, on one event loop.
 
     What goes wrong with a call is told in its ToolResult, never raised. Two things do come out
@@ -151,14 +152,6 @@ class Dispatcher:
             await self.scope.aclose()
         except Exception as error:
             LOG.warning("what a tool kept for its session did not close: %s", error_text(error))
-
-    async def __aenter__(self) -> "Dispatcher":
-        """Return the dispatcher, to be closed at the end of the block."""
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close the dispatcher."""
-        await self.aclose()
 
     async def _fly(self, flight: Flight) -> ToolResult:
         """The body of a call's task."""

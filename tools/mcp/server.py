@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.paths import default_artifacts
 from caesura.tools.context import current
 from caesura.tools.errors import ToolError, Unavailable
@@ -33,7 +34,7 @@ REFRESH_SECONDS = 0.5
 """Between two listings, however often the server says that its tools have changed."""
 
 
-class MCPServer:
+class MCPServer(AsyncClosing):
     """The tools of one MCP server.
 
         Agent(tools=[MCPServer("files", command="npx", args=["-y", "some-server", "/tmp"])])
@@ -138,10 +139,6 @@ class MCPServer:
         """Start it."""
         await self.start()
         return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Close it."""
-        await self.aclose()
 
     def _enter(self) -> None:
         loop = asyncio.get_running_loop()
