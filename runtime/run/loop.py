@@ -12,7 +12,14 @@ from contextlib import aclosing
 from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.events import RunEnded, RunEvent, ToolReported, ToolReturned, Usage
+from caesura.runtime.events import (
+    RunEnded,
+    RunEvent,
+    ToolReported,
+    ToolReturned,
+    Usage,
+    UsageCount,
+)
 from caesura.runtime.run.limits import Budget, Clock, Limits
 from caesura.runtime.run.transcript import NAMELESS, tool_message
 from caesura.scheduler.messages import Message, Sampling
@@ -50,7 +57,7 @@ async def run(
     Raises `LimitReached` after cancelling the tools, and what the engine raises.
     """
     budget = Budget(limits, clock)
-    usage = Usage()
+    usage = UsageCount()
     lead = ""  # text before in-line calls: the turn that follows them goes on with the sentence
     feed = messages
     while True:
@@ -59,10 +66,10 @@ async def run(
             async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
                 while (event := await budget.wait(anext(events, None))) is not None:
                     turn.take(event)
+                    usage.take(event)
                     yield event
-            usage += turn.usage
-            budget.spend(turn.usage.completion_tokens)
-            if (ended := turn.ended(lead, usage)) is not None:
+            budget.spend(turn.completion_tokens)
+            if (ended := turn.ended(lead, usage.total)) is not None:
                 await turn.cancel()
                 yield ended
                 return
@@ -141,10 +148,8 @@ class _Turn:
         return "".join(self._text)
 
     @property
-    def usage(self) -> Usage:
-        end = self._ended()
-        calls = len(self._calls) + len(self._callers)
-        return Usage(end.prompt_tokens, end.completion_tokens, end.cached_tokens, 1, calls)
+    def completion_tokens(self) -> int:
+        return self._ended().completion_tokens
 
     def _ended(self) -> TurnEnded:
         if self._end is None:

@@ -6,10 +6,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, TurnEnded
+from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
+from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage, UsageCount
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.pause_hints import pauses_of
@@ -82,7 +82,7 @@ class Session(AsyncClosing):
         self._dispatcher.asker = asker_of(user)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
-        self._usage = Usage()
+        self._usage = UsageCount()
         self._heard = False
         self._busy = False
         self._closed = False
@@ -95,7 +95,7 @@ class Session(AsyncClosing):
     @property
     def usage(self) -> Usage:
         """Totals over all turns of the session that ended, broken-off runs included."""
-        return self._usage
+        return self._usage.total
 
     @property
     def pending(self) -> tuple[Pending, ...]:
@@ -222,14 +222,7 @@ class Session(AsyncClosing):
     def _note(self, event: RunEvent) -> None:
         self._heard = True
         self._transcript.take(event)
-        match event:
-            case TurnEnded():
-                tokens = (event.prompt_tokens, event.completion_tokens, event.cached_tokens)
-                self._usage += Usage(*tokens, turns=1)
-            case CallFinished() | CallMalformed():
-                self._usage += Usage(calls=1)
-            case _:
-                pass
+        self._usage.take(event)
 
     async def _leave(self, before: int, ended: bool) -> None:
         """Bring the history into a clear state, and drop an engine session that is not in it."""
@@ -247,4 +240,4 @@ class Session(AsyncClosing):
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "running" if self._busy else "idle"
-        return f"<Session: {len(self.messages)} messages, {self._usage.turns} turns, {state}>"
+        return f"<Session: {len(self.messages)} messages, {self.usage.turns} turns, {state}>"

@@ -14,6 +14,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
+from caesura.runtime.events import UsageCount
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import (
     MAX_CHARACTERS,
@@ -35,7 +36,7 @@ class ChatTrace:
         self.ended: TurnEnded | None = None
         self.request_id: str | None = None
         """The engine's request that the turn was decoded by."""
-        self.calls = 0
+        self.usage = UsageCount()
         self._content = content
         self._wanted = content.is_wanted(span)
         self._began = time.monotonic()
@@ -52,18 +53,16 @@ class ChatTrace:
             self._silent = False
             seconds = time.monotonic() - self._began
             self.span.set_attribute(names.TIME_TO_FIRST_CHUNK, seconds)
+        self.usage.take(event)
         match event:
             case TextDelta(text=text):
                 # One character too many is enough to show that it was cut.
                 if self._wanted and self._characters <= MAX_CHARACTERS:
                     self._text.append(text)
                     self._characters += len(text)
-            case CallFinished():
-                self.calls += 1
-                if self._wanted:
-                    self._made.append(event)
+            case CallFinished() if self._wanted:
+                self._made.append(event)
             case CallMalformed(name=name):
-                self.calls += 1
                 told = clean(name or "", MAX_NAME_CHARACTERS)
                 self.span.add_event(names.CALL_MALFORMED, {names.TOOL_NAME: told})
             case TurnEnded():

@@ -89,10 +89,9 @@ class RunTrace:
 
     def _end_chat(self, chat: ChatTrace, error: BaseException | None) -> None:
         chat.end(error)
-        end = chat.ended
-        self._usage += Usage(turns=1, calls=chat.calls)
-        if end is not None:
-            self._usage += Usage(end.prompt_tokens, end.completion_tokens, end.cached_tokens)
+        self._usage += chat.usage.total
+        if chat.ended is None:
+            self._usage += Usage(turns=1)  # a turn that was broken off counts too
 
     def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
         self._span.set_attributes(

@@ -14,7 +14,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage
+from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
 
 Delta = dict[str, Any]
 
@@ -39,7 +39,7 @@ class Answer:
         self._shown: dict[str, _ShownCall] = {}
         self._ran: dict[str, ToolReturned | None] = {}
         self._resumes: list[ResumeReport] = []
-        self._usage = Usage()
+        self._usage = UsageCount()
         self._cached_tokens: int | None = None
         self._reason: Literal["stop", "length", "calls"] = "stop"
 
@@ -103,7 +103,7 @@ class Answer:
         self._new_paragraph = not event.inline
 
     def _end_turn(self, turn: TurnEnded) -> None:
-        self._usage += Usage(turn.prompt_tokens, turn.completion_tokens)
+        self._usage.take(turn)
         if self._cached_tokens is None:
             self._cached_tokens = turn.cached_tokens
         if turn.resume is not None:
@@ -122,7 +122,8 @@ class Answer:
         `cached_tokens` is the part of the client's prompt that was in the KV cache. What resumes
         found there is told per resume: adding it up would count the same tokens again each time.
         """
-        prompt, completion = self._usage.prompt_tokens, self._usage.completion_tokens
+        total = self._usage.total
+        prompt, completion = total.prompt_tokens, total.completion_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
