@@ -7,8 +7,19 @@ from typing import Any
 
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
 from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
+from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking
+
+LIMITS = {
+    "max_misfits": 0,
+    "max_overtaken_steps": 1,
+    "max_convoy_blocks": 0,
+    "max_extra_requests": 0,
+    "chunk_saturations": 1,
+    "max_copy_failures": 1,
+}
+"""The least value of each setting that is a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +28,16 @@ class Settings:
 
     `handling` names what happens to the KV cache of paused requests. `ranking` names the order in
     which waiting requests are tried, `admission` what may keep them waiting although their blocks
-    are free, each with its parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill`:
-    whoever fits goes before somebody who does not. `prediction` says where expected lengths, pauses
-    and calls come from. `chunk` is the most query tokens of a step in which somebody decodes:
-    `auto` goes by what saturates the device, if there is a calibration (else by vLLM's), `vllm` by
-    its `max_num_batched_tokens`; or a number.
+    are free, each with its parameters: `caesura:beta=50`, `past-future:reserve=0.05`. Under all of
+    them `backfill` and the four limits behind it hold in every step; `StepRules` describes them.
+    `prediction` says where expected lengths, pauses and calls come from.
+
+    `chunk` is the most query tokens of a step in which any request decodes: `auto` goes by what
+    saturates the device, if there is a calibration (else by vLLM's), `vllm` by its
+    `max_num_batched_tokens`; or a number. `chunk_saturations` is how often the saturation fits into
+    such a step. While fewer than `write_behind_free_share` of all blocks are free, the idle link
+    makes copies that may never be needed. After `max_copy_failures` failures in a row, nothing is
+    copied to the host any more.
 
     `calibration` is the path of a file that `caesura calibrate` has written. `pauses` is the path
     of a file that keeps what was observed of tools' pauses and of sessions over restarts.
@@ -35,8 +51,15 @@ class Settings:
     ranking: str = DEFAULT_RANKING
     admission: str = DEFAULT_ADMISSION
     backfill: bool = True
+    max_misfits: int = 64
+    max_overtaken_steps: int = 512
+    max_convoy_blocks: int = 8
+    max_extra_requests: int = 8
     prediction: str = DEFAULT_PREDICTOR
     chunk: int | str = "auto"
+    chunk_saturations: int = 2
+    write_behind_free_share: float = 0.4
+    max_copy_failures: int = 3
     calibration: str | None = None
     pauses: str | None = None
     pause_deadline: float = 600.0
@@ -52,6 +75,7 @@ class Settings:
         make_ranking(self.ranking)
         make_admission(self.admission, Random(0))
         self._check_chunk()
+        self._check_limits()
         for name in ("pause_deadline", "retention"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
@@ -60,6 +84,30 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"caesura.{name} must be a path, not {value!r}")
+
+    def _check_limits(self) -> None:
+        for name, least in LIMITS.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"caesura.{name} must be a whole number of at least {least}, not {value!r}"
+                )
+        share = self.write_behind_free_share
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ValueError(
+                f"caesura.write_behind_free_share must be a share from 0 to 1, not {share!r}"
+            )
+
+    @property
+    def step_rules(self) -> StepRules:
+        """Return the rules of a step's admissions."""
+        return StepRules(
+            backfill=self.backfill,
+            max_misfits=self.max_misfits,
+            max_overtaken_steps=self.max_overtaken_steps,
+            max_convoy_blocks=self.max_convoy_blocks,
+            max_extra_requests=self.max_extra_requests,
+        )
 
     def _check_chunk(self) -> None:
         number = isinstance(self.chunk, int) and not isinstance(self.chunk, bool)

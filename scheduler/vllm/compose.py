@@ -15,6 +15,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
+from caesura.intercept.kv.step_tokens import StepTokens
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor
@@ -101,7 +102,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     config = scheduler.vllm_config
     settings = settings_of(config)
     port, clock = engine_state_of(scheduler), given.clock
-    planner = _planner_of(port)
+    planner = _planner_of(port, settings)
     calibration = calibration_of(config)
     measured = given.cost or (calibration.cost if calibration is not None else None)
     costs = CostTracker(with_link(measured or PRIOR, planner))
@@ -111,12 +112,11 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     detector = CallDetector(config, given.vocabulary, given.formats)
     stops = CallStops(detector)
-    chunking = Chunking(
-        port, costs, manager.views, paused_kvs, settings.chunk, measured is not None
-    )
+    step_tokens = StepTokens(settings.chunk, settings.chunk_saturations)
+    chunking = Chunking(port, costs, manager.views, paused_kvs, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)
-    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.backfill)
+    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.step_rules)
     reclaim = Reclaimer(port, manager, clock)
     pauses = Pauses(port, manager, sessions, chunking, detector, clock)
     engine = EngineControl(
@@ -146,13 +146,16 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     )
 
 
-def _planner_of(port: EngineState) -> SwapPlanner | None:
+def _planner_of(port: EngineState, settings: Settings) -> SwapPlanner | None:
     """Return the planner of our connector, if the engine has it and host history_file."""
     if not isinstance(port.connector, CaesuraConnector):
         return None
     # What cannot be loaded is recomputed: there is always a way back.
     port.recompute_failed_loads()
-    return port.connector.planner
+    planner = port.connector.planner
+    if planner is not None:
+        planner.max_failures = settings.max_copy_failures
+    return planner
 
 
 def _recorder(

@@ -10,7 +10,6 @@ from caesura.scheduler.admission.view import Batched
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
-from caesura.scheduler.vllm.queue import waiting_queue
 
 from .invariants import check_all, check_rest
 from .steering import CALL, IN_EVERY_MODE, until_paused
@@ -107,12 +106,9 @@ def test_who_fits_goes_before_who_does_not(backfill: bool) -> None:
 
 
 @pytest.mark.parametrize(("patience", "served"), [(5, True), (10**9, False)])
-def test_a_request_is_not_overtaken_for_ever(
-    patience: int, served: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_not_overtaken_for_ever(patience: int, served: bool) -> None:
     """Small requests arrive without end, and two of them fill the memory."""
-    monkeypatch.setattr(waiting_queue, "MAX_OVERTAKEN_STEPS", patience)
-    world = world_of(LargeFirst())
+    world = world_of(LargeFirst(), max_overtaken_steps=patience)
     for step in range(200):
         if step == 20:
             world.plain("large", range(1000, 1270), "x")
@@ -129,14 +125,11 @@ def test_a_request_is_not_overtaken_for_ever(
         ("newest-first", "preserve"),
     ],
 )
-def test_no_ranking_lets_short_requests_starve_a_long_one(
-    ranking: str, handling: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_ranking_lets_short_requests_starve_a_long_one(ranking: str, handling: str) -> None:
     """Short sessions in a closed loop, some of them paused, beside one that needs most blocks."""
-    monkeypatch.setattr(waiting_queue, "MAX_OVERTAKEN_STEPS", 10)
     own = ranking == "newest-first"
     options: dict[str, Any] = {"blocks": 20, "max_model_len": 320, "max_num_seqs": 4}
-    world = World(make_scheduler(**options, handling=handling))
+    world = World(make_scheduler(**options, handling=handling, max_overtaken_steps=10))
     world.scheduler.parts.queue.ranking = NewestFirst() if own else make_ranking(ranking)
     for step in range(300):
         if step == 30:

@@ -1,25 +1,16 @@
 """Computing in chunks that fit beside the running batch (InferCept, section 4.2).
 
-Beyond the point at which the device is saturated a step takes longer with every query token, and
-all requests that decode wait for it. So while any decodes, a step takes only so many. What
-that is, is set; or it follows from the saturation, if that was measured; else only KV that was
-discarded is held to what is believed of the saturation while it is recomputed.
+While any request decodes, a step takes only so many query tokens; how many, `StepTokens` says.
 """
 
 from collections.abc import Mapping
 
-from caesura.intercept.kv.costs import SMALLEST_CHUNK, CostTracker
+from caesura.intercept.kv.costs import CostTracker
 from caesura.intercept.kv.states import Pause, State
+from caesura.intercept.kv.step_tokens import StepTokens
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.paused.views import PolicyViews
-
-SATURATIONS = 2
-"""So often the saturation fits into a step beside decodes.
-
-At the saturation itself neither the memory nor the arithmetic of a device is fully used: there a
-step computes five sixths of the tokens per second that long ones do, and at twice that hardly less.
-"""
 
 
 class Chunking:
@@ -31,18 +22,15 @@ class Chunking:
         costs: CostTracker,
         views: PolicyViews,
         paused_kvs: Mapping[str, PausedKV],
-        chunk: int | str,
+        rule: StepTokens,
         measured: bool,
     ) -> None:
-        """`chunk` is the setting; `measured`: the cost model is this engine's, not a guess.
-
-        A guess that is too low would make every prefill slower than vLLM's.
-        """
+        """`measured`: the cost model is this engine's, not a guess."""
         self._port = port
         self._views = views
         self._paused_kvs = paused_kvs
         self._costs = costs
-        self._chunk = chunk
+        self._rule = rule
         self.measured = measured
         self._frontiers: dict[str, int] = {}
 
@@ -67,22 +55,17 @@ class Chunking:
 
     def limit(self) -> int:
         """Return how many query tokens the coming step may take: all of vLLM's if none decodes."""
-        most, chunk = self._port.step_tokens, self._chunk_tokens()
-        if chunk is None or chunk >= most:
-            return most
-        decoding = self._port.decoding()
-        return min(most, max(chunk, decoding + SMALLEST_CHUNK)) if decoding else most
+        return self._rule.limit(
+            self._port.step_tokens,
+            self._costs.model.saturation,
+            self.measured,
+            self._recomputes,
+            self._port.decoding,
+        )
 
-    def _chunk_tokens(self) -> int | None:
-        if isinstance(self._chunk, int):
-            return self._chunk
-        if self._chunk == "vllm":
-            return None
-        saturation = self._costs.model.saturation
-        if self.measured:
-            return SATURATIONS * saturation
-        recomputes = bool(self._frontiers) or self._about_to_begin()
-        return saturation if recomputes else None
+    def _recomputes(self) -> bool:
+        """Return whether discarded KV is being recomputed, or is about to be."""
+        return bool(self._frontiers) or self._about_to_begin()
 
     def _about_to_begin(self) -> bool:
         for kv in self._paused_kvs.values():

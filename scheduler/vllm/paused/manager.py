@@ -61,7 +61,9 @@ class PausedKVManager:
         self._expire_at = 0.0
         if planner is not None:
             self._rates = LinkBandwidth(planner, costs)
-            self._copying = Offload(planner, self.blocks, self.views)
+            self._copying = Offload(
+                planner, self.blocks, self.views, settings.write_behind_free_share
+            )
 
     # -- from a pause to its end -----------------------------------------------------------------
 

@@ -7,7 +7,7 @@ sight nothing is copied.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from caesura.intercept.kv.offload_order import copy_order
+from caesura.intercept.kv.offload_order import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
@@ -15,14 +15,19 @@ from caesura.scheduler.vllm.paused.views import PolicyViews
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
-SHORTAGE = 0.4
-"""Share of free blocks below which copies are made that may never be needed."""
-
 
 class Offload:
     """Tells the planner what to copy in the coming step."""
 
-    def __init__(self, planner: SwapPlanner, blocks: PausedBlocks, views: PolicyViews) -> None:
+    def __init__(
+        self,
+        planner: SwapPlanner,
+        blocks: PausedBlocks,
+        views: PolicyViews,
+        write_behind_free_share: float,
+    ) -> None:
+        """Below the given share of free blocks, copies are made that may never be needed."""
+        self._free_share = write_behind_free_share
         self._planner = planner
         self._blocks = blocks
         self._views = views
@@ -39,7 +44,7 @@ class Offload:
     def behind(self, paused_kvs: Mapping[str, PausedKV], left: int, now: float) -> None:
         """Use the rest of the budget for copies that make a later eviction free."""
         step = self._views.step()
-        if left <= 0 or not step.swap_pays or step.free_blocks >= SHORTAGE * step.total_blocks:
+        if left <= 0 or not writes_behind(step, self._free_share):
             return
         views = self._views.paused(_uncopied(paused_kvs.values(), self._views), now)
         for view in copy_order(views, step):

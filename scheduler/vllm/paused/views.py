@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.offload_order import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
-
-IDLE_STEP_SECONDS = 0.05
-"""How long a step counts for the link's budget while no request runs: nothing is held up then."""
 
 
 class PolicyViews:
@@ -127,9 +125,8 @@ class PolicyViews:
         return planner is not None and planner.works and self._costs.model.swap_pays
 
     def link_blocks(self) -> int:
-        """Blocks that hide behind the coming step: N with T_swap(N) = T_fwd(B) (InferCept 4.1)."""
-        model, running = self._costs.model, len(self._port.running())
-        seconds = IDLE_STEP_SECONDS
-        if running:
-            seconds = model.step_seconds(running, self._port.running_context())
-        return max(1, model.link_tokens(seconds) // self._port.block_size)
+        """Return how many blocks the link carries beside the coming step."""
+        port = self._port
+        running = len(port.running())
+        context = port.running_context() if running else 0
+        return link_blocks(self._costs.model, running, context, port.block_size)

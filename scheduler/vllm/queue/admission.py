@@ -4,7 +4,7 @@ Before a step, the blocks that it will ask for are compared with those that are 
 is reclaimed from paused requests. Running requests always win. To admit a waiting one, in the order
 of the queue, a handling may protect what is worth more where it is. It may not if nothing runs:
 then the first in the queue is admitted by force. The same holds for a request that was overtaken
-for too long (`waiting_queue.MAX_OVERTAKEN_STEPS`). Requests that have come back from a pause and
+for too long. Requests that have come back from a pause and
 hold KV while they queue are spared as long as any request is running, which will free blocks in
 time, with one exception: a request that is back and all but complete takes the few blocks that it
 lacks from the last in the queue. Without these rules sessions that all come back at once form a
@@ -21,16 +21,6 @@ from caesura.scheduler.vllm.queue.waiting_queue import WaitingQueue
 from caesura.scheduler.vllm.records.queue_delays import Lack
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.swap.host import keys_of
-
-FEW_BLOCKS = 8
-"""So many blocks at most a returning request takes from those behind it in the queue."""
-
-EXTRAS = 8
-"""So many requests may be tried beyond the step's tokens, as far as their blocks are free.
-
-What the prefix cache has of a new request is not asked unless blocks are short; vLLM, which asks,
-stops where the tokens end.
-"""
 
 
 class StepAdmission:
@@ -106,7 +96,7 @@ class _Choice:
         self._free = free
         self._budget = budget
         self._slots = step.port.slots_left(kept_slots)
-        self._extras = EXTRAS
+        self._extras = step.queue.rules.max_extra_requests
         self._hopeless = 1 << 30
         self._admitted = 0
         self._chosen: list[Request] = []
@@ -184,5 +174,5 @@ class _Choice:
             if short <= 0:
                 return
             self._hopeless = short
-        if forced or (request.request_id in paused_kvs and short <= FEW_BLOCKS):
+        if step.queue.rules.takes_from_returned(short, request.request_id in paused_kvs, forced):
             self._free += step.reclaim.from_returned(self._ready, short, "admit", request)

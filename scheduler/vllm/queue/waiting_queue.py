@@ -2,8 +2,8 @@
 
 The ranking gives scores, which are kept as long as they hold; admission may refuse. With
 back-filling a request that fits goes before a larger one that does not. Neither the ranking nor
-back-filling may starve a request: one that was overtaken in `MAX_OVERTAKEN_STEPS` steps is overdue.
-It goes to the front, nothing is admitted past it, and what is freed is kept for it.
+back-filling may starve a request: one that was overtaken too often is overdue (`StepRules`). It
+goes to the front, nothing is admitted past it, and what is freed is kept for it.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.admission import DEFAULT_ADMISSION
+from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.admission.view import Batched, Gate
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking
 from caesura.scheduler.vllm.engine_state import EngineState
@@ -22,15 +23,6 @@ from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
 
 Clock = Callable[[], float]
 """Returns seconds of a clock that never goes backwards."""
-
-LOOKAHEAD = 64
-"""So many requests that do not fit are passed over in a step, before the rest is left alone."""
-
-FORGET = 16
-"""After so many steps it is asked again what a request needs that did not fit."""
-
-MAX_OVERTAKEN_STEPS = 512
-"""A request is overtaken in at most this many steps of one wait, whatever the ranking says."""
 
 
 class WaitingQueue:
@@ -44,16 +36,15 @@ class WaitingQueue:
         costs: CostTracker,
         clock: Clock,
         ranking: Ranking,
-        backfill: bool,
+        rules: StepRules,
     ) -> None:
-        """`backfill`: a request that fits may go before one that does not."""
         self._port = port
         self._manager = manager
         self._costs = costs
         self._clock = clock
         self.ranking = ranking
         self.sessions = sessions
-        self.backfill = backfill
+        self.rules = rules
         self._step = 0
         self._ready: list[Request] = []
 
@@ -85,7 +76,7 @@ class WaitingQueue:
 
     def overdue(self, request: Request) -> bool:
         """Return whether the request was overtaken so often that nothing may go before it now."""
-        return self.sessions[request.request_id].overtaken >= MAX_OVERTAKEN_STEPS
+        return self.rules.is_overdue(self.sessions[request.request_id].overtaken)
 
     def _stands(self, session: SessionState, mark: Any) -> bool:
         """Whether a score may be used again."""
@@ -170,7 +161,8 @@ class WaitingQueue:
         def look_further(request: Request) -> bool:
             nonlocal passed
             passed += 1
-            return self.backfill and passed <= LOOKAHEAD and not self.overdue(request)
+            overtaken = self.sessions[request.request_id].overtaken
+            return self.rules.look_further(passed, overtaken)
 
         return look_further
 
@@ -182,7 +174,8 @@ class WaitingQueue:
     def misfit(self, request: Request, free: int) -> tuple[int, int] | None:
         """Return what a request was found to need lately, if that would still not fit."""
         session = self.sessions[request.request_id]
-        if session.misfit is None or self._step - session.misfit_in >= FORGET:
+        steps = self._step - session.misfit_in
+        if session.misfit is None or not self.rules.misfit_holds(steps):
             return None
         return session.misfit if session.misfit[0] > free else None
 

@@ -25,9 +25,6 @@ logger = logging.getLogger(__name__)
 
 MOST_SAMPLES = 1024
 
-MOST_FAILURES = 3
-"""Jobs of saving that may fail in a row before swapping is given up."""
-
 
 @dataclass(slots=True)
 class _Saving:
@@ -80,6 +77,8 @@ class SwapPlanner:
         self.pool: Blocks | None = None
         self.budget = 0
         self.works = True
+        self.max_failures = 3
+        """Jobs of saving that may fail in a row before swapping is given up."""
         self.traffic = StepTraffic()
         self.copied: deque[Copied] = deque(maxlen=MOST_SAMPLES)
         """The last copies, as workers measured them."""
@@ -180,7 +179,7 @@ class SwapPlanner:
         if saving.called_off:
             return
         self._failures = self._failures + 1 if saving.failed else 0
-        if self._failures >= MOST_FAILURES and self.works:
+        if self._failures >= self.max_failures and self.works:
             self.works = False
             logger.warning(
                 "%d copies to the host failed in a row: swapping is off, what is evicted will be"

@@ -1,8 +1,14 @@
 """Copies behind: whose KV is copied first."""
 
-from caesura.intercept.kv.offload_order import copy_order, turnover_seconds
+from caesura.intercept.kv.offload_order import (
+    IDLE_STEP_SECONDS,
+    copy_order,
+    link_blocks,
+    turnover_seconds,
+    writes_behind,
+)
 
-from .views import paused, step
+from .views import COST, paused, step
 
 
 def test_the_longest_pause_is_copied_first_and_short_ones_never() -> None:
@@ -17,3 +23,18 @@ def test_the_longest_pause_is_copied_first_and_short_ones_never() -> None:
         paused("middle", remaining=5.0),
     ]
     assert [one.key for one in copy_order(pauses, view)] == ["long", "middle", "back"]
+
+
+def test_copies_behind_begin_where_blocks_get_short() -> None:
+    assert writes_behind(step(free_blocks=399), 0.4)
+    assert not writes_behind(step(free_blocks=400), 0.4), "of 1000: nothing will be evicted soon"
+    assert not writes_behind(step(free_blocks=1, swap_pays=False), 0.4)
+
+
+def test_the_link_carries_what_hides_behind_a_step() -> None:
+    seconds = COST.step_seconds(16, 8_000)
+    blocks = link_blocks(COST, 16, 8_000, 16)
+    assert blocks == COST.link_tokens(seconds) // 16
+    assert link_blocks(COST, 64, 8_000, 16) > blocks, "a longer step hides more"
+    assert link_blocks(COST, 0, 0, 16) == COST.link_tokens(IDLE_STEP_SECONDS) // 16
+    assert link_blocks(COST, 16, 8_000, 1_000_000) == 1, "a copy never stands still"

@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from caesura.intercept.kv.costs import CostModel, Direction
+from caesura.intercept.kv.offload_order import IDLE_STEP_SECONDS
 from caesura.scheduler.calibration import fit_rate
 from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, sizes
 from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic
-from caesura.scheduler.vllm.paused.views import IDLE_STEP_SECONDS
 
 PIECES = 4
 """In how many copies a session's context goes."""
