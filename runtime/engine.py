@@ -32,8 +32,12 @@ class EngineSession(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """End the session in whatever state it is and free all that it holds. Idempotent."""
+    async def close(self, *, follow_up: bool = False) -> None:
+        """End the session in whatever state it is and free all that it holds. Idempotent.
+
+        With `follow_up` its last turn ended with a call that another session will answer, with
+        the same history and the result: the engine may keep the KV cache for that one.
+        """
         ...
 
 

@@ -52,6 +52,8 @@ class ScriptedSession:
         self.samplings: list[Sampling] = []
         """How every turn was asked to decode."""
         self.closed = False
+        self.follow_up = False
+        """Whether it was closed at a call that another session will answer."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -79,8 +81,9 @@ class ScriptedSession:
         finally:
             self._busy = False
 
-    async def close(self) -> None:
+    async def close(self, *, follow_up: bool = False) -> None:
         """End the session. Idempotent."""
+        self.follow_up = self.follow_up or (follow_up and not self.closed)
         self.closed = True
 
     async def _decode(

@@ -52,6 +52,6 @@ class TracedSession:
             chat.request_id = getattr(self._session, "request_id", None)
             self._end(chat, error)
 
-    async def close(self) -> None:
+    async def close(self, *, follow_up: bool = False) -> None:
         """End the session."""
-        await self._session.close()
+        await self._session.close(follow_up=follow_up)

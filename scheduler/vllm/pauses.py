@@ -114,6 +114,13 @@ class Pauses:
             self._chunking.begin(request_id, computed, pause.frontier_tokens)
             del self.open[request_id]
 
+    def is_left(self, end: Request) -> bool:
+        """Return whether a chunk closes the input of a watched request while it is paused."""
+        pause = self.open.get(end.request_id)
+        if end.resumable or pause is None or pause.state is not State.PAUSED:
+            return False
+        return end.request_id not in self._slot_holders
+
     def take_report(self, request_id: str) -> ResumeReport | None:
         """Return how a request resumed, if it did and this was not asked yet."""
         return self._reports.pop(request_id, None) if self._reports else None
@@ -126,4 +133,6 @@ class Pauses:
         if pause is not None:
             self._slot_holders.discard(request_id)
             pause.take(Step.CLOSE)
-            self._manager.close(self._manager.paused_kvs[request_id], self._clock())
+            kv = self._manager.paused_kvs[request_id]
+            if kv.pause is not None:  # else it is kept for a follow-up
+                self._manager.close(kv, self._clock())

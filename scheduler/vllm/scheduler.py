@@ -50,6 +50,10 @@ class PausingScheduler(Scheduler):
         known = parts.port.request(request_id) is not None
         if not known and parts.stops.is_goodbye(request_id):
             return
+        if known and parts.follow_ups.enabled and parts.pauses.is_left(request):
+            # Its client answers the call in a request of its own: it has ended at the call.
+            self.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
+            return
         super().add_request(request)
         if known:
             return

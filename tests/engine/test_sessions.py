@@ -219,3 +219,26 @@ async def test_more_sessions_than_slots(engine: VllmEngine, open_session: Open) 
     )
     right = sum(str((i + 10) * 3) in text_of(events) for i, events in enumerate(said))
     assert right >= count * 0.9
+
+
+async def test_a_session_that_leaves_its_call_to_another_is_followed(
+    engine: VllmEngine, open_session: Open
+) -> None:
+    """What it computed while it was paused is kept for the request that brings the result."""
+    first, asked = open_session(), ask("What is 17 * 48?")
+    calls = calls_of(await read(first, asked))
+    context, before = len(first.tokens), (await engine.state())["retained"]
+    await first.close(follow_up=True)
+    assert (await engine.state())["retained"] == before + 1
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": one.call_id, "function": {"name": one.name, "arguments": one.arguments}}
+            for one in calls
+        ],
+    }
+    second = open_session()
+    end = end_of(await read(second, [*asked, turn, *answers(calls, *["816"] * len(calls))]))
+    assert end.reason == "stop" and 0 < end.cached_tokens <= context
+    assert (await engine.state())["retained"] == before

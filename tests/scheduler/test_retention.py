@@ -248,3 +248,70 @@ def test_an_aborted_turn_is_not_kept() -> None:
     world.step()
     assert not retained(world)
     ends_well(world)
+
+
+def paused_at_call(world: World) -> Session:
+    """Have a session pause whose last call is the client's to answer."""
+    parts = (HERMES + "\x00", "r" * 20, "well")
+    session = world.session("a", range(100), *parts, formats=("hermes",))
+    session.parts[0][-1] = END
+    step_until(world, lambda: session.paused)
+    return session
+
+
+def leave(world: World, session: Session) -> None:
+    """Close the input of a paused session: its client answers the call in a request of its own."""
+    world.goodbye(session)
+    session.finished = True
+    del session.parts[1:]
+    world.drain()
+    world.step()
+    check_all(world)
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("given_up", [0, 2])
+def test_a_paused_request_whose_client_leaves_is_kept_for_its_follow_up(
+    asynchronous: bool, depth: int, given_up: int
+) -> None:
+    """It is as if it had ended at the call by itself: the blocks stay, and so does the session."""
+    world = make_world(asynchronous, depth)
+    asked = paused_at_call(world)
+    parts = world.scheduler.parts
+    session = parts.sessions["a"]
+    if given_up:
+        world.drain()
+        world.step()
+        world.drain()
+        assert parts.manager.release(parts.manager.paused_kvs["a"], given_up, world.now, "test")
+    leave(world, asked)
+    (kept,) = retained(world).values()
+    found = len(kept.detached)
+    assert kept.tool == "calc" and (found < KEPT if given_up else found == KEPT)
+    world.now -= 60.0
+    churn(world)
+    answer = follow_up(world, asked)
+    assert parts.sessions["b"] is session and session.calls == 1
+    assert first_chunk(world, answer) == 16 * found
+    assert not retained(world)
+    ends_well(world)
+
+
+def test_a_paused_request_that_is_aborted_is_not_kept() -> None:
+    world = make_world()
+    asked = paused_at_call(world)
+    world.abort(asked)
+    world.step()
+    assert not world.scheduler.parts.manager.paused_kvs
+    ends_well(world)
+
+
+def test_a_paused_request_whose_client_leaves_without_kv_ends() -> None:
+    world = make_world()
+    asked = paused_at_call(world)
+    manager = world.scheduler.parts.manager
+    manager.drop(manager.paused_kvs["a"], world.now, "test")
+    leave(world, asked)
+    assert not manager.paused_kvs and "a" not in world.scheduler.requests
+    follow_up(world, asked)
+    ends_well(world)

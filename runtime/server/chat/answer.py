@@ -110,6 +110,11 @@ class Answer:
             self._resumes.append(turn.resume)
 
     @property
+    def leaves_calls(self) -> bool:
+        """Whether the answer ended with calls of the client's, who will answer them later."""
+        return self._reason == "calls"
+
+    @property
     def finish_reason(self) -> str:
         """Why the answer ended, in OpenAI's words."""
         if self._reason == "length":

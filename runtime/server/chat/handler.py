@@ -51,7 +51,7 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
                 return web.json_response(completion(answer))
         finally:
             # Shielded: a second cancellation must not leave the session behind in the engine.
-            await asyncio.shield(session.close())
+            await asyncio.shield(session.close(follow_up=answer.leaves_calls))
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:

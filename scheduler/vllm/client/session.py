@@ -90,11 +90,19 @@ class VllmSession:
                 # Nobody knows how far the engine got: this session cannot go on.
                 await self.close()
 
-    async def close(self) -> None:
-        """End the session in whatever state it is and free all that it holds."""
+    async def close(self, *, follow_up: bool = False) -> None:
+        """End the session in whatever state it is and free all that it holds.
+
+        With `follow_up` a request that is paused at a call ends with its input instead of being
+        aborted: the scheduler keeps its KV cache for the request that brings the result.
+        """
         self._closed = True
         live, self._live = self._live, None
-        if live is not None:
+        if live is None:
+            return
+        if follow_up and not self._in_turn:
+            await live.end()
+        else:
             await live.abort()
 
     # -- what goes in ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from vllm.v1.request import Request
 from caesura.intercept.calls.watch import Watch
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.engine_state import EngineState
-from caesura.scheduler.vllm.engine_state.blocks import findable_prefix
+from caesura.scheduler.vllm.engine_state.blocks import Block, findable_prefix
 from caesura.scheduler.vllm.engine_state.requests import has_stopped, is_not_admitted
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
@@ -38,8 +38,8 @@ class FollowUps:
         self._sessions = sessions
         self._detector = detector
         self._clock = clock
-        # It takes the prefix cache to find it again.
-        self._enabled = seconds > 0 and port.single_blocks_findable
+        self.enabled = seconds > 0 and port.single_blocks_findable
+        """Whether anything is kept: it takes the prefix cache to find it again."""
         self._by_key: dict[Key, PausedKV] = {}
         self._expected: dict[str, PausedKV] = {}
 
@@ -48,6 +48,11 @@ class FollowUps:
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
+        paused = self._manager.paused_kvs.get(request.request_id)
+        if paused is not None and has_stopped(request):
+            self._take_over(request, paused)
+            self._sessions.leaves(request)
+            return True
         called, tool = self._called(request, watch)
         if called:
             self._retain(request, tool, self._sessions.passes_on(request, tool))
@@ -55,28 +60,49 @@ class FollowUps:
 
     def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
         """Tell whether it ended with a call that a client will answer, and of which tool."""
-        if not has_stopped(request) or not self._enabled:
+        if not has_stopped(request) or not self.enabled:
             return False, None
         if request.request_id in self._manager.paused_kvs or not request.output_token_ids:
             return False, None
         return self._detector.called(request, watch)
 
     def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:
-        manager, block_size = self._manager, self._port.block_size
-        blocks = self._port.blocks_of(request.request_id)
-        full = min((request.num_tokens - 1) // block_size, len(blocks), len(request.block_hashes))
-        full = findable_prefix(blocks, full)
-        if not full:
+        manager, blocks = self._manager, self._findable_blocks(request)
+        if not blocks:
             return
-        now = self._clock()
-        kv = manager.open(request, None, full * block_size, now, tool, session)
+        now, tokens = self._clock(), len(blocks) * self._port.block_size
+        kv = manager.open(request, None, tokens, now, tool, session)
         # Counted while the request alone holds them: it is about to let go.
-        kv.detached = list(blocks[:full])
+        kv.detached = blocks
         manager.note(kv, kv.since)
         manager.blocks.retain(kv)
+        self._list(kv)
+
+    def _take_over(self, request: Request, kv: PausedKV) -> None:
+        """Keep the KV of a paused request, if there is any that can be found again."""
+        if kv.detached is None:
+            blocks = self._findable_blocks(request)
+            kv.count(self._clock())
+            if blocks:
+                kv.detached = blocks
+                self._manager.blocks.retain(kv)
+        if kv.detached:
+            kv.pause, kv.stale = None, True
+            self._list(kv)
+
+    def _findable_blocks(self, request: Request) -> list[Block]:
+        """Return the front blocks of a request that the prefix cache finds again."""
+        blocks = self._port.blocks_of(request.request_id)
+        full = (request.num_tokens - 1) // self._port.block_size
+        full = min(full, len(blocks), len(request.block_hashes))
+        return list(blocks[: findable_prefix(blocks, full)])
+
+    def _list(self, kv: PausedKV) -> None:
+        """Have the follow-up found by its prefix."""
+        full = min(len(kv.keys), len(kv.detached or ()))
         # A follow-up that was rendered again may differ in the last turn: it is known by its
         # prompt too.
-        prompt = min(request.num_prompt_tokens // block_size, full)
+        prompt = min(kv.request.num_prompt_tokens // self._port.block_size, full)
         for place in {full, prompt} - {0}:
             self._by_key[kv.keys[place - 1]] = kv
 

@@ -128,6 +128,10 @@ class Sessions:
             session.given_tokens = session.decoded_tokens = 0  # it was cut off: no segment ended
         self._recorder.session_ended(request, session)
 
+    def leaves(self, request: Request) -> None:
+        """A request is about to be freed that is paused at a call: another may follow it."""
+        del self._of[request.request_id]
+
     def passes_on(self, request: Request, tool: str | None) -> SessionState:
         """A request is about to be freed that ended with a call: another may follow it."""
         session = self.called(request, tool)

@@ -41,6 +41,12 @@ async def test_server_tool_runs_inside_the_request(serve_script, double):
     assert served.engine.open_sessions == 0
 
 
+async def test_nothing_is_kept_for_a_follow_up_of_an_answer_that_is_complete(serve_script, double):
+    served = await serve_script([call("double", number=1), "2"], [double])
+    await served.chat(server_tools=["double"])
+    assert [one.follow_up for one in served.engine.sessions] == [False]
+
+
 async def test_stream_goes_on_after_the_tool_and_shows_no_call(serve_script, double):
     script = [calls(call("double", number=21), text="Let me see."), "It is 42."]
     served = await serve_script(script * 2, [double])
@@ -116,6 +122,7 @@ async def test_client_and_server_tools_together(serve_script, double, weather):
     assert deltas[0]["function"] == {"name": "weather", "arguments": ""}
     assert "".join(d["function"]["arguments"] for d in deltas) == '{"city": "Oslo"}'
     assert {delta["index"] for delta in deltas} == {0}
+    assert [one.follow_up for one in served.engine.sessions] == [True, True]
 
 
 async def test_malformed_call_of_a_client_tool_is_retried_in_the_request(
