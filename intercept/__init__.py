@@ -1,4 +1,4 @@
-"""The pause: seeing a call in a token stream, and what happens to its KV cache meanwhile.
+"""Interception: detecting a call in a token stream, and deciding what happens to the KV cache.
 
-Everything in this room is pure: no clock, no randomness, no vLLM, no logging.
+Everything in this package is pure: no clock, no randomness, no vLLM, no logging.
 """

@@ -1,4 +1,4 @@
-"""What is known beforehand of the pauses for a tool, by those who made the tool."""
+"""Hints from a tool's author: how long calls of the tool are expected to last."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from math import inf
 from typing import Any
 
 PERSON = "person:"
-"""Begins the name under which waits for people are learned."""
+"""Prefix of the key under which waits for a person are learned."""
 
 LEAST_SECONDS = 1e-9
 MOST_SECONDS = 1e9
-"""A nanosecond and thirty years: sums and quotients of numbers beyond these over- or underflow."""
+"""A nanosecond and thirty years; beyond these, sums and quotients overflow or underflow."""
 
 
 @dataclass(frozen=True, slots=True)
 class PauseHint:
-    """How long calls of one tool are expected to last, before anybody has seen one.
+    """How long calls of one tool are expected to last before the first one was observed.
 
-    `seconds` is the expected mean. No pause lasts longer than `deadline_seconds` (None: nobody
-    knows). `person`: it lasts until a person has answered, which says nothing about how long the
-    tool of that name takes by itself. Numbers beyond `LEAST_SECONDS` and `MOST_SECONDS` are taken
-    for these. Raises `ValueError` for what is no positive number.
+    `seconds` is the expected mean. `deadline_seconds` is the longest a pause can last (None:
+    unknown). `person`: the pause lasts until a person has answered, so its duration says nothing
+    about the tool itself. Seconds are clamped to `LEAST_SECONDS` and `MOST_SECONDS`.
+    Raises `ValueError` for a number that is not positive and finite.
     """
 
     seconds: float
@@ -33,11 +33,11 @@ class PauseHint:
             if seconds is None:
                 continue
             if not 0 < seconds < inf:
-                raise ValueError(f"a pause's seconds are positive numbers: {self}")
+                raise ValueError(f"{name} of a pause must be a positive number, got {seconds!r}")
             object.__setattr__(self, name, min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
 
     def key(self, tool: str) -> str:
-        """Return the name under which pauses for the tool are learned."""
+        """Return the key under which pauses for the tool are learned."""
         return PERSON + tool if self.person else tool
 
     def to_wire(self) -> list[Any]:
@@ -46,25 +46,28 @@ class PauseHint:
 
     @classmethod
     def from_wire(cls, data: Any) -> "PauseHint":
-        """Read a hint; raises `ValueError` if it is anything else."""
+        """Return the hint that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
             seconds, deadline, person = data
             return cls(float(seconds), None if deadline is None else float(deadline), bool(person))
         except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"not a hint about pauses: {data!r}") from error
+            raise ValueError(
+                f"a pause hint must be [seconds, deadline_seconds, person], got {data!r}"
+            ) from error
 
 
 def hints_from_wire(data: Any) -> dict[str, PauseHint]:
-    """Read hints by the tools' names; raises `ValueError`."""
+    """Return hints by tool name; raises `ValueError` for any other data."""
     if not isinstance(data, Mapping) or not all(isinstance(name, str) for name in data):
-        raise ValueError("watch.pauses must be an object with a hint per tool")
+        raise ValueError(f"watch.pauses must be an object with a hint per tool, got {data!r:.100}")
     return {name: PauseHint.from_wire(hint) for name, hint in data.items()}
 
 
 def slowest(names: set[str], pauses: Mapping[str, PauseHint]) -> str | None:
-    """Return which of the tools that were called together keeps its caller waiting longest.
+    """Return the tool among `names` whose call is expected to last longest.
 
-    Only waits for people count: next to them all others are short. None: nobody waits for any.
+    Only tools that wait for a person count, since all others are short in comparison.
+    Returns None if no tool of `names` waits for a person.
     """
     found = [name for name in sorted(names) if name in pauses and pauses[name].person]
     return max(found, key=lambda name: pauses[name].seconds, default=None)

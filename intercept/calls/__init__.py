@@ -1,1 +1,1 @@
-"""Reading calls: how models write them, and where one ends in a stream of tokens or text."""
+"""Call formats: how models write calls, and where a call ends in a stream of tokens or text."""

@@ -1,4 +1,4 @@
-"""What a call holds, from behind its opener up to where it is closed."""
+"""The body of a call: the bytes between the text that opens it and the text that closes it."""
 
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.json_text import JsonText
@@ -6,24 +6,24 @@ from caesura.intercept.calls.markers import beginnings, first_hit, held_back
 
 
 class CallBody:
-    """Reads a call in the engine and in the API process alike, so that both see the same end."""
+    """Finds the end of a call; the engine and the API process use it, so that they agree."""
 
     def __init__(self, form: CallFormat) -> None:
-        """`form` must say how a call ends: by `closes`, or by its JSON."""
+        """`form` must define the end of a call: by `closes`, or by its JSON."""
         self.form = form
         self.text = bytearray()
-        """All that was fed, up to the end of the call."""
+        """The bytes fed so far, up to the end of the call."""
         self.held = 0
-        """How many bytes of `text` stand before the marker that closed the call."""
+        """The number of bytes of `text` before the marker that closed the call."""
         self.doubtful: int | None = None
-        """Where `text` would end if the first marker that did not count had counted."""
+        """Where `text` would end if the first ignored marker had closed the call."""
         self._markers = [text.encode() for text in (form.closes, *form.breaks) if text]
         self._begins = beginnings(self._markers)
         self._json = JsonText(leading=form.body == "line")
         self._window = b""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Read more; return what stands behind the call once it is closed."""
+        """Read more bytes; return those after the call once it is closed, else None."""
         plain = not self._window and self._begins.search(data) is None
         self._window += data
         if plain:
@@ -43,12 +43,12 @@ class CallBody:
             self._pass(size)
 
     def end(self) -> None:
-        """The turn is over: what was fed is all there is."""
+        """Close the call, because the turn has ended."""
         self._pass(len(self._window))
         self._closed(0)
 
     def _pass(self, size: int) -> int | None:
-        """Take bytes off the window; return where the call's JSON ended, if it did."""
+        """Move bytes from the window to `text`; return where the call's JSON ended, if it did."""
         data, self._window = self._window[:size], self._window[size:]
         end = self._json.feed(data) if self.form.body != "text" else None
         if end is not None and not self._markers:
@@ -62,10 +62,10 @@ class CallBody:
         return self._window[size:]
 
     def _counts(self, marker: int) -> bool:
-        """Whether a marker closes the call, or is part of what it holds."""
+        """Return whether a marker closes the call, instead of being part of its body."""
         form, json = self.form, self._json
         if form.body == "line" and marker == 0:
-            # A line break within a string is no JSON, so that it ends the line after all.
+            # JSON strings hold no raw line break, so one inside a string ends the line too.
             return json.in_string or not json.open
         if form.body == "json" or marker > 0:
             return not json.in_string

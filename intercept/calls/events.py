@@ -1,9 +1,9 @@
-"""What a decoding turn is seen to do: text, calls, and how the turn ended.
+"""Events of a turn: text, calls, and how the turn ended.
 
-An engine session yields these in order; the last event of every turn is `TurnEnded`.
-A call is announced by `CallStarted`, its arguments stream as `ArgumentsDelta`, and it closes
-with exactly one `CallFinished` or `CallMalformed`. A malformed call is data for the model, never
-an exception for the user.
+An engine session yields them in order; the last event of every turn is `TurnEnded`.
+`CallStarted` announces a call and `ArgumentsDelta` streams its arguments. Exactly one
+`CallFinished` or `CallMalformed` closes it. A malformed call is data for the model, never an
+exception for the user.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Text that the model wrote for the reader; calls are never part of it."""
+    """Text that the model wrote for the user; it never contains calls."""
 
     text: str
 
@@ -21,8 +21,8 @@ class TextDelta:
 class CallStarted:
     """The model named a tool; its arguments follow.
 
-    `call_id` is unique within the session. `inline` tells a call in the middle of a sentence
-    (`[calculator(12*7) -> `) from one that stands in a turn of calls.
+    `call_id` is unique within the session. `inline`: the call stands in the middle of a sentence
+    (`[calculator(12*7) -> `) and not in a turn of calls.
     """
 
     call_id: str
@@ -32,7 +32,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
-    """More of the arguments' JSON text of a call that has started."""
+    """The next part of the JSON text of a started call's arguments."""
 
     call_id: str
     text: str
@@ -40,9 +40,9 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """A call whose arguments are complete: from here on it may be dispatched.
+    """A call with complete arguments, which may now be dispatched.
 
-    `arguments` is the JSON text of an object; it has been parsed once, so it is valid JSON.
+    `arguments` is the text of a JSON object; the parser has checked that it is valid.
     """
 
     call_id: str
@@ -53,7 +53,7 @@ class CallFinished:
 
 @dataclass(frozen=True, slots=True)
 class CallMalformed:
-    """Text that opened a call but is none; `reason` is one line for the model."""
+    """Text that opened a call but cannot be parsed; `reason` is one line for the model."""
 
     call_id: str
     name: str | None
@@ -64,12 +64,13 @@ class CallMalformed:
 
 @dataclass(frozen=True, slots=True)
 class ResumeReport:
-    """How a paused request came back, as the scheduler saw it.
+    """The scheduler's account of how a paused request was resumed.
 
-    `handling` is what happened to its KV cache (`preserve`, `discard` or `swap`), `pause_seconds`
-    the time from the pause to the tool's result, `queue_seconds` from the result to the step that
-    resumed it, `context_tokens` what the request held, of which `cached_tokens` needed no
-    recomputation: `loaded_tokens` of them came from the host.
+    `handling` is what happened to its KV cache: `preserve`, `discard` or `swap`. `pause_seconds`
+    is the time from the pause to the tool's result. `queue_seconds` is the time from the result
+    to the step that resumed the request. `context_tokens` is the length of its context;
+    `cached_tokens` of them needed no recomputation, and `loaded_tokens` of those came from the
+    host.
     """
 
     handling: str
@@ -84,10 +85,10 @@ class ResumeReport:
 class TurnEnded:
     """The end of a turn.
 
-    `reason`: `call` (paused, waiting for results), `stop` (the answer is complete), `length` (a
-    token limit cut it). `prompt_tokens` were appended for this turn, `completion_tokens` decoded
-    in it, `cached_tokens` of the context came from the KV cache when it began. `resume` is set
-    when the turn resumed a paused request.
+    `reason` is `call` (the request is paused and waits for results), `stop` (the answer is
+    complete) or `length` (a token limit cut it). `prompt_tokens` were appended for this turn and
+    `completion_tokens` were decoded in it. `cached_tokens` of the context came from the KV cache
+    when the turn began. `resume` is set when the turn resumed a paused request.
     """
 
     reason: Literal["call", "stop", "length"]

@@ -1,9 +1,8 @@
-"""How models write calls: the table of formats that the engine watches for.
+"""The table of call formats that the engine watches for.
 
-A row says which bytes open a call, which close it, and where the request has to pause: at the
-close of a call in the middle of a sentence, or at the end of the turn that holds the calls (so
-that several calls of one turn are seen together and run in parallel). `docs/formats.md` shows a
-call in each.
+A row says which bytes open a call, which bytes close it, and where the request pauses. A call in
+the middle of a sentence pauses at its close. Other calls pause at the end of their turn, so that
+all calls of the turn run in parallel. `docs/formats.md` shows a call in each format.
 """
 
 import re
@@ -21,22 +20,22 @@ _NAME = r"([^\s<>(){}\[\]|]{1,64})"
 class CallFormat:
     """One way of writing calls.
 
-    `opens`: texts that open a call. `closes`: the text that closes one; None where its JSON does,
-    or where a call lasts to the end of the turn. `pause`: `call` pauses at the token that completes
-    `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a call only as the
-    first text of a turn. `certain`: text that opens a call is never meant for the reader, so what
-    cannot be parsed is a malformed call and not prose.
+    `opens`: texts that open a call. `closes`: the text that closes a call; None where its JSON
+    closes it, or where the call lasts to the end of the turn. `pause`: `call` pauses at the token
+    that completes `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a
+    call only as the first text of a turn. `certain`: text that opens a call is never meant for the
+    user, so text that cannot be parsed is a malformed call and not prose.
 
-    `body` is what a call holds: `json`, in which `closes` does not count while an object is open;
-    `line`, the same where the line begins with JSON; or `text`. `inner` are tags within a call: if
-    the first is there, `closes` counts only behind the second. `breaks` end a call even within its
-    JSON. `section` are the texts around all calls of a turn.
+    `body` is the kind of content: `json`, where `closes` is ignored while an object is open;
+    `line`, the same if the line begins with JSON; or `text`. `inner` are tags within a call: after
+    the first tag, `closes` counts only directly after the second. `breaks` end a call even within
+    its JSON. `section` are the texts around all calls of a turn.
 
-    `named` is a pattern for the tool's name, from the opener on. `telling`, from the opener on
-    too, matches what is a call beyond doubt, so that it may be announced before it ends. `shape`
-    shows a call to a model that has written a malformed one. `parser` names vLLM's tool parser,
-    and is None where vLLM's is not used.
-    `thinks`: the markers of `caesura.intercept.calls.thinking` count; other families have channels.
+    `named` is a pattern for the tool's name. `telling` matches a text that is certainly a call, so
+    that the call may be announced before it ends. Both patterns begin at the opener. `shape` shows
+    a call to a model that has written a malformed one. `parser` names vLLM's tool parser; None if
+    vLLM's parser is not used. `thinks`: the markers of `caesura.intercept.calls.thinking` count;
+    other model families have channels.
     """
 
     name: str
@@ -79,10 +78,10 @@ QWEN3_CODER = CallFormat(
 
 
 def unwrapped(tools: Iterable[str]) -> CallFormat:
-    """Return `qwen3_coder` for calls without their `<tool_call>`, which its models often leave out.
+    """Return `qwen3_coder` for calls without `<tool_call>`, which its models often leave out.
 
-    Such a call opens only at the beginning of a line and with the name of a tool that is on offer,
-    so that other text which mentions the tag stays text.
+    Such a call opens only at the beginning of a line and with the name of an offered tool, so
+    that text which mentions the tag stays text.
     """
     heads = tuple(f"<function={name}>" for name in tools)
     return CallFormat(
@@ -226,8 +225,8 @@ NAMES = (*TURN_FORMATS, REACT.name, INLINE)
 def inline_format(tools: Iterable[str]) -> CallFormat:
     """Return the in-line format for these tools: `[name(arguments) -> result]`.
 
-    The form is Toolformer's (Schick et al. 2023, section 2). It opens only at the name of a tool
-    that is on offer, so that brackets in prose stay prose.
+    The form is Toolformer's (Schick et al. 2023, section 2). A call opens only at the name of an
+    offered tool, so that brackets in prose stay prose.
     """
     return CallFormat(
         INLINE,
@@ -240,16 +239,16 @@ def inline_format(tools: Iterable[str]) -> CallFormat:
 
 
 def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...]:
-    """Return the formats by name, the in-line one for `tools`.
+    """Return the formats of these names; the in-line format is built for `tools`.
 
-    `qwen3_coder` is two: calls in `<tool_call>`, and calls of `tools` without it.
+    `qwen3_coder` gives two formats: calls in `<tool_call>`, and calls of `tools` without it.
     Raises `ValueError` for a name that is not in the table.
     """
     tools = tuple(tools)
     formats = []
     for name in names:
         if name not in NAMES:
-            raise ValueError(f"unknown call format {name!r}; known: {', '.join(NAMES)}")
+            raise ValueError(f"unknown call format {name!r}; choose from: {', '.join(NAMES)}")
         if name == REACT.name:
             formats.append(REACT)
         elif name != INLINE:
@@ -262,7 +261,7 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
 
 
 def check_together(names: Iterable[str]) -> None:
-    """Raise `ValueError` for formats that one turn cannot be read in."""
+    """Raise `ValueError` if these formats cannot be read in the same turn."""
     turns = [name for name in dict.fromkeys(names) if name in TURN_FORMATS]
     lines = [name for name in dict.fromkeys(names) if name in (REACT.name, INLINE)]
     for several in (turns, lines):
@@ -272,8 +271,9 @@ def check_together(names: Iterable[str]) -> None:
             )
 
 
-# What in a chat template gives a format away, all of it; the first that fits counts. Other models
-# write `<function=` between tags of their own, and `<|python_start|>` around code.
+# The texts in a chat template that identify a format. All texts of a row must be there, and the
+# first such row counts. Other models write `<function=` between tags of their own, and
+# `<|python_start|>` around code.
 _SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
     (("<｜tool▁call▁begin｜>", "```json"), DEEPSEEK_V3),
     (("<｜tool▁call▁begin｜>",), DEEPSEEK_V31),
@@ -290,14 +290,14 @@ _SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
     (("Action Input:",), REACT),
 )
 
-# Python signatures in a template have the arrow too.
+# An in-line call has a space after its arrow and no line break; Python signatures have arrows too.
 _INLINE_SIGN = re.compile(r"\[\w+\([^\[\]\n]*\) -> ")
 
 
 def detect(chat_template: str | Mapping[str, str] | None) -> tuple[str, ...]:
-    """Tell from a model's chat template which formats its calls have; empty if none is known.
+    """Return the names of the call formats that a model's chat template shows; empty if none.
 
-    Where there are several templates by name, all of them count.
+    A mapping of templates by name counts as all of them together.
     """
     if isinstance(chat_template, Mapping):
         chat_template = "\n".join(chat_template.values())

@@ -1,8 +1,8 @@
 """Calls in the middle of a sentence: `12 boxes hold [calculator(12*7) -> 84] 84 eggs.`
 
-The parser is pushed text as it is decoded and yields events. The reader sees the sentence without
-the bracket; the model sees all of it. Arguments are written as in a Python call, or as plain text
-where the tool takes one text.
+The caller pushes decoded text into the parser, which yields events. The user sees the sentence
+without the bracket; the model sees all of it. Arguments are written as in a Python call, or as
+plain text if the tool takes one text.
 """
 
 import ast
@@ -27,16 +27,16 @@ RESULT_LIMIT = "]"
 def inline_result(content: str, overshoot: str = "") -> str:
     """Return the text that answers an in-line call: ` 84]`.
 
-    `overshoot` is what the model had already written behind the arrow in the same token; a space
-    in it is not written twice. A bracket or a line break in the result would end the call early
-    for the model, so both are replaced.
+    `overshoot` is the text after the arrow in the same token; its space is not written twice.
+    A bracket or a line break in the result would end the call early for the model, so both are
+    replaced.
     """
     flat = " ".join(content.split()).replace("]", ")").replace("[", "(")
     return f"{'' if overshoot.endswith(' ') else ' '}{flat}{RESULT_LIMIT}"
 
 
 def inline_arguments(raw: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the text between the parentheses of an in-line call.
+    """Return the arguments from the text between the parentheses of an in-line call.
 
     `parameters` is the tool's JSON schema. Raises `ValueError` with one line for the model.
     """
@@ -49,7 +49,7 @@ def inline_arguments(raw: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     if call is not None and (call[1] or text_name is None):
         positional, keyword = call
         if len(positional) > len(names):
-            raise ValueError(f"{len(positional)} arguments given, {len(names)} accepted")
+            raise ValueError(f"got {len(positional)} arguments, the tool takes {len(names)}")
         return {**dict(zip(names, positional, strict=False)), **keyword}
     if text_name is None:
         raise ValueError("arguments must be literals, as in tool(3, unit='km')")
@@ -59,7 +59,7 @@ def inline_arguments(raw: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_parameter(names: list[str], parameters: Mapping[str, Any]) -> str | None:
-    """The tool's only parameter, or only required one, if it is a text: it may stand unquoted."""
+    """Return the tool's only (or only required) parameter if it is a text: it needs no quotes."""
     required = parameters.get("required", [])
     candidates = names if len(names) == 1 else required
     if len(candidates) != 1:
@@ -69,7 +69,7 @@ def _text_parameter(names: list[str], parameters: Mapping[str, Any]) -> str | No
 
 
 def _as_call(raw: str) -> tuple[list[Any], dict[str, Any]] | None:
-    """Read `3, unit='km'` as literals; None if it is anything else."""
+    """Return the literals of a text such as `3, unit='km'`; None for any other text."""
     try:
         tree = ast.parse(f"f({raw})", mode="eval").body
         if not isinstance(tree, ast.Call) or any(key.arg is None for key in tree.keywords):
@@ -85,12 +85,12 @@ def _as_call(raw: str) -> tuple[list[Any], dict[str, Any]] | None:
 class InlineParser:
     """Turns streamed text into events.
 
-    A call is announced when it is complete, and not at its bracket: a bracket that is never closed
-    was prose, and goes to the reader as it stands.
+    A call is announced when it is complete and not at its bracket: a bracket that is never closed
+    is prose, and the user sees it unchanged.
     """
 
     def __init__(self, tools: Mapping[str, Mapping[str, Any]], new_id: Callable[[], str]) -> None:
-        """`tools` maps the names on offer to their JSON schemas; `new_id` names the calls."""
+        """`tools` maps offered names to their JSON schemas; `new_id` returns call ids."""
         self._tools = tools
         self._names = list(tools)
         self._opens = [f"[{name}(".encode() for name in tools]
@@ -101,11 +101,11 @@ class InlineParser:
         self._space_written = True
         self._after_call = False
         self.overshoot = ""
-        """Text behind the arrow of the last call, in the same delta."""
+        """The text after the arrow of the last call, in the same delta."""
 
     @property
     def in_call(self) -> bool:
-        """Whether a call is open, so that all that follows belongs to it."""
+        """Return whether a call is open, so that the text that follows belongs to it."""
         return self._inside is not None
 
     def push(self, text: str) -> Iterator[Event]:
@@ -130,7 +130,7 @@ class InlineParser:
             yield from self._text(ready)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over, or the model begins to think: what only looked like a call was text."""
+        """Yield an open call as text, because the turn has ended or the model begins to think."""
         text, self._window = self._window, b""
         if self._inside is not None:
             text = f"[{self._inside}(".encode() + text
@@ -142,7 +142,7 @@ class InlineParser:
         return inline_result(content, self.overshoot)
 
     def _finish(self, raw: str) -> Iterator[Event]:
-        """The request has paused at the arrow, so nothing but its overshoot can follow."""
+        """Yield the events of a call; only its overshoot can follow, as the request has paused."""
         assert self._inside is not None
         name, self._inside = self._inside, None
         self.overshoot, self._window = self._window.decode(), b""
@@ -158,7 +158,7 @@ class InlineParser:
         yield CallFinished(call_id, name, arguments, inline=True)
 
     def _text(self, data: bytes) -> Iterator[Event]:
-        """Text for the reader; the bracket's own spaces must not leave a double space behind."""
+        """Yield text for the user; a removed call leaves no double space."""
         text = data.decode()
         if text and self._after_call:
             self._after_call = False

@@ -1,4 +1,4 @@
-"""Where a JSON value in a stream of bytes begins and ends, however the stream is cut."""
+"""Find where a JSON value begins and ends in a stream of bytes, however the stream is cut."""
 
 import re
 
@@ -7,10 +7,10 @@ _STRING = re.compile(rb'["\\]')
 
 
 class JsonText:
-    """Follows the first JSON object or array in a text; it checks brackets and quotes only."""
+    """Follows the first JSON object or array in a text by its brackets and quotes alone."""
 
     def __init__(self, leading: bool = False) -> None:
-        """`leading`: only a text that begins with the value has one; else any `{` begins it."""
+        """`leading`: the value must begin the text; otherwise any later `{` begins it too."""
         self._leading = leading
         self._blank = True
         self._escaped = False
@@ -21,11 +21,11 @@ class JsonText:
 
     @property
     def open(self) -> bool:
-        """Whether the value has begun and has not ended."""
+        """Return whether the value has begun and has not ended."""
         return self.begun and not self.done
 
     def feed(self, data: bytes) -> int | None:
-        """Read more; return the offset in `data` behind the value if it ends there."""
+        """Read more bytes; return the offset in `data` after the value if the value ends there."""
         at = 0 if self.begun else self._begin(data)
         while not self.done and 0 <= at < len(data):
             if self._escaped:
@@ -42,7 +42,7 @@ class JsonText:
         return None
 
     def _begin(self, data: bytes) -> int:
-        """Return where the value begins in `data`, or -1."""
+        """Return the offset in `data` where the value begins, or -1."""
         lead = data.lstrip()
         if self._blank and lead:
             self._blank = False

@@ -1,4 +1,4 @@
-"""Finding the next of several markers in a stream of bytes, however the stream is cut."""
+"""Find the next of several markers in a stream of bytes, however the stream is cut."""
 
 import re
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ class Hit:
 def beginnings(markers: Sequence[bytes]) -> re.Pattern[bytes]:
     """Return a pattern for the first bytes of the markers.
 
-    Where it finds nothing no marker begins. Most tokens of a text are such, and this tells in a
-    tenth of the time that looking for each marker takes.
+    No marker begins in a text where the pattern finds nothing. This holds for most tokens, and
+    the check takes a tenth of the time of a search for each marker.
     """
     first = {marker[:1] for marker in markers}
     return re.compile(b"|".join(map(re.escape, sorted(first))) if first else b"(?!)")
 
 
 def first_hit(window: bytes, markers: Sequence[bytes]) -> Hit | None:
-    """Return the marker that ends first in `window`; of those, the one that starts first.
+    """Return the marker that ends first in `window`; of several, the one that starts first.
 
-    "Ends first" is what makes the result independent of the cut: a scanner that saw one byte at
-    a time would fire at that very byte.
+    This order makes the result independent of the cut: a scanner that read one byte at a time
+    would find the same marker.
     """
     best: Hit | None = None
     for index, marker in enumerate(markers):

@@ -1,7 +1,7 @@
 """Calls written as lines, as in ReAct (Yao et al. 2023): Action, Action Input, Observation.
 
-The request pauses at the end of the line that holds the input, and the result is written behind it
-as the observation. The reader sees thoughts and answers; the model sees all of it.
+The request pauses at the end of the input line, and the result follows as the observation.
+The user sees thoughts and answers; the model sees all of it.
 """
 
 import json
@@ -28,14 +28,15 @@ _NOTHING = ("", "none", "null")
 
 
 def _beginnings(text: str) -> str:
-    """A pattern for all beginnings of a text, the empty one included."""
+    """Return a pattern for all beginnings of a text, the empty one included."""
     pattern = ""
     for character in reversed(text):
         pattern = f"(?:{re.escape(character)}{pattern})?"
     return pattern
 
 
-# An action line with what may become its input, or what may become either, at the end of a text.
+# At the end of a text: an action line with a possible beginning of its input line, or a possible
+# beginning of either line.
 _MAYBE = re.compile(
     rf"\n(?:{_ACTION}[^\n]*(?:\n{_beginnings(_INPUT[1:])})?|{_beginnings(_INPUT[1:])})\Z"
 )
@@ -44,8 +45,8 @@ _MAYBE = re.compile(
 def observation(content: str, overshoot: str = "") -> str:
     """Return the text that answers a call: `Observation: 84` and a line break.
 
-    `overshoot` is what the model had already written behind the end of its line in the same token;
-    what it holds of the word is not written twice.
+    `overshoot` is the text after the end of the input line in the same token. Its part of the
+    answer is not written twice.
     """
     text = f"{_OBSERVATION} {content.strip()}\n"
     written = overshoot.lstrip("\n")
@@ -55,10 +56,10 @@ def observation(content: str, overshoot: str = "") -> str:
 
 
 def action_input(raw: str, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Read the text behind `Action Input:`: JSON, nothing, or arguments as of an in-line call.
+    """Return the arguments from the text after `Action Input:`.
 
-    `parameters` is the tool's JSON schema, None for an unknown tool. Raises `ValueError` with one
-    line for the model.
+    The text is JSON, nothing, or written as in an in-line call. `parameters` is the tool's JSON
+    schema, None for an unknown tool. Raises `ValueError` with one line for the model.
     """
     raw = raw.strip()
     if raw.lower() in _NOTHING:
@@ -69,16 +70,16 @@ def action_input(raw: str, parameters: Mapping[str, Any] | None) -> dict[str, An
         except ValueError as error:
             raise ValueError(f"the Action Input is not valid JSON: {error}") from error
         if not isinstance(value, dict):
-            raise ValueError("the Action Input must be a JSON object")
+            raise ValueError(f"the Action Input must be a JSON object, got {raw[:60]}")
         return value
     return {"input": raw} if parameters is None else inline_arguments(raw, parameters)
 
 
 class ReactParser:
-    """Turns streamed text into events; what may be an action is held back until that is plain."""
+    """Turns streamed text into events; text that may be an action is held back until decided."""
 
     def __init__(self, tools: Mapping[str, Mapping[str, Any]], new_id: Callable[[], str]) -> None:
-        """`tools` maps the names on offer to their JSON schemas; `new_id` names the calls."""
+        """`tools` maps offered names to their JSON schemas; `new_id` returns call ids."""
         self._tools = tools
         self._new_id = new_id
         self._window = ""
@@ -86,11 +87,11 @@ class ReactParser:
         self._name = ""
         self._body: CallBody | None = None
         self.overshoot = ""
-        """Text behind the end of the last call, in the same delta."""
+        """The text after the end of the last call, in the same delta."""
 
     @property
     def in_call(self) -> bool:
-        """Whether a call is open, so that all that follows belongs to it."""
+        """Return whether a call is open, so that the text that follows belongs to it."""
         return self._body is not None
 
     def push(self, text: str) -> Iterator[Event]:
@@ -115,9 +116,10 @@ class ReactParser:
             yield from self._finish(body)
 
     def end(self) -> Iterator[Event]:
-        """Finish a line that had no line break, unless it holds nothing, and show the rest.
+        """Close an open call and yield the held-back text.
 
-        The turn is over, or the model begins to think.
+        The caller calls this when the turn has ended or the model begins to think. An input line
+        without a line break still counts, unless it is empty.
         """
         if self._body is not None:
             self._body.end()
@@ -130,7 +132,7 @@ class ReactParser:
         return observation(content, self.overshoot)
 
     def _open(self, found: int) -> Iterator[Event]:
-        """Show what stands before the call; the line above its input must name the tool."""
+        """Yield the text before the call, and read the tool's name from the line above."""
         above = self._window[:found]
         line = above.rpartition("\n")[2]
         named = line.startswith(_ACTION) and (self._fresh or "\n" in above)
@@ -139,9 +141,9 @@ class ReactParser:
         self._window = ""
 
     def _finish(self, body: CallBody, written: bool = True) -> Iterator[Event]:
-        """The request has paused, so nothing but what came with the same token can follow.
+        """Yield the events of a call; only its overshoot can follow, as the request has paused.
 
-        `written`: the line was closed, or the turn ended behind an input.
+        `written`: the line was closed, or the turn ended after an input.
         """
         name, raw = self._name, bytes(body.text[: body.held]).decode()
         self._body, self._fresh = None, True

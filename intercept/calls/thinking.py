@@ -1,7 +1,7 @@
-"""Where a model thinks: between markers that its family writes, such as `<think>`.
+"""Regions of thinking: text between markers of the model's family, such as `<think>`.
 
-What stands there is no call, since the model may still change its mind. The engine, which pauses
-at calls, and the API process, which runs them, follow a turn with the same `Thinking`.
+Text in such a region is never a call, since the model may still change its mind. The engine
+pauses at calls and the API process runs them; both follow a turn with the same `Thinking`.
 """
 
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ REGIONS = {
     "<|START_THINKING|>": "<|END_THINKING|>",
     "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",
 }
-"""What opens thinking and what closes it, in vLLM's reasoning parsers whose markers are fixed."""
+"""Openers and closers of thinking, as in vLLM's reasoning parsers with fixed markers."""
 
 _OPENS = [text.encode() for text in REGIONS]
 _CLOSES = [text.encode() for text in REGIONS.values()]
@@ -27,21 +27,21 @@ _BEGINS = beginnings(MARKERS)
 
 
 def open_at_end(prompt: str) -> str:
-    """Return the opener with which a rendered prompt ends, spaces aside; empty if with none."""
+    """Return the opener at the end of a rendered prompt, spaces aside; empty if there is none."""
     end = prompt.rstrip()
     return next((opener for opener in REGIONS if end.endswith(opener)), "")
 
 
 class Thinking:
-    """Follows one turn: it is thinking from an opener that counts up to its closer.
+    """Follows one turn and knows whether the model is thinking.
 
-    An opener counts where nothing but spaces stands before it in its line, or between it and a
-    call. Elsewhere it is a word that the model mentions. A region that is never closed lasts to
+    A region begins at an opener with nothing but spaces before it, in its line or since a call.
+    Elsewhere an opener is a word that the model mentions. A region that is never closed lasts to
     the end of the turn.
     """
 
     def __init__(self, formats: Iterable[CallFormat], opener: str = "") -> None:
-        """`opener` is one of `REGIONS` if the turn begins within thinking."""
+        """`opener` is a key of `REGIONS` if the turn begins within thinking, else empty."""
         formats = tuple(formats)
         self._known = bool(formats) and all(form.thinks for form in formats)
         self._closer = REGIONS[opener].encode() if opener and self._known else None
@@ -50,18 +50,18 @@ class Thinking:
 
     @property
     def inside(self) -> bool:
-        """Whether the model thinks."""
+        """Return whether the model is thinking."""
         return self._closer is not None
 
     @property
     def markers(self) -> list[bytes]:
-        """What to look for: openers, or the closer."""
+        """Return the markers to look for: the openers, or the closer of the open region."""
         if self._closer is not None:
             return [self._closer]
         return _OPENS if self._known else []
 
     def next(self, window: bytes) -> Hit | None:
-        """Return the next marker in `window`; whether it counts, `pass_marker` tells."""
+        """Return the next marker in `window`; `pass_marker` decides whether it counts."""
         if _BEGINS.search(window) is None:
             return None
         return first_hit(window, self.markers)
@@ -71,17 +71,17 @@ class Thinking:
         return 0 if _BEGINS.search(window) is None else held_back(window, self.markers)
 
     def passed(self, text: bytes) -> None:
-        """Take note of text up to which the turn has been read."""
+        """Record text outside markers that has been read."""
         if self.blank or b"\n" in text:
             line = text[text.rfind(b"\n") + 1 :]
             self.blank = (self.blank or len(line) < len(text)) and not line.strip()
 
     def passed_call(self) -> None:
-        """Take note that a call ends here."""
+        """Record that a call ends here."""
         self.blank = True
 
     def pass_marker(self, hit: Hit) -> bool:
-        """Return whether the marker behind what has been passed counts; if so, it is passed."""
+        """Return whether the marker after the recorded text counts, and enter or leave thinking."""
         if self._closer is not None:
             self._closer, self.blank = None, True
             return True
@@ -90,5 +90,5 @@ class Thinking:
         return self.blank
 
     def stop(self) -> None:
-        """Take note that the rest of the turn is a call, so that no marker counts any more."""
+        """Ignore all later markers, because the rest of the turn is a call."""
         self._known = False

@@ -1,4 +1,4 @@
-"""The bytes that each token of a vocabulary stands for."""
+"""Map token ids to the bytes that they stand for."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ _METASPACE = "\u2581"
 
 
 class Vocabulary:
-    """Token id to bytes; ids outside the table (padding of the output layer) are empty."""
+    """The bytes of each token id; ids outside the table (output layer padding) have none."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
@@ -18,15 +18,15 @@ class Vocabulary:
         return len(self._pieces)
 
     def bytes_of(self, token_id: int) -> bytes:
-        """Return the bytes that this token adds to a text."""
+        """Return the bytes that a token adds to a text."""
         return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
 
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """Invert GPT-2's map of bytes to printable characters, which byte-level BPE vocabularies use.
+    """Return the inverse of GPT-2's map of bytes to characters, as in byte-level BPE.
 
-    Printable Latin-1 bytes stand for themselves; the others, in order, for U+0100 and on.
+    Printable Latin-1 bytes map to themselves; the others map, in order, to U+0100 and on.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
@@ -53,11 +53,11 @@ def _metaspace(token: str) -> bytes:
 def vocabulary_of(
     tokens: Sequence[str | None], added: Mapping[int, str], byte_level: bool
 ) -> Vocabulary:
-    """Build the table from a tokenizer's raw token texts.
+    """Return the vocabulary of a tokenizer's raw token texts.
 
-    `tokens[i]` is the raw text of id i (None: unused), `added` maps ids of added tokens (special
-    ones too) to their plain text. `byte_level` tells a GPT-2 style vocabulary from a
-    SentencePiece style one, whose spaces are U+2581 and whose odd bytes are `<0x0A>`.
+    `tokens[i]` is the raw text of id i (None: unused). `added` maps ids of added and special
+    tokens to their plain text. `byte_level`: the vocabulary is of GPT-2's style. Otherwise it is
+    of SentencePiece's style, with U+2581 for a space and `<0x0A>` for an odd byte.
     """
     decode = _byte_level if byte_level else _metaspace
     pieces = [b"" if token is None else decode(token) for token in tokens]

@@ -1,8 +1,8 @@
-"""Seeing a call in the engine, at the exact token.
+"""Detect a call in the engine at the exact token that completes it.
 
-A `Watch` reads one turn, token by token, as bytes: markers are matched on bytes and not on token
-ids, since `)]` may be part of `)]\\n` or of `")]`, and every way of cutting a text into tokens must
-give the same verdict. It is fed and answers; it holds no clock and no request.
+A `Watch` reads one turn, token by token. It matches markers on bytes and not on token ids, since
+`)]` may be part of `)]\\n` or of `")]`. Every way of cutting a text into tokens must give the same
+verdict. A `Watch` holds no clock and no request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Turn = Literal["fresh", "begun", "holding"]
 
 MOST_TEXTS = 1000
 MOST_CHARACTERS = 65536
-"""Of the tools, or of the stop texts, of one plan: each token may be compared with all of them."""
+"""Limits for each list of texts in a plan; each token may be compared with all of them."""
 
 
 class Verdict(Enum):
@@ -34,15 +34,15 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatchPlan:
-    """What to watch for in one turn; it travels with the request as plain data.
+    """What to watch for in one turn; the plan travels with the request as plain data.
 
-    `formats` name rows of the table of formats, `tools` are the names on offer (the in-line format
-    needs them), `stop` are texts that end the turn. `turn` tells where in its turn the request
-    stands: `fresh`, `begun` (an in-line call has been answered), or `holding` (and a call of the
-    turn stood before it). `pauses` are hints about the tools' pauses, by name. `thinking` is the
-    opener of the region of thinking in which the turn begins, empty if it begins in none. Raises
-    `ValueError` for another opener than those of `REGIONS`, for more than `MOST_TEXTS` of anything,
-    or for more than `MOST_CHARACTERS` in them.
+    `formats` are names of call formats. `tools` are the offered names, which the in-line format
+    needs. `stop` are texts that end the turn. `turn` is the request's place in its turn: `fresh`,
+    `begun` (an in-line call has been answered), or `holding` (there also was a call that pauses
+    at the turn's end). `pauses` are hints about the tools' pauses, by name. `thinking` is the
+    opener of the region of thinking in which the turn begins, or empty. Raises `ValueError` for an
+    opener outside `REGIONS`, and for a list with more than `MOST_TEXTS` entries or
+    `MOST_CHARACTERS` characters.
     """
 
     formats: tuple[str, ...]
@@ -56,14 +56,14 @@ class WatchPlan:
         if self.thinking and self.thinking not in REGIONS:
             raise ValueError(
                 f"watch.thinking must be empty or one of {', '.join(REGIONS)},"
-                f" not {self.thinking!r:.100}"
+                f" got {self.thinking!r:.100}"
             )
         for name in ("formats", "tools", "stop", "pauses"):
             texts = getattr(self, name)
             if len(texts) > MOST_TEXTS or sum(map(len, texts)) > MOST_CHARACTERS:
                 raise ValueError(
-                    f"watch.{name} may have {MOST_TEXTS} entries and {MOST_CHARACTERS} characters,"
-                    f" not {len(texts)} and {sum(map(len, texts))}"
+                    f"watch.{name} may have at most {MOST_TEXTS} entries and {MOST_CHARACTERS}"
+                    f" characters, got {len(texts)} and {sum(map(len, texts))}"
                 )
 
     def to_wire(self) -> dict[str, Any]:
@@ -82,23 +82,25 @@ class WatchPlan:
 
     @classmethod
     def from_wire(cls, data: Any) -> "WatchPlan":
-        """Read a plan; raises `ValueError` naming the field that is wrong."""
+        """Return the plan that `to_wire` wrote; raises `ValueError` that names the wrong field."""
         if not isinstance(data, Mapping):
-            raise ValueError("watch must be an object")
+            raise ValueError(f"watch must be an object, got {data!r:.100}")
         texts: dict[str, tuple[str, ...]] = {}
         for name in ("formats", "tools", "stop"):
             value = data.get(name, ())
             if not isinstance(value, list | tuple) or not all(
                 isinstance(text, str) and text for text in value
             ):
-                raise ValueError(f"watch.{name} must be a list of non-empty texts")
+                raise ValueError(
+                    f"watch.{name} must be a list of non-empty texts, got {value!r:.100}"
+                )
             texts[name] = tuple(value)
         turn = data.get("turn", "fresh")
         if turn not in ("fresh", "begun", "holding"):
-            raise ValueError(f"watch.turn must be fresh, begun or holding, not {turn!r}")
+            raise ValueError(f"watch.turn must be fresh, begun or holding, got {turn!r:.100}")
         thinking = data.get("thinking", "")
         if not isinstance(thinking, str):
-            raise ValueError(f"watch.thinking must be a text, not {thinking!r:.100}")
+            raise ValueError(f"watch.thinking must be a text, got {thinking!r:.100}")
         pauses = hints_from_wire(data.get("pauses", {}))
         plan = cls(**texts, turn=turn, pauses=pauses, thinking=thinking)
         resolve(plan.formats, plan.tools)
@@ -106,7 +108,7 @@ class WatchPlan:
 
 
 class Watch:
-    """Reads the tokens of one turn and says at which one the request stops, and why."""
+    """Reads the tokens of one turn and finds the token at which the request stops."""
 
     def __init__(self, plan: WatchPlan, vocabulary: Vocabulary, ends: frozenset[int]) -> None:
         """`ends` are the token ids that end a turn by themselves."""
@@ -127,13 +129,13 @@ class Watch:
         self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
         self.holds_call = plan.turn == "holding"
         self.overshoot = b""
-        """Bytes of the last token behind the marker that it completed."""
+        """The bytes of the last token after the marker that it completed."""
 
     def feed(self, token_id: int) -> Verdict | None:
-        """Read the next token of the turn; None: it goes on."""
+        """Read the next token; return its verdict, or None if the turn continues."""
         if token_id in self._ends:
             self._pass(self._window)
-            # A line may be the last of its turn; other calls that are not closed are no calls.
+            # A call that is one line may end with its turn; other unclosed calls do not count.
             line = self._inside is not None and self._inside.form.body == "line"
             return Verdict.CALL if self.holds_call or line else Verdict.END
         return self._watch_body(self._vocabulary.bytes_of(token_id))
@@ -156,9 +158,9 @@ class Watch:
         return None
 
     def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
-        """Read up to the next marker; return what stands behind it."""
+        """Read up to the next marker; return the bytes after it, and the verdict."""
         if not self._window and self._begins.search(data) is None:
-            # Nearly every token of a text comes here, and most of them change nothing.
+            # Nearly every token takes this path, and most of them change nothing.
             if self._thinking.blank or self._head is not None:
                 self._pass(data)
             return b"", None
@@ -178,7 +180,7 @@ class Watch:
         return rest, Verdict.STOP if self._thinking.inside else self._read_marker(hit.marker)
 
     def _read_thought(self, hit: Hit) -> bytes:
-        """Read up to a marker of thinking, and past it if it counts; return what stands behind."""
+        """Read up to a marker of thinking, and past it if it counts; return the bytes after it."""
         window, self._window = self._window, b""
         self._pass(window[: hit.start])
         if not self._thinking.pass_marker(hit):
@@ -189,7 +191,7 @@ class Watch:
         return window[hit.end :]
 
     def _read_marker(self, marker: int) -> Verdict | None:
-        """Act on a marker of those that count outside calls, by its index."""
+        """Act on the marker of `_outside` with this index; return the verdict."""
         marker -= len(self._openers)
         if 0 <= marker < len(self._stops):
             return Verdict.STOP
@@ -204,7 +206,7 @@ class Watch:
         return None
 
     def _pass(self, data: bytes) -> None:
-        """Take note of text outside calls that holds no marker."""
+        """Record text outside calls that holds no marker."""
         self._thinking.passed(data)
         if self._head is None or self._thinking.inside:
             return
@@ -218,7 +220,7 @@ class Watch:
             self._head = None
 
     def _read_call(self, data: bytes) -> tuple[bytes, Verdict | None]:
-        """Read up to the end of the call; return what stands behind it."""
+        """Read up to the end of the call; return the bytes after it, and the verdict."""
         assert self._inside is not None
         rest = self._inside.feed(data)
         if rest is None:

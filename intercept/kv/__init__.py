@@ -1,1 +1,1 @@
-"""The KV of paused requests: what is known of it, what things cost, and what is done with it."""
+"""The KV cache of paused requests: views of it, the cost of each alternative, and the handlings."""

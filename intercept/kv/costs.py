@@ -1,9 +1,9 @@
-"""What steps and copies cost on the engine at hand.
+"""The cost of steps and copies on this engine.
 
-A step costs some time whatever it does, a little per token until the device is saturated, more
-per token beyond that, and some per token of context that its attention reads. A copy over the link
-to the host costs time by its tokens. Everything that decides between recomputing and copying asks
-these two.
+Every step costs a constant time. A query token adds little until the device is saturated, and more
+beyond that. A token of context that attention reads adds some time too. A copy over the link to
+the host costs time in proportion to its tokens. Every choice between recomputing and copying uses
+these two costs.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from typing import Any, Literal, NamedTuple
 Direction = Literal["out", "in"]
 
 SMALLEST_CHUNK = 16
-SWAP_ADVANTAGE = 0.25  # the link works beside the engine: it need not be faster to be worth it
+SWAP_ADVANTAGE = 0.25  # the link works beside the engine, so a slower link can still pay
 
-STEP_GAIN = 0.1  # of a step's error is believed
+STEP_GAIN = 0.1  # the share of a step's error that corrects the model
 COPY_GAIN = 0.1
-TOGETHER = 0.3  # how far the terms of a step are taken to change together
-LARGEST_SURPRISE = 0.5  # a measurement counts as this far from the prediction, at most
+TOGETHER = 0.3  # the share of a step's error that moves all of its terms together
+LARGEST_SURPRISE = 0.5  # a measurement counts as this far from the prediction at most
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
 LEAST_FACTOR = 1e-3
 
 
 class Recompute(NamedTuple):
-    """What recomputing takes: `chunks` steps, `seconds` until it is done.
+    """The cost of recomputing: `chunks` steps, which take `seconds` together.
 
-    `seconds_per_chunk` is what a chunk adds, on average, to a step that runs anyway.
+    `seconds_per_chunk` is the mean time that a chunk adds to a step that runs anyway.
     """
 
     seconds: float
@@ -39,10 +39,11 @@ class Recompute(NamedTuple):
 class CostModel:
     """The cost of steps in seconds and the link's rates in tokens per second.
 
-    `base` is what any step costs, `per_token` what a query token adds up to `saturation` query
-    tokens (S), `per_token_beyond` what it adds beyond them, `per_context` what a token of context
-    adds that the batch reads. `out_rate` and `in_rate` are the link's to the host and back; 0 is
-    no link. Raises `ValueError` for numbers that no engine has.
+    Every step costs `base`. A query token adds `per_token` up to `saturation` query tokens (S),
+    and `per_token_beyond` after them. A token of context that the batch reads adds `per_context`.
+    `out_rate` is the link's rate to the host and `in_rate` its rate back; 0 means no link.
+    Raises `ValueError` for a number that is negative or not finite, for a step that takes no
+    time, and for a saturation below one token.
     """
 
     base: float
@@ -57,12 +58,17 @@ class CostModel:
         for item in fields(self):
             value = getattr(self, item.name)
             if not (isfinite(value) and value >= 0):
-                raise ValueError(f"cost model: {item.name} is {value!r}")
+                raise ValueError(
+                    f"cost model: {item.name} must be a finite number >= 0, got {value!r}"
+                )
         if self.saturation < 1 or self.base + self.per_token <= 0:
-            raise ValueError("cost model: a step takes time and saturates at one token at least")
+            raise ValueError(
+                "cost model: saturation must be >= 1 and base + per_token must be > 0,"
+                f" got {self.saturation} and {self.base + self.per_token}"
+            )
 
     def step_seconds(self, tokens: int, context: int) -> float:
-        """Return how long a step takes: T_fwd of `tokens` query tokens that read `context`."""
+        """Return the seconds of a step: T_fwd of `tokens` query tokens that read `context`."""
         seconds = self.base + self.per_token * tokens + self.per_context * context
         if tokens > self.saturation:
             seconds += (self.per_token_beyond - self.per_token) * (tokens - self.saturation)
@@ -71,22 +77,22 @@ class CostModel:
     def chunk_tokens(self, running_tokens: int) -> int:
         """Return how many tokens to recompute beside the running ones (InferCept, section 4.2).
 
-        It is what is left up to saturation, and never so little that a resume starves.
+        The chunk fills the step up to saturation. It has a minimum, so that no resume starves.
         """
         left = self.saturation - running_tokens
         return left if left > SMALLEST_CHUNK else SMALLEST_CHUNK
 
     @property
     def prefill_seconds_per_token(self) -> float:
-        """Seconds of the engine that a recomputed token costs, in steps that are just saturated."""
+        """Return the engine's seconds per recomputed token, in steps that are just saturated."""
         return (self.base + self.per_token * self.saturation) / self.saturation
 
     def recompute(
         self, missing_tokens: int, running_tokens: int, running_context: int
     ) -> Recompute:
-        """Return what recomputing takes, chunk by chunk, beside the running requests.
+        """Return the cost of recomputing in chunks beside the running requests.
 
-        Where nothing runs, no step runs anyway: a chunk adds all of its step.
+        If no request runs, a chunk adds its whole step.
         """
         if missing_tokens <= 0:
             return Recompute(0.0, 0, 0.0)
@@ -101,37 +107,37 @@ class CostModel:
         return Recompute(chunks * (anyway + added), chunks, per_chunk)
 
     def swap_seconds(self, tokens: int, direction: Direction) -> float:
-        """Return T_swap: how long the link takes one way; infinite where there is none."""
+        """Return T_swap, the seconds of a copy in one direction; infinite without a link."""
         rate = self.out_rate if direction == "out" else self.in_rate
         if tokens <= 0:
             return 0.0
         return tokens / rate if rate else inf
 
     def link_tokens(self, seconds: float) -> int:
-        """Return N_i, what the link carries while a step of `seconds` runs, both ways together.
+        """Return N_i, the tokens that the link carries in both directions in a step of `seconds`.
 
-        N_i solves T_swap(N_i) = T_fwd(B_i) (InferCept, section 4.1). Out and in share the link;
-        the slower of the two rates is the one to rely on.
+        N_i solves T_swap(N_i) = T_fwd(B_i) (InferCept, section 4.1). Both directions share the
+        link, so the slower rate counts.
         """
         return int(max(0.0, seconds) * min(self.out_rate, self.in_rate))
 
     @property
     def swap_pays(self) -> bool:
-        """Whether the link brings at least a quarter of what the engine recomputes meanwhile."""
+        """Return whether the link loads at least a quarter as fast as the engine recomputes."""
         return self.out_rate > 0 and self.in_rate * self.prefill_seconds_per_token >= SWAP_ADVANTAGE
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data; `from_wire` reads it back."""
+        """Return the model as plain data, which `from_wire` reads."""
         return asdict(self)
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "CostModel":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
+        """Return the model that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
             values = {item.name: float(wire[item.name]) for item in fields(cls)}
             saturation = int(wire["saturation"])
         except (TypeError, KeyError, OverflowError) as error:
-            raise ValueError(f"not a cost model: {error!r}") from error
+            raise ValueError(f"not a cost model: {error!r}, in {wire!r:.200}") from error
         del values["saturation"]
         return cls(saturation=saturation, **values)
 
@@ -145,27 +151,28 @@ PRIOR = CostModel(
     out_rate=50_000.0,
     in_rate=50_000.0,
 )
-"""An engine that nobody has measured: an 8B model on a data-centre GPU, roughly, and a slow link.
+"""The model of an unmeasured engine: roughly an 8B model on a data-centre GPU with a slow link.
 
-Swapping is taken to pay until it is measured not to, since it cannot be measured without.
+Its rates let swapping pay at first. Otherwise nothing would be swapped, and the rates could never
+be measured.
 """
 
 
 class CostTracker:
-    """Corrects a cost model by what is measured while the engine runs; no clock of its own.
+    """Corrects a cost model by measurements while the engine runs; it has no clock of its own.
 
-    The four terms of a step have a factor each, and a step's error moves those by which it was
-    predicted, and all of them a little, since what changes is most often the device's pace
-    (normalised least mean squares). A part of each error is believed, and an error larger than
-    half of the prediction counts as half: one hiccup moves the model by a twentieth, while a
-    change that lasts is followed at that rate. A term that the model says is zero stays zero.
+    Each of a step's four terms has a factor, corrected by normalised least mean squares. A step's
+    error moves a factor by its term's share of the prediction. It also moves all factors a
+    little, since most changes are of the device's speed as a whole. Only a tenth of an error is
+    applied, and an error counts as at most half of the prediction. So one outlier moves the model
+    by a twentieth at most, and a lasting change is followed at that rate. A zero term stays zero.
     """
 
     def __init__(self, model: CostModel = PRIOR) -> None:
         self.restart(model)
 
     def restart(self, model: CostModel) -> None:
-        """Forget what was observed, and go on from another model."""
+        """Discard all observations and continue from another model."""
         self._start = model
         self._factors = [1.0, 1.0, 1.0, 1.0]
         self._rates: dict[Direction, float] = {"out": model.out_rate, "in": model.in_rate}
@@ -173,7 +180,7 @@ class CostTracker:
 
     @property
     def model(self) -> CostModel:
-        """The model as corrected so far; the same object until something is observed."""
+        """Return the corrected model; the same object until the next observation."""
         if self._model is None:
             start, factors = self._start, self._factors
             self._model = CostModel(
@@ -188,7 +195,7 @@ class CostTracker:
         return self._model
 
     def observe_step(self, tokens: int, context: int, seconds: float) -> None:
-        """Learn from a step of `tokens` query tokens that read `context` tokens of context."""
+        """Correct the model by a step of `tokens` query tokens that read `context` tokens."""
         if not 0 < seconds < inf:
             return
         start, factors = self._start, self._factors
@@ -210,7 +217,7 @@ class CostTracker:
         self._model = None
 
     def observe_copy(self, direction: Direction, tokens: int, seconds: float) -> None:
-        """Learn from a copy of `tokens` tokens' KV that took `seconds`."""
+        """Correct a link rate by a copy of the KV of `tokens` tokens that took `seconds`."""
         if tokens <= 0 or not 0 < seconds < inf:
             return
         rate = self._rates[direction]
@@ -224,6 +231,6 @@ class CostTracker:
 
 
 def _surprise(measured: float, predicted: float) -> float:
-    """Return by how much a measurement is off, no more than `LARGEST_SURPRISE` of it."""
+    """Return measured - predicted, limited to `LARGEST_SURPRISE` of the prediction."""
     most = LARGEST_SURPRISE * predicted
     return max(-most, min(most, measured - predicted))

@@ -1,7 +1,7 @@
-"""What idle time of the link to the host is used for: copies that make a later eviction free.
+"""The order of write-behind copies, which use idle link time and make a later eviction free.
 
-Requests that are coming back load first, since somebody waits for them. Then swaps, in the order
-of the decisions. What is left of a step's budget copies KV that stays where it is.
+Requests that resume load first, since a user waits for them. Swaps come next, in the order of the
+decisions. The rest of a step's link budget copies KV that stays on the device.
 """
 
 from collections.abc import Iterable
@@ -33,20 +33,21 @@ def writes_behind(step: StepView, free_share: float) -> bool:
 
 
 def turnover_seconds(step: StepView) -> float:
-    """Return the length of a short pause: part of the time in which all KV could be loaded.
+    """Return the seconds below which a pause is short: a share of the time to load all KV.
 
-    A pause that is shorter frees its blocks for hardly longer than their way back takes. Infinite
-    without a link.
+    Evicting for a shorter pause frees the blocks for hardly longer than their load takes.
+    Infinite without a link.
     """
     capacity = step.total_blocks * step.block_size
     return SHORT_PAUSE * step.cost.swap_seconds(capacity, "in")
 
 
 def copy_order(paused: Iterable[PausedKVView], step: StepView) -> list[PausedKVView]:
-    """Return whose KV to copy behind, most useful first.
+    """Return the paused requests whose KV to copy, most useful first.
 
-    The longest pauses first, since theirs will be evicted first; then requests that have returned
-    and queue, in the order of `paused`. Short pauses are never evicted by choice: no copy of them.
+    The longest pauses come first, since their KV will be evicted first. Requests that have
+    returned and wait in the queue follow, in the order of `paused`. Short pauses are left out,
+    since they are never evicted by choice.
     """
     short = turnover_seconds(step)
     uncopied = [one for one in paused if one.uncopied > 0]

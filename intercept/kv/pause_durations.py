@@ -1,12 +1,11 @@
-"""What is known about how long a tool keeps its callers waiting.
+"""The distribution of a tool's pauses: a sample of recent ones, and a prior.
 
-A sample of recent pauses, and a prior for what the sample has not shown. The prior is a few
-observations' worth of an exponential pause whose mean is that of all that is known: as the sample
-grows it becomes the tail that a bounded sample cannot have.
+The prior counts as a few observations of an exponential pause. Its mean is that of the sample and
+the prior together. As the sample grows, the prior becomes the tail that a bounded sample lacks.
 
-A tool that is overdue is not about to return. However the estimate is made, a pause that has
-lasted `elapsed` is expected to last `OVERDUE` times that on, at least: without such a floor an
-underestimated tool looks for ever as if it returned at any moment.
+An overdue tool is not about to return. So a pause that has lasted `elapsed` seconds is expected
+to last at least `OVERDUE` times `elapsed` longer. Without this floor, an underestimated tool would
+always seem about to return.
 """
 
 from bisect import bisect_right
@@ -23,11 +22,12 @@ OVERDUE = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Pauses of one tool, in seconds; immutable, so that a record of it stays what it was.
+    """The pauses of one tool in seconds; immutable, so that a record of it never changes.
 
-    `prior_seconds` is the mean that is believed before anything is seen, `prior_weight` how many
-    observations that belief is worth. `recent` are the last pauses in the order in which they were
-    seen. Raises `ValueError` for numbers that are not such.
+    `prior_seconds` is the mean that is assumed before the first pause, and `prior_weight` the
+    number of observations that it counts as. `recent` are the last pauses, oldest first. Raises
+    `ValueError` for a prior or weight that is not positive and finite, for a pause that is
+    negative or not finite, and for more than `SAMPLE_SIZE` pauses.
     """
 
     prior_seconds: float
@@ -42,11 +42,16 @@ class Durations:
     def __post_init__(self) -> None:
         prior, weight = self.prior_seconds, self.prior_weight
         if not (0 < prior < inf and 0 < weight < inf):
-            raise ValueError(f"a prior is two positive numbers, not {prior!r} and {weight!r}")
+            raise ValueError(
+                f"prior_seconds and prior_weight must be positive, got {prior!r} and {weight!r}"
+            )
         if len(self.recent) > SAMPLE_SIZE:
-            raise ValueError(f"a sample has at most {SAMPLE_SIZE} pauses, not {len(self.recent)}")
-        if not all(0 <= seconds < inf for seconds in self.recent):
-            raise ValueError("pauses are finite numbers of seconds, none below zero")
+            raise ValueError(
+                f"a sample may have at most {SAMPLE_SIZE} pauses, got {len(self.recent)}"
+            )
+        wrong = [seconds for seconds in self.recent if not 0 <= seconds < inf]
+        if wrong:
+            raise ValueError(f"pause seconds must be finite and >= 0, got {wrong[0]!r}")
         sample = tuple(sorted(self.recent))
         total, whole = sum(sample), len(sample) + weight
         tail_mean = (total + weight * prior) / whole
@@ -61,24 +66,24 @@ class Durations:
         put(self, "tail_mean", tail_mean)
 
     def observe(self, seconds: float) -> "Durations":
-        """Return what is known after one more pause; the oldest of a full sample is forgotten.
+        """Return the durations with one more pause; a full sample drops its oldest.
 
-        A pause below zero, as from a clock that was set back, counts as none. Raises `ValueError`
-        if `seconds` is not finite.
+        A negative pause, as from a clock that was set back, counts as 0. Raises `ValueError` if
+        `seconds` is not finite.
         """
         if not isfinite(seconds):
-            raise ValueError(f"a pause of {seconds!r} seconds")
+            raise ValueError(f"pause seconds must be finite, got {seconds!r}")
         kept = self.recent[-(SAMPLE_SIZE - 1) :]
         return Durations(self.prior_seconds, self.prior_weight, (*kept, max(0.0, seconds)))
 
     @property
     def count(self) -> int:
-        """How many pauses the sample holds."""
+        """Return the number of pauses in the sample."""
         return len(self.sample)
 
     @property
     def is_variable(self) -> bool:
-        """Whether the mean says little: hardly ever seen, or a coefficient of variation over 1."""
+        """Return whether the mean is unreliable: few pauses, or a coefficient of variation > 1."""
         return len(self.sample) < FEW_OBSERVATIONS or self.spread > 1.0
 
     def survival(self, seconds: float) -> float:
@@ -89,7 +94,7 @@ class Durations:
         return (longer + unseen) / (len(self.sample) + self.prior_weight)
 
     def mean_residual(self, elapsed: float) -> float:
-        """Return how many seconds a pause that has lasted `elapsed` is expected to last on."""
+        """Return the expected remaining seconds of a pause that has lasted `elapsed`."""
         elapsed = max(0.0, elapsed)
         index = bisect_right(self.sample, elapsed)
         longer = len(self.sample) - index
@@ -100,11 +105,11 @@ class Durations:
         return (seen_seconds + unseen * self.tail_mean) / (longer + unseen)
 
     def remaining(self, elapsed: float) -> float:
-        """Return `mean_residual`, but never less than `OVERDUE` times what has passed already."""
+        """Return `mean_residual`, but at least `OVERDUE` times `elapsed`."""
         return max(self.mean_residual(elapsed), OVERDUE * elapsed)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data; `from_wire` reads it back."""
+        """Return the durations as plain data, which `from_wire` reads."""
         return {
             "prior_seconds": self.prior_seconds,
             "prior_weight": self.prior_weight,
@@ -113,7 +118,7 @@ class Durations:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "Durations":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
+        """Return the durations that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
             return cls(
                 float(wire["prior_seconds"]),
@@ -121,4 +126,4 @@ class Durations:
                 tuple(float(seconds) for seconds in wire["recent"]),
             )
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"not a record of durations: {error!r}") from error
+            raise ValueError(f"not a record of durations: {error!r}, in {wire!r:.200}") from error

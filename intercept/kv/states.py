@@ -1,13 +1,12 @@
-"""The life of a paused request: its states, and the only ways from one to the next.
+"""The states of a paused request, and the legal transitions between them.
 
     running ──PAUSE──> paused ──RETURN──> resuming ──ADMIT──> running
        │                 │                    │
        └──── CLOSE ──────┴────── CLOSE ───────┴──> closed
 
-Apart from that, its KV cache is `held` or `dropped`: RECLAIM takes it from a paused or resuming
-request at any moment, since keeping it is a price and never a lock. A request whose KV was dropped
-is not another kind of request: `computed < wanted` says it all, and the engine recomputes what the
-prefix cache no longer has.
+Besides, the request's KV cache is held or dropped. RECLAIM can take it from a paused or resuming
+request at any step, since paused KV is never locked. A request whose KV was dropped is in no state
+of its own: the engine recomputes what the prefix cache no longer has.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from caesura.intercept.calls.events import ResumeReport
 
 
 class State(Enum):
-    """Where a request stands; vLLM owns it while it is `running`."""
+    """The state of a request; vLLM owns the request while it is `running`."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -26,7 +25,7 @@ class State(Enum):
 
 
 class Step(Enum):
-    """What can happen to a request."""
+    """An event that changes a request's state or its KV cache."""
 
     PAUSE = "pause"  # the token that completes a call was decoded
     RETURN = "return"  # the tool's result was appended
@@ -48,7 +47,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
 
 
 class IllegalStep(Exception):
-    """A step that the table does not know: a bug in the caller, named by state and step."""
+    """A step that `TRANSITIONS` does not have: a bug in the caller."""
 
     def __init__(self, request_id: str, state: State, step: Step) -> None:
         super().__init__(f"request {request_id}: no step {step.value!r} from state {state.value!r}")
@@ -58,9 +57,9 @@ class IllegalStep(Exception):
 class Pause:
     """One pause of one request, from the call to the step that resumes it.
 
-    Times are seconds of whatever clock the owner uses. `frontier_tokens` is how far the KV cache
-    reached when the request paused: the last sampled token is not in it. `deadline_seconds` is the
-    longest that the pause may last, where somebody said so.
+    Times are seconds of the owner's clock. `frontier_tokens` is the number of tokens in the KV
+    cache when the request paused; the last sampled token is not among them. `deadline_seconds` is
+    the longest the pause may last, None if unknown.
     """
 
     request_id: str
@@ -72,7 +71,7 @@ class Pause:
     deadline_seconds: float | None = None
 
     def take(self, step: Step, now: float = 0.0) -> None:
-        """Make a step; raises `IllegalStep` if the table has none."""
+        """Apply a step; raises `IllegalStep` if `TRANSITIONS` has none from this state."""
         following = TRANSITIONS.get((self.state, step))
         if following is None or (step is Step.RECLAIM and not self.held):
             raise IllegalStep(self.request_id, self.state, step)
@@ -90,9 +89,9 @@ class Pause:
         loaded_tokens: int = 0,
         copied: bool = False,
     ) -> ResumeReport:
-        """Describe the pause at the step that resumes it.
+        """Return the report of the pause, at the step that resumes it.
 
-        `copied`: what it gave up had been copied first, whether or not that copy was needed.
+        `copied`: the released blocks had been copied first, even if no copy was loaded.
         """
         released = "swap" if loaded_tokens or copied else "discard"
         handling = "preserve" if self.held else released

@@ -1,8 +1,8 @@
-"""What a handling sees when it decides, and what it answers: plain numbers, no engine.
+"""The input and output of a handling: plain numbers, no engine.
 
 Sizes are in blocks of KV cache, times in seconds, rates per second. The KV cache of a paused
-request is a row of blocks, front to back. What stays resident is always a front part of it: a
-prefix is all that an engine can use, so blocks are released from the back.
+request is a row of blocks, front to back. The resident blocks are always at the front, since an
+engine can only use a prefix. So blocks are released from the back.
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,18 @@ Action = Literal["preserve", "discard", "swap"]
 class PausedKVView:
     """The KV cache of one paused request, or of a finished one whose follow-up is awaited.
 
-    `key` names it. `tool` is the tool that it waits for, if known, `durations` what is known of
-    that tool's pauses, `elapsed` how long this one has lasted, and `remaining` how long it is
-    expected to last on: conditional on `elapsed`, with the floor of an overdue tool.
+    `key` identifies it. `tool` is the tool that it waits for, None if unknown, and `durations`
+    are that tool's pauses. `elapsed` is how long this pause has lasted. `remaining` is how long it
+    is expected to last further: conditional on `elapsed`, with the floor of an overdue tool.
     `context_tokens` is C, the tokens of its context when it paused.
 
-    `resident` blocks would become free if it were discarded; blocks shared with others do not
-    count. `free_to_release` of them, from the back, lose nothing when they are released: their
-    copies on the host are confirmed. `uncopied` resident blocks are neither copied nor being
-    copied. `hosted` blocks of its context have a confirmed copy, resident or not. `missing` blocks
-    are neither resident nor on the host: a resume recomputes them, except for what the prefix
-    cache still has.
+    `resident` blocks would become free if it were discarded; shared blocks do not count.
+    `free_to_release` of them, from the back, have a confirmed copy on the host, so that releasing
+    them loses nothing. `uncopied` resident blocks are neither copied nor being copied. `hosted`
+    blocks of its context have a confirmed copy, resident or not. `missing` blocks are neither
+    resident nor on the host: a resume recomputes them unless the prefix cache still has them.
 
-    `returned` tells that the tool has returned and the request queues.
+    `returned`: the tool has returned and the request waits in the queue.
     """
 
     key: str
@@ -52,12 +51,12 @@ class PausedKVView:
 class StepView:
     """The engine before a step.
 
-    `running_tokens` are the query tokens that the running requests will take, `running_context`
-    the tokens of context that they hold together (C_other, C_batch). `free_blocks` of
-    `total_blocks` are unreferenced. `host_free` blocks of host memory are free or reusable.
-    `link_blocks` is what the link to the host can carry beside this step, in both directions
-    together, after copies for requests that are coming back have taken their share. `swap_pays`
-    is false where there is no host memory, or swapping has been measured not to pay.
+    `running_tokens` are the query tokens that the running requests will take. `running_context`
+    are the tokens of their contexts together (C_other, C_batch). `free_blocks` of `total_blocks`
+    are unreferenced. `host_free` blocks of host memory are free or reusable. `link_blocks` is the
+    number of blocks that the link can copy beside this step, in both directions together, after
+    the loads of resuming requests. `swap_pays` is false without host memory, and where
+    measurements show that swapping does not pay.
     """
 
     block_size: int
@@ -73,9 +72,9 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What each alternative is expected to waste from now on, in block-seconds.
+    """The expected waste of each alternative from now on, in block-seconds.
 
-    `swap` is infinite where it is no alternative.
+    `swap` is infinite if swapping is impossible.
     """
 
     preserve: float
@@ -85,11 +84,11 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What happens to one paused KV cache now, and what the alternatives would have cost.
+    """The action for one paused KV cache now, and the prices of all alternatives.
 
-    `discard` releases all of it at once. `swap` copies what has no copy yet, as far as the link's
-    budget goes, and releases what is copied. `preserve` keeps it. The order of decisions is the
-    order in which the link's budget is given out.
+    `discard` releases all blocks at once. `swap` copies blocks without a copy, within the link's
+    budget, and releases copied blocks. `preserve` keeps all blocks. Earlier decisions have first
+    claim on the link's budget.
     """
 
     key: str
@@ -98,35 +97,34 @@ class Decision:
 
 
 class Handling(Protocol):
-    """Decides what happens to paused KV caches. Pure: the same view, the same answer."""
+    """Decides what happens to paused KV caches. It is pure: the same views, the same answer."""
 
     @property
     def name(self) -> str:
-        """The name under which it is selected."""
+        """Return the name under which the handling is selected."""
         ...
 
     @property
     def write_behind(self) -> bool:
-        """Whether idle link time copies KV that stays, so that a later eviction is free."""
+        """Return whether idle link time copies resident KV, so that a later eviction is free."""
         ...
 
     @property
     def every_step(self) -> bool:
-        """Whether `decide` has anything to say; false where blocks are only taken on demand."""
+        """Return whether `decide` must run at every step; false if it never decides anything."""
         ...
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Decide for every one of `paused`; those that are left out are preserved."""
+        """Return decisions for `paused`; requests without a decision are preserved."""
         ...
 
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose blocks to release, from the back of each, until `needed` are free.
+        """Return how many blocks to release from the back of each key, `needed` in all.
 
-        `forced`: a running request needs them, and pressure from running requests always wins:
-        everything that is resident is eligible. Otherwise the blocks would admit a waiting
-        request, and a handling may protect what is worth more where it is; then it returns
-        nothing at all rather than too little.
+        `forced`: a running request needs the blocks, so that every resident block is eligible.
+        Otherwise the blocks would admit a waiting request, and a handling may protect blocks that
+        are worth more than that. If it cannot reach `needed`, it then returns an empty list.
         """
         ...

@@ -1,8 +1,8 @@
-"""What pausing wastes: equations 1 to 5 of InferCept, in block-seconds.
+"""The waste of a pause: equations 1 to 5 of InferCept, in block-seconds.
 
 The paper counts bytes; a block is M times the tokens of a block. Memory is wasted while it is held
-and nobody computes with it: through a pause, while it fills again, and while everybody else waits
-for a copy or for a recomputation.
+and no request computes with it: through a pause, while it fills again, and while all other
+requests wait for a copy or for a recomputation.
 """
 
 from math import inf
@@ -12,24 +12,24 @@ from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 
 
 def waste_discard(forward_seconds: float, blocks: float, other_blocks: float) -> float:
-    """Discard and recompute in one step (InferCept, equation 1).
+    """Return the waste of recomputing in one step after a discard (InferCept, equation 1).
 
-    T_fwd(C)·C·M + T_fwd(C)·C_other·M: nothing that is recomputed is of use before all of it is,
-    and all others wait for that step.
+    T_fwd(C)·C·M + T_fwd(C)·C_other·M: no recomputed block is of use before the last one, and all
+    other requests wait for that step.
     """
     return forward_seconds * blocks + forward_seconds * other_blocks
 
 
 def waste_preserve(pause_seconds: float, blocks: float) -> float:
-    """Keep the blocks through the pause (InferCept, equation 2): T_INT·C·M."""
+    """Return the waste of keeping the blocks (InferCept, equation 2): T_INT·C·M."""
     return pause_seconds * blocks
 
 
 def waste_swap(out_seconds: float, in_seconds: float, batch_blocks: float) -> float:
-    """Copy out and in while the whole batch waits (InferCept, equation 3).
+    """Return the waste of copying out and in while the batch waits (InferCept, equation 3).
 
-    2·T_swap(C)·C_batch·M, with a rate for each way. Copies that hide behind steps waste nothing
-    (section 4.1): hand in the seconds of what does not hide.
+    2·T_swap(C)·C_batch·M, with a rate for each direction. Copies that overlap with steps waste
+    nothing (section 4.1): pass only the seconds of copies that do not overlap.
     """
     return (out_seconds + in_seconds) * batch_blocks
 
@@ -37,32 +37,32 @@ def waste_swap(out_seconds: float, in_seconds: float, batch_blocks: float) -> fl
 def waste_chunked_discard(
     recompute: Recompute, missing_blocks: float, other_blocks: float
 ) -> float:
-    """Discard and recompute in chunks beside the others (InferCept, equation 4).
+    """Return the waste of recomputing in chunks after a discard (InferCept, equation 4).
 
     T_fwd(C)·C·M/2 + n·T_chunk·C_other·M: the memory fills evenly, so that half of it is held on
-    average, and each of the n chunks makes the others' step T_chunk longer. C is what is missing
-    at the resume, and T_fwd(C) the time of the n steps.
+    average. Each of the n chunks makes the other requests' step T_chunk longer. C are the tokens
+    missing at the resume, and T_fwd(C) is the time of the n steps.
     """
     held = recompute.seconds * missing_blocks / 2
     return held + recompute.chunks * recompute.seconds_per_chunk * other_blocks
 
 
 def least_waste(preserve: float, discard: float) -> float:
-    """Return what a pause wastes at least without swapping (InferCept, equation 5)."""
+    """Return the least waste of a pause without swapping (InferCept, equation 5)."""
     return min(preserve, discard)
 
 
 def prices(paused: PausedKVView, step: StepView) -> Prices:
-    """Return what each alternative is expected to waste from now on, in block-seconds.
+    """Return the expected waste of each alternative from now on, in block-seconds.
 
-    Only what the alternatives differ in is counted: what is missing already is recomputed whatever
-    is chosen, and a block with a copy on the host is loaded again rather than recomputed.
+    Costs that all alternatives share are left out: blocks that are missing already are recomputed
+    in any case. A block with a copy on the host is loaded and not recomputed.
     """
     return prices_for(paused, step, paused.remaining)
 
 
 def prices_for(paused: PausedKVView, step: StepView, pause_seconds: float) -> Prices:
-    """`prices` for a pause that is expected to last on for `pause_seconds` (T_INT)."""
+    """Return `prices` for a pause with `pause_seconds` (T_INT) expected to remain."""
     if not paused.resident:
         return NOTHING
     return Prices(
@@ -73,15 +73,15 @@ def prices_for(paused: PausedKVView, step: StepView, pause_seconds: float) -> Pr
 
 
 def discard_price(paused: PausedKVView, step: StepView) -> float:
-    """Return the waste of recomputing what has no copy (equation 4) and of loading what has one.
+    """Return the waste of recomputing uncopied blocks (equation 4) and of loading copied ones.
 
-    A load holds its blocks until it is done; nobody else waits for it.
+    A load holds its blocks until it is done; no other request waits for it.
     """
     lost, copied = paused.uncopied, paused.resident - paused.uncopied
     waste = 0.0
     if copied > 0:
         load = step.cost.swap_seconds(copied * step.block_size, "in")
-        if load == inf:  # no link: what needs no copy, a last block that is not full, has none
+        if load == inf:  # without a link no block has a copy; a partial last block never needs one
             lost = paused.resident
         else:
             waste = load * copied
@@ -94,9 +94,9 @@ def discard_price(paused: PausedKVView, step: StepView) -> float:
 
 
 def swap_price(paused: PausedKVView, step: StepView) -> float:
-    """Return the waste of the copies that the link cannot hide (equation 3).
+    """Return the waste of copies that do not overlap with steps (equation 3).
 
-    Infinite where swapping is no alternative: it does not pay, or the host has no room.
+    Infinite if swapping does not pay, or if the host has no room.
     """
     if not step.swap_pays or paused.uncopied > step.host_free:
         return inf
@@ -111,4 +111,4 @@ def swap_price(paused: PausedKVView, step: StepView) -> float:
 
 
 NOTHING = Prices(preserve=0.0, discard=0.0, swap=0.0)
-"""The prices where nothing is resident: there is nothing to decide."""
+"""The prices of a request without resident blocks."""

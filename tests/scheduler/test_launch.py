@@ -25,7 +25,7 @@ def test_a_missing_model_directory() -> None:
 
 
 def test_an_unknown_format() -> None:
-    with pytest.raises(UsageError, match="known: hermes"):
+    with pytest.raises(UsageError, match="choose from: hermes"):
         start(BUNDLED_MODEL, formats=["xml"])
     with pytest.raises(UsageError, match="hermes and glm cannot be read together"):
         start(BUNDLED_MODEL, formats=["hermes", "glm"])

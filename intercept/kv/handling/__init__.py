@@ -1,4 +1,4 @@
-"""The handlings by name: what happens to the KV cache of a request while its tool runs."""
+"""The handlings by name; a handling decides about a request's KV cache while its tool runs."""
 
 from collections.abc import Callable
 
@@ -23,8 +23,8 @@ HANDLINGS: dict[str, Callable[[], Handling]] = {
 
 
 def make_handling(name: str) -> Handling:
-    """Return the handling of that name; raises `ValueError` that lists the names."""
+    """Return the handling of this name; raises `ValueError` that lists the names."""
     make = HANDLINGS.get(name)
     if make is None:
-        raise ValueError(f"no handling {name!r}; there are {', '.join(HANDLINGS)}")
+        raise ValueError(f"unknown handling {name!r}; choose from: {', '.join(HANDLINGS)}")
     return make()

@@ -1,14 +1,14 @@
-"""The default: keep everything, copy it while the link is idle, evict only on demand.
+"""The default handling: keep all KV, copy it while the link is idle, evict only on demand.
 
-Nothing happens at a call. Copies are made behind (`offload_order.copy_order`), so that most blocks
-lose nothing when they are taken: they come back over the link. Everything is then a
-question of whose blocks to take when somebody needs them, and of when to take none.
+A call itself triggers nothing. Write-behind copies (`offload_order.copy_order`) let most blocks be
+released without loss: a resume loads them over the link. What remains to decide is which blocks to
+release when a request needs them, and when to release none.
 
-A block that is taken frees memory for the rest of its pause. Its way back costs time of the link or
-of the engine, in which all memory could have done something. So taking it pays if the pause lasts
-longer than the way back of as much as the memory holds: `turnover_seconds` for a block with a copy,
-`recompute_turnover_seconds` for one without, of which there is no need to take any as long as
-copies are on their way.
+A released block frees memory for the rest of its pause. Its return costs time of the link or of
+the engine, and in that time the whole memory could have been at work. So releasing pays if the
+pause lasts longer than it takes to bring back all that the memory holds. That time is
+`turnover_seconds` for blocks with a copy and `recompute_turnover_seconds` for the others. Blocks
+without a copy need not be released while their copies are on the way.
 """
 
 from collections.abc import Sequence
@@ -17,35 +17,35 @@ from caesura.intercept.kv.handling.taking import returned_last, take
 from caesura.intercept.kv.offload_order import turnover_seconds
 from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 
-PATIENCE = 20.0  # recompute turnovers that a block without a copy is kept for while copies proceed
-BACKLOG_SECONDS = 0.8  # of the link: with more left to copy, copies will be too late
-SHORTEST = 1e-6  # seconds; below it one pause is as short as another
+PATIENCE = 20.0  # in recompute turnovers: shorter pauses keep uncopied blocks while copies proceed
+BACKLOG_SECONDS = 0.8  # link seconds of uncopied KV beyond which copies will come too late
+SHORTEST = 1e-6  # seconds; all shorter pauses count as equally short
 
 
 def recompute_turnover_seconds(step: StepView) -> float:
-    """Return how long the engine would recompute all that its memory holds."""
+    """Return the seconds that the engine needs to recompute all KV that its memory can hold."""
     return step.cost.prefill_seconds_per_token * step.total_blocks * step.block_size
 
 
 class Caesura:
-    """Evicts on demand: what is copied and long away first, what is short or not copied last."""
+    """Evicts on demand: copied blocks of long pauses first, uncopied and short ones last."""
 
     name = "caesura"
     write_behind = True
     every_step = False
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Keep everything."""
+        """Return no decisions: all KV is kept."""
         return []
 
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose blocks by least regret.
+        """Return the blocks to release, in order of least regret.
 
-        To admit a request, only what pays to take, and nothing if that is not enough. For a
-        running request, further what is copied of short pauses, then what is not copied, and at
-        last what requests hold that have returned and queue, in the order of `paused`.
+        To admit a request, only blocks that pay to release count, and none are released if they
+        do not suffice. For a running request, copied blocks of short pauses follow, then uncopied
+        blocks. Last come the blocks of returned requests, the last in the queue first.
         """
         if needed <= 0:
             return []
@@ -64,9 +64,9 @@ class Caesura:
 
 
 def _worth_taking(waiting: Sequence[PausedKVView], step: StepView) -> list[tuple[str, int]]:
-    """Return the blocks that pay to take, for `take`, those with copies before those without.
+    """Return candidates for `take`: the blocks that pay to release, copied ones first.
 
-    `waiting` are the paused by how long they will last on, longest first.
+    `waiting` are the paused requests by expected remaining time, longest first.
     """
     short = turnover_seconds(step)
     recompute = recompute_turnover_seconds(step)
@@ -81,7 +81,7 @@ def _worth_taking(waiting: Sequence[PausedKVView], step: StepView) -> list[tuple
 
 
 def _copies_are_late(waiting: Sequence[PausedKVView], step: StepView, recompute: float) -> bool:
-    """Whether blocks without a copy had better not wait for one: the link is far behind."""
+    """Return whether the link is too far behind for uncopied blocks to wait for a copy."""
     if not step.swap_pays:
         return True
     backlog = sum(one.uncopied for one in waiting if one.durations.mean > recompute / 4)
@@ -89,10 +89,10 @@ def _copies_are_late(waiting: Sequence[PausedKVView], step: StepView, recompute:
 
 
 def _regret(paused: PausedKVView) -> float:
-    """Return, up to a factor, what taking a block without a confirmed copy is expected to cost.
+    """Return, up to a factor, the expected cost of releasing blocks without a confirmed copy.
 
-    It is the share of blocks that would be recomputed times the chance that the tool returns soon,
-    for which the reciprocal of the expected rest is the rate.
+    The cost is the share of blocks to recompute times the rate at which the tool returns. That
+    rate is the reciprocal of the expected remaining time.
     """
     blocks = paused.resident - paused.free_to_release
     return min(1.0, paused.uncopied / max(blocks, 1)) / max(paused.remaining, SHORTEST)

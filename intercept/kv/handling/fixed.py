@@ -1,4 +1,7 @@
-"""One answer to every pause: preserve, discard or swap. Baselines, and right for some traffic."""
+"""Handlings with one action for every pause: preserve, discard or swap.
+
+They are baselines, and the best choice for some traffic.
+"""
 
 from collections.abc import Sequence
 
@@ -8,7 +11,7 @@ from caesura.intercept.kv.waste import prices
 
 
 class _Fixed:
-    """Does `action` to everybody; what is kept gives way on demand, oldest and largest first."""
+    """Applies `action` to every pause; kept KV is evicted on demand, oldest and largest first."""
 
     action: Action = "preserve"
     write_behind = False
@@ -16,11 +19,11 @@ class _Fixed:
 
     @property
     def name(self) -> str:
-        """The action's name."""
+        """Return the action's name."""
         return self.action
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Decide `action` for all that hold anything and still wait for their tool."""
+        """Return `action` for all requests that hold blocks and still wait for their tool."""
         if self.action == "preserve" or (self.action == "swap" and not step.swap_pays):
             return []
         return [
@@ -32,24 +35,24 @@ class _Fixed:
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first."""
+        """Return the blocks to release, by elapsed time x context, largest first."""
         return oldest_largest_first(paused, needed, forced)
 
 
 class Preserve(_Fixed):
-    """Keeps everything until somebody needs the blocks."""
+    """Keeps all KV until a request needs the blocks."""
 
     action: Action = "preserve"
     every_step = False
 
 
 class Discard(_Fixed):
-    """Releases everything at once; a resume recomputes what the prefix cache has lost."""
+    """Releases all KV at once; a resume recomputes what the prefix cache has lost."""
 
     action: Action = "discard"
 
 
 class Swap(_Fixed):
-    """Copies everything to the host and releases it; preserves where the host does not pay."""
+    """Copies all KV to the host and releases it; preserves if swapping does not pay."""
 
     action: Action = "swap"

@@ -1,8 +1,8 @@
-"""InferCept: at every step, whatever wastes least (sections 4.1 to 4.4).
+"""InferCept: the action of least waste, chosen at every step (sections 4.1 to 4.4).
 
-Paused requests are sorted by what they waste without swapping, min(equation 2, equation 4). The
-link's budget goes to those that waste most, for whom swapping is free within it. The others
-preserve or discard, whichever wastes less.
+Paused requests are sorted by their waste without swapping, min(equation 2, equation 4). The link's
+budget goes to those with the largest waste, since swaps within it are free. The others preserve or
+discard, whichever wastes less.
 """
 
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ from caesura.intercept.kv.waste import least_waste, prices_for
 
 
 def pause_seconds(paused: PausedKVView) -> float:
-    """Return T_INT, how long the pause is expected to last on: as long as it has lasted so far.
+    """Return T_INT, the expected remaining pause: as long as it has lasted so far.
 
-    That is the paper's estimate for tools that are unknown or vary (section 4.4). It is taken for
-    all: with a profile that says from the start that a pause is long, whatever exceeds the link's
-    budget in the first step is discarded at once, although it could be copied in the next.
+    That is the paper's estimate for tools that are unknown or vary (section 4.4). Here it serves
+    all tools. A profile that predicts a long pause from the start would discard at once what
+    exceeds the first step's link budget, although the next step could copy it.
     """
     return paused.elapsed
 
 
 class InferCept:
-    """Swaps within the link's budget, and preserves or discards by the smaller waste beyond it."""
+    """Swaps within the link's budget; beyond it, preserves or discards by the smaller waste."""
 
     name = "infercept"
     write_behind = False
     every_step = True
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Decide for all that wait for a tool; those that are best preserved are left out."""
+        """Return decisions for requests that wait for a tool; preserved ones are left out."""
         ranked: list[tuple[float, str, PausedKVView, Prices, float]] = []
         for one in paused:
             seconds = pause_seconds(one)
@@ -54,15 +54,15 @@ class InferCept:
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first.
+        """Return the blocks to release, by elapsed time x context, largest first.
 
-        To admit somebody only what is copied: what is preserved was found worth its memory.
+        Admission may take only copied blocks, since `decide` found the others worth their memory.
         """
         return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
 def _worth_a_swap(paused: PausedKVView, step: StepView, seconds: float) -> bool:
-    """Whether the pause outlasts the copies out and in: before that, nothing is freed."""
+    """Return whether the pause outlasts the copies out and in; otherwise no memory is gained."""
     if not step.swap_pays:
         return False
     out_seconds = step.cost.swap_seconds(paused.uncopied * step.block_size, "out")

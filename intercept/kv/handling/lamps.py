@@ -1,11 +1,11 @@
-"""LAMPS' handling, a baseline: one answer for the whole pause, as if given before it (section 4.2).
+"""LAMPS' handling, a baseline: one action per pause, as if chosen before it (section 4.2).
 
-It is the least of InferCept's equations 1 to 3 (the paper's numbering differs): a discarded
-context is recomputed in one step, and a swap holds up the whole batch. T_INT is the mean of the
-tool's pauses, however long this one has lasted.
+The action is the least of InferCept's equations 1 to 3 (the paper's numbering differs). A discarded
+context is recomputed in one step, and a swap makes the whole batch wait. T_INT is the mean of the
+tool's pauses, however long this pause has lasted.
 
-The paper estimates the context of the batch beforehand. So that the answer stays the same through
-the pause, the batch is taken to fill the memory here, which is when a handling matters.
+The paper estimates the context of the batch beforehand. Here the batch is assumed to fill the
+memory, so that the action stays the same through the pause. Only then does a handling matter.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from caesura.intercept.kv.waste import waste_discard, waste_preserve, waste_swap
 
 
 def forward_seconds(tokens: int, context_tokens: int, cost: CostModel) -> float:
-    """Return T_fwd, the time of one step that computes `tokens` of a context and nothing else."""
+    """Return T_fwd, the seconds of a step that computes only `tokens` of one context."""
     return cost.step_seconds(tokens, context_tokens) if tokens > 0 else 0.0
 
 
 def wastes(
     context_tokens: int, pause_seconds: float, other_tokens: int, swap_pays: bool, cost: CostModel
 ) -> Prices:
-    """Return what each handling of a call would waste, in token-seconds.
+    """Return the waste of each action at a call, in token-seconds (InferCept, equations 1 to 3).
 
-    InferCept's equations 1 to 3 for a context of C tokens at the call, a pause of T_INT seconds
-    and C_other tokens of other requests in the batch; C_batch is both together. A swap that does
-    not pay wastes infinitely much.
+    The context has C tokens at the call and the pause lasts T_INT seconds. Other requests in the
+    batch have C_other tokens, and C_batch is both together. A swap that does not pay has infinite
+    waste.
     """
     context, other = context_tokens, other_tokens
     swap = inf
@@ -44,21 +44,21 @@ def wastes(
 
 
 def least(prices: Prices) -> Action:
-    """Return the handling that wastes least; at a tie, what needs least to be done."""
+    """Return the action of least waste; a tie goes to preserve, then to discard."""
     if prices.preserve <= min(prices.discard, prices.swap):
         return "preserve"
     return "discard" if prices.discard <= prices.swap else "swap"
 
 
 class Lamps:
-    """Preserves, discards or swaps by the least expected waste of the whole pause."""
+    """Preserves, discards or swaps by the least expected waste over the whole pause."""
 
     name = "lamps"
     write_behind = False
     every_step = True
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Decide for all that wait for a tool; those that are best preserved are left out."""
+        """Return decisions for requests that wait for a tool; preserved ones are left out."""
         decisions = []
         for one in paused:
             if one.resident and not one.returned:
@@ -71,15 +71,15 @@ class Lamps:
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first.
+        """Return the blocks to release, by elapsed time x context, largest first.
 
-        To admit somebody only what is copied: what is preserved was found worth its memory.
+        Admission may take only copied blocks, since `decide` found the others worth their memory.
         """
         return oldest_largest_first(paused, needed, forced, only_copied=True)
 
 
 def _whole_pause(paused: PausedKVView, step: StepView) -> Prices:
-    """Return the block-seconds that each handling wastes, by what a pause does not change."""
+    """Return the waste of each action in block-seconds, from values constant through a pause."""
     context, memory = paused.context_tokens, step.total_blocks * step.block_size
     other = max(0, memory - context)
     waste = wastes(context, paused.durations.mean, other, step.swap_pays, step.cost)

@@ -1,4 +1,4 @@
-"""Taking blocks from paused requests in a given order; what the simple handlings share."""
+"""Choosing blocks of paused requests to release in a given order; the handlings share it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,10 +6,10 @@ from caesura.intercept.kv.views import PausedKVView
 
 
 def take(candidates: Iterable[tuple[str, int]], needed: int) -> tuple[list[tuple[str, int]], int]:
-    """Take blocks from (key, most) in order; return what is taken, and how much is lacking.
+    """Take blocks from (key, limit) pairs in order; return (key, blocks) and the blocks lacking.
 
-    A key may come several times, each time with the most that may be taken of it altogether; it
-    is answered once, where it came first.
+    A key may come several times, each time with a limit for its total. The result names it once,
+    where it came first.
     """
     taken: dict[str, int] = {}
     for key, most in candidates:
@@ -24,9 +24,9 @@ def take(candidates: Iterable[tuple[str, int]], needed: int) -> tuple[list[tuple
 
 
 def returned_last(paused: Sequence[PausedKVView]) -> list[tuple[str, int]]:
-    """Return what requests that queue could give, for `take`, the last in the queue first.
+    """Return candidates for `take` among returned requests, the last in the queue first.
 
-    `paused` holds them in the order of their queue. Blocks that lose nothing go before others.
+    `paused` holds them in queue order. Blocks with a confirmed copy come before all others.
     """
     queue = [one for one in reversed(paused) if one.returned]
     return [(one.key, one.free_to_release) for one in queue] + [
@@ -37,11 +37,11 @@ def returned_last(paused: Sequence[PausedKVView]) -> list[tuple[str, int]]:
 def oldest_largest_first(
     paused: Sequence[PausedKVView], needed: int, forced: bool, only_copied: bool = False
 ) -> list[tuple[str, int]]:
-    """Choose victims by elapsed time x context, most first, as `Handling.victims` asks.
+    """Return victims by elapsed time x context, largest first, as `Handling.victims` defines.
 
-    That is what preserving wastes where T_INT is taken to be the time that has passed (InferCept,
-    equation 2 and section 4.4). Requests that have returned give theirs last, and only if `forced`.
-    `only_copied`: what has no copy is given only if `forced`.
+    The product is the waste of preserving with the elapsed time for T_INT (InferCept, equation 2
+    and section 4.4). Returned requests come last, and only if `forced`. `only_copied`: uncopied
+    blocks are released only if `forced`.
     """
     waiting = [one for one in paused if not one.returned]
     waiting.sort(key=lambda one: (-one.elapsed * one.context_tokens, one.key))

@@ -1,13 +1,13 @@
-"""Keep a paused KV cache for a time that depends on its tool, then discard it.
+"""Time to live: keep a paused KV cache for a time that depends on its tool, then discard it.
 
-As in agent serving systems that pin the KV cache of a tool call for a time to live (Continuum).
-The time tau is the one that is worth most: a tool that returns before tau saves the recomputation,
-and until it returns or tau has passed, the memory is held.
+Agent serving systems such as Continuum pin the KV cache of a tool call for a time to live. Here
+that time, tau, is the one of greatest value. A tool that returns before tau saves the
+recomputation. The memory is held until the tool returns or tau has passed.
 
     value(tau) = P(T < tau) · (block-seconds of recomputing) - E[min(T, tau)] · blocks
 
-Divided by the blocks it is linear in the ratio of the two, so that the best tau of a tool is a
-step function of that ratio: the upper hull of the lines, made once per tool and looked up.
+Divided by the blocks, the value is linear in the ratio (recomputing : blocks). So a tool's best tau
+is a step function of that ratio: the upper hull of the lines, computed once per tool.
 """
 
 from bisect import bisect_right
@@ -22,23 +22,23 @@ from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices
 
 BEYOND = 3.0
-"""How many times its mean a tool is given at most, unless it was seen to take longer."""
+"""The largest tau as a multiple of the mean pause, unless a longer pause was observed."""
 
 
 class BestTime(NamedTuple):
-    """From `ratios[i]` seconds of recomputing per block on, `times[i]` is the best tau."""
+    """The best tau by ratio: `times[i]` seconds from a ratio of `ratios[i]` on."""
 
     ratios: tuple[float, ...]
     times: tuple[float, ...]
 
     def at(self, ratio: float) -> float:
-        """Return the best tau in seconds, given block-seconds of recomputing per block held."""
+        """Return the best tau in seconds for `ratio`, in block-seconds of recomputing per block."""
         return self.times[bisect_right(self.ratios, ratio) - 1]
 
 
 @lru_cache(maxsize=256)
 def best_times(durations: Durations) -> BestTime:
-    """Return the best tau for every ratio; candidates are 0, the pauses seen, and one beyond."""
+    """Return the best tau for every ratio; candidates are 0, all observed pauses, and one more."""
     lines = [(0.0, 0.0, 0.0), *_lines(durations)]
     hull: list[tuple[float, float, float]] = []
     starts: list[float] = []
@@ -59,7 +59,7 @@ def best_times(durations: Durations) -> BestTime:
 
 
 def _lines(durations: Durations) -> list[tuple[float, float, float]]:
-    """For each candidate, (P(T <= tau), -E[min(T, tau)], tau)."""
+    """Return (P(T <= tau), -E[min(T, tau)], tau) for each candidate tau."""
     taus, tail = list(durations.sample), durations.tail_mean
     if not taus or taus[-1] < BEYOND * tail:
         taus.append(BEYOND * tail)
@@ -74,16 +74,16 @@ def _lines(durations: Durations) -> list[tuple[float, float, float]]:
 
 
 class TimeToLive:
-    """Preserves until a pause has outlived its time, then discards."""
+    """Preserves until a pause has lasted longer than its time to live, then discards."""
 
     name = "ttl"
     write_behind = False
     every_step = True
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        """Discard those whose time is over."""
+        """Return a discard for each request whose time to live is over."""
         decisions = []
-        by_tool: dict[int, BestTime] = {}  # many wait for the same tool
+        by_tool: dict[int, BestTime] = {}  # many requests wait for the same tool
         for one in paused:
             if one.resident and not one.returned:
                 tool = id(one.durations)
@@ -96,5 +96,5 @@ class TimeToLive:
     def victims(
         self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
     ) -> list[tuple[str, int]]:
-        """Choose by elapsed time x context, most first."""
+        """Return the blocks to release, by elapsed time x context, largest first."""
         return oldest_largest_first(paused, needed, forced)

@@ -149,7 +149,7 @@ def test_every_row_has_all_that_it_needs(name: str) -> None:
 def test_the_inline_format_needs_tools() -> None:
     assert resolve(["inline"], []) == ()
     assert resolve(["inline"], ["a", "b"])[0].opens == ("[a(", "[b(")
-    with pytest.raises(ValueError, match=r"known: hermes, qwen3_coder, glm, .*, inline"):
+    with pytest.raises(ValueError, match=r"choose from: hermes, qwen3_coder, glm, .*, inline"):
         resolve(["xml"], [])
 
 
