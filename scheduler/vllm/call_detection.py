@@ -3,31 +3,22 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vllm.config import VllmConfig
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
-from caesura.intercept.calls.formats import INLINE, CallFormat, detect, resolve
-from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
+from caesura.intercept.calls.formats import INLINE, CallFormat, resolve
+from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint, slowest
+from caesura.scheduler.vllm.tokenizer import format_names, vocabulary_from
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)
 
 MOST_TOKENS = 4096
 """How far back a call is looked for; a call that is longer is one of an unknown tool."""
-
-
-def vocabulary_from(tokenizer: Any) -> Vocabulary:
-    """Read the bytes of every token from a `transformers` tokenizer."""
-    raw = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    added = {token_id: token.content for token_id, token in tokenizer.added_tokens_decoder.items()}
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    byte_level = backend is None or "ByteLevel" in str(backend.decoder)
-    return vocabulary_of(raw, added, byte_level)
 
 
 class CallDetector:
@@ -55,13 +46,7 @@ class CallDetector:
         """
         if self._model_config.skip_tokenizer_init and self._vocabulary is None:
             return False, None
-        if watch is not None:
-            formats = watch.formats
-        elif self._formats is None:
-            tokenizer = cached_tokenizer_from_config(self._model_config)
-            formats = self._formats = formats_of(tokenizer)
-        else:
-            formats = self._formats
+        formats = watch.formats if watch is not None else self._load_formats()
         if not formats:
             return False, None
         return find_call(request.output_token_ids, self._load_vocabulary(), formats)
@@ -83,20 +68,30 @@ class CallDetector:
         try:
             ends = {*(params.stop_token_ids or ()), params.eos_token_id} - {None}
             return Watch(WatchPlan.from_wire(plan_data), self._load_vocabulary(), frozenset(ends))
-        except (ValueError, OSError) as error:
+        except Exception as error:
             logger.warning("request %s is not watched for calls: %s", request.request_id, error)
             return None
 
     def _load_vocabulary(self) -> Vocabulary:
+        """Return the bytes of the model's tokens; no token has any if they cannot be read."""
         if self._vocabulary is None:
-            self._vocabulary = vocabulary_from(cached_tokenizer_from_config(self._model_config))
+            try:
+                self._vocabulary = vocabulary_from(cached_tokenizer_from_config(self._model_config))
+            except Exception:
+                logger.exception("the tokens of this model cannot be read: no call is seen")
+                self._vocabulary = Vocabulary([])
         return self._vocabulary
 
-
-def formats_of(tokenizer: Any) -> tuple[CallFormat, ...]:
-    """Return the formats in which the model writes whole turns of calls."""
-    template = getattr(tokenizer, "chat_template", None)
-    return resolve((name for name in detect(template) if name != INLINE), ())
+    def _load_formats(self) -> tuple[CallFormat, ...]:
+        """Return the formats in which the model writes whole turns of calls."""
+        if self._formats is None:
+            try:
+                names = format_names(cached_tokenizer_from_config(self._model_config))
+            except Exception:
+                logger.exception("the tokenizer of this model cannot be read: no call is seen")
+                names = ()
+            self._formats = resolve((name for name in names if name != INLINE), ())
+        return self._formats
 
 
 def find_call(

@@ -34,6 +34,9 @@ class Engine:
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
 
+    def token_text(self) -> None:
+        return None
+
     def turn_parser(self, tools: Any) -> None:
         return None
 

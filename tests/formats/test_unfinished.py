@@ -99,6 +99,9 @@ class Engine:
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
 
+    def token_text(self) -> None:
+        return None
+
     def turn_parser(self, tools: Any) -> Any:
         form = TURN_FORMATS.get(self.formats[0])
         return form and turn_parser(form, self.model.tokenizer, tools)

@@ -24,9 +24,9 @@ from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.messages import Message
-from caesura.scheduler.vllm.call_detection import vocabulary_from
 from caesura.scheduler.vllm.client.parsing import new_call_id, turn_parser
 from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.tokenizer import vocabulary_from
 
 END = "<end>"
 

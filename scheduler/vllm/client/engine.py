@@ -12,17 +12,27 @@ from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
+from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.calls.formats import TURN_FORMATS, detect
+from caesura.intercept.calls.formats import NAMES, TURN_FORMATS
+from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.token_text import TokenText
+from caesura.scheduler.vllm.tokenizer import (
+    check_vocabulary,
+    format_names,
+    vocabulary_from,
+    writes_bytes,
+)
 from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 
 
@@ -45,14 +55,14 @@ class VllmEngine:
         self._model = model
         self.calibration = calibration
         self.tokenizer: Any = llm.get_tokenizer()
-        template = self.tokenizer.chat_template
-        self.formats = tuple(formats) if formats is not None else detect(template)
+        self.formats = tuple(formats) if formats is not None else format_names(self.tokenizer)
         self.ends = _end_tokens(llm, self.tokenizer)
         self._context_tokens = int(llm.model_config.max_model_len)
-        self.renderer = Renderer(self.tokenizer, self.ends, self._context_tokens)
+        made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
+        self.renderer = made(self.tokenizer, self.ends, self._context_tokens)
         self.render_threads = RenderThreads()
         self._defaults = _default_sampling(llm)
-        self._check_parser()
+        self._vocabulary = self._check_format()
 
     @property
     def model(self) -> str:
@@ -76,8 +86,19 @@ class VllmEngine:
         return len(self.renderer.encode(text))
 
     def open(self, spec: SessionSpec) -> VllmSession:
-        """Open a session; nothing is sent to the engine before its first turn."""
+        """Open a session; nothing is sent to the engine before its first turn.
+
+        Raises `UsageError` for tools that are to run here if the model's format is unknown.
+        """
+        if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
+            raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, spec)
+
+    def token_text(self) -> TokenText | None:
+        """Return what decodes the tokens of one turn; None where vLLM's text is the whole text."""
+        if self._vocabulary is None or not writes_bytes(self.tokenizer):
+            return None
+        return TokenText(self._vocabulary)
 
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
         """Return a parser for the calls of one turn, or None if the model writes none in turns."""
@@ -156,11 +177,25 @@ class VllmEngine:
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown)
 
-    def _check_parser(self) -> None:
+    def _check_format(self) -> Vocabulary | None:
+        """Return the bytes of tokens if they are needed; raises `UsageError` for no match."""
+        if not self.formats and not writes_bytes(self.tokenizer):
+            return None
         try:
             self.turn_parser(())
+            vocabulary = vocabulary_from(self.tokenizer)
+            check_vocabulary(self.tokenizer, vocabulary)
         except ValueError as error:
             raise UsageError(str(error)) from error
+        return vocabulary
+
+
+def unknown_format(model: str) -> str:
+    """Return what is to be said of a model whose chat template shows no known format of calls."""
+    return (
+        f"how {model} writes calls is not known from its chat template, so its calls are shown as"
+        f" text; name its format with --format, or formats=[...]: {', '.join(NAMES)}"
+    )
 
 
 def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:

@@ -20,7 +20,7 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
-from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 
@@ -28,6 +28,17 @@ logger = logging.getLogger(__name__)
 
 AUTO = "auto"
 """For `calibration`: the file in the user's cache, if there is one of this very engine."""
+
+_FORMAT = "`--format NAME` says how the model writes calls, and is read off its chat template"
+SERVER_OPTIONS = {
+    "--tool-call-parser": _FORMAT,
+    "--enable-auto-tool-choice": _FORMAT,
+    "--chat-template": "save the template as chat_template.jinja in the model's directory",
+    "--api-key": "give --api-key to `caesura serve`, before `--`",
+    "--host": "give --host to `caesura serve`, before `--`",
+    "--port": "give --port to `caesura serve`, before `--`",
+}
+"""What to do instead of some options of vLLM's HTTP server."""
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
@@ -40,8 +51,26 @@ def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
     except Exception as error:
         raise UsageError(f"vLLM does not take these arguments: {error}") from error
     if unknown:
-        raise UsageError(f"vLLM does not know {' '.join(unknown)}; see `vllm serve --help=all`")
+        raise UsageError(_why_unknown(unknown))
     return {key: value for key, value in vars(given).items() if value != defaults[key]}
+
+
+def _why_unknown(arguments: Sequence[str]) -> str:
+    """Return why arguments are no engine options: some are options of vLLM's own HTTP server."""
+    # Here and not above: it takes vLLM's server along.
+    from vllm.entrypoints.launchers.cli_args import FrontendArgs
+
+    server = FrontendArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
+    known = {name for action in server._actions for name in action.option_strings}
+    flags = [each.partition("=")[0].replace("_", "-") for each in arguments if each[:2] == "--"]
+    flags = [flag for flag in flags if flag in known]
+    if not flags:
+        return f"vLLM does not know {' '.join(arguments)}; see `vllm serve --help=all`"
+    mends = [f"; {SERVER_OPTIONS[flag]}" for flag in flags if flag in SERVER_OPTIONS]
+    return (
+        f"{', '.join(flags)}: an option of vLLM's HTTP server, which does not run here; only engine"
+        f" options are taken{''.join(dict.fromkeys(mends))}"
+    )
 
 
 def start(
@@ -93,10 +122,13 @@ def start(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
     try:
-        return VllmEngine(llm, name, formats, calibration)
-    except UsageError:
+        engine = VllmEngine(llm, name, formats, calibration)
+    except BaseException:
         llm.shutdown()
         raise
+    if not engine.formats and formats is None:
+        logger.warning("%s", unknown_format(name))
+    return engine
 
 
 @contextmanager

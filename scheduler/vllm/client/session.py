@@ -26,6 +26,7 @@ from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.token_text import TokenText
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class VllmSession:
         self._pausing = spec.pausing and self._watched
         self._history: list[Message] = []
         self._reader: TurnReader | None = None
+        self._token_text: TokenText | None = None
         self._live: LiveRequest | None = None
         self._held_results: list[Message] = []
         self._in_line = False
@@ -169,6 +171,7 @@ class VllmSession:
             self._live = None
         if appended.turn == "fresh":
             self._reader = self._new_reader(sampling.stop, thinking)
+            self._token_text = self._engine.token_text()
         request = self._live
         if request is not None:
             request.push([self.tokens[-1], *appended.tokens], params)
@@ -225,7 +228,7 @@ class VllmSession:
                 token_ids = list(piece.token_ids)
                 self.tokens.extend(token_ids)
                 completion_tokens += len(token_ids)
-                text = piece.text
+                text = piece.text if self._token_text is None else self._token_text.push(token_ids)
                 if piece.finish_reason is not None and token_ids:
                     text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
                 cut = piece.finish_reason == "length"

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -13,6 +14,7 @@ from vllm.tool_parsers.utils import handle_single_tool
 from caesura.intercept.calls.formats import PYTHONIC, CallFormat
 from caesura.scheduler.vllm.client.parsing.calls import Found, json_of
 
+_CALL_ID = re.compile(r"\[CALL_ID\][^\[]*")
 _MISTRALS_MARKERS = ("[ARGS]", "[CALL_ID]")
 
 
@@ -94,7 +96,9 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
     except (ValueError, RecursionError):
         return None
     if text[len(opener) : start].strip():
-        return _Hidden(f"{text[:start]}{{}}{text[end:]}", plain)
+        # With Mistral's own tokenizers vLLM's parser takes the call's id for a part of the name.
+        head = _CALL_ID.sub("", text[:start])
+        return _Hidden(f"{head}{{}}{text[end:]}", plain)
     for marker in ("<", opener, *_MISTRALS_MARKERS):
         plain = plain.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return _Hidden(text[:start] + plain + text[end:])

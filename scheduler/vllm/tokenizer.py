@@ -1,0 +1,72 @@
+"""What a model's tokenizer tells: the bytes of its tokens, and how the model writes calls."""
+
+from typing import Any
+
+from vllm.utils.mistral import is_mistral_tokenizer
+
+from caesura.intercept.calls.formats import MISTRAL, detect
+from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
+
+_METASPACE = "\u2581"
+_SAMPLE = 'A call: [f(a="1") -> or\nAction Input: {"a": [1]}\n<b>'
+
+
+def format_names(tokenizer: Any) -> tuple[str, ...]:
+    """Return the names of the formats in which the model writes calls; empty if none is known.
+
+    They are read off the chat template. Mistral's own tokenizers have none: they write one format.
+    """
+    if is_mistral_tokenizer(tokenizer):
+        return (MISTRAL.name,) if MISTRAL.opens[0] in tokenizer.get_vocab() else ()
+    return detect(getattr(tokenizer, "chat_template", None))
+
+
+def writes_bytes(tokenizer: Any) -> bool:
+    """Whether the text of tokens is to be read off their bytes.
+
+    vLLM's detokenizer leaves out control tokens of Mistral's tokenizers, such as the one between
+    the name of a tool and the id of its call.
+    """
+    return is_mistral_tokenizer(tokenizer) and tokenizer.is_tekken
+
+
+def vocabulary_from(tokenizer: Any) -> Vocabulary:
+    """Read the bytes of every token, from a tokenizer of `transformers` or of mistral-common."""
+    if is_mistral_tokenizer(tokenizer):
+        return _of_mistral(tokenizer)
+    raw = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    decoder = getattr(tokenizer, "added_tokens_decoder", {})
+    added = {token_id: token.content for token_id, token in decoder.items()}
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        byte_level = "ByteLevel" in str(backend.decoder)
+    else:
+        # A byte-level vocabulary spells that character with three others.
+        byte_level = not any(isinstance(each, str) and _METASPACE in each for each in raw)
+    return vocabulary_of(raw, added, byte_level)
+
+
+def check_vocabulary(tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """Raise `ValueError` if the bytes of tokens are not the text that the tokenizer decodes."""
+    tokens = tokenizer.encode(_SAMPLE, add_special_tokens=False)
+    read = b"".join(vocabulary.bytes_of(token) for token in tokens).decode(errors="replace")
+    decoded = tokenizer.decode(tokens)
+    if read.strip() != decoded.strip():
+        raise ValueError(
+            f"the bytes of the tokens of {type(tokenizer).__name__} cannot be read:"
+            f" {decoded!r} reads as {read!r}"
+        )
+
+
+def _of_mistral(tokenizer: Any) -> Vocabulary:
+    own, ids = tokenizer.tokenizer, range(len(tokenizer))
+    if not tokenizer.is_tekken:
+        return vocabulary_of([own.id_to_piece(token_id) for token_id in ids], {}, byte_level=False)
+    return Vocabulary(
+        [
+            own.id_to_piece(token_id).encode()
+            if own.is_special(token_id)
+            else own.id_to_byte_piece(token_id)
+            for token_id in ids
+        ]
+    )

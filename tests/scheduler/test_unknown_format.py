@@ -1,0 +1,116 @@
+"""A model whose format is unknown, or whose tokens cannot be read, says so."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.messages import SessionSpec
+from caesura.scheduler.vllm import call_detection
+from caesura.scheduler.vllm.call_detection import CallDetector
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.launch import parse_engine_args
+from caesura.scheduler.vllm.tokenizer import check_vocabulary, vocabulary_from
+from caesura.scheduler.vllm.wire import WATCH_KEY
+
+TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
+
+
+def engine_with(tokenizer: Any, formats: Sequence[str] | None = None) -> VllmEngine:
+    config = SimpleNamespace(
+        max_model_len=100,
+        try_get_generation_config=dict,
+        get_diff_sampling_param=dict,
+    )
+    llm: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer, model_config=config)
+    return VllmEngine(llm, "model-x", formats)
+
+
+def bundled(template: str | None) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize("template", [None, "{{ messages }}"])
+def test_tools_of_a_model_of_unknown_format_are_refused(template: str | None) -> None:
+    engine = engine_with(bundled(template))
+    assert engine.formats == ()
+    with pytest.raises(
+        UsageError, match=r"how model-x writes calls is not known.*--format.*hermes"
+    ):
+        engine.open(SessionSpec(TOOLS))
+    # Text is decoded all the same, and a client's own tools may be shown.
+    for spec in (SessionSpec(), SessionSpec(TOOLS, pausing=False)):
+        engine.open(spec)
+    engine_with(bundled(template), ["hermes"]).open(SessionSpec(TOOLS))
+
+
+class SlowSentencePiece:
+    """A SentencePiece tokenizer as `transformers` has it in plain Python."""
+
+    tokens = ("<0x0A>", "\u2581Input", ":", "\u2581", "[", "é")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str]:
+        return [self.tokens[index] for index in ids]
+
+
+def test_slow_sentencepiece_tokens_are_read_as_such() -> None:
+    vocabulary = vocabulary_from(SlowSentencePiece())
+    read = [vocabulary.bytes_of(token) for token in range(6)]
+    assert read == [b"\n", b" Input", b":", b" ", b"[", "é".encode()]
+
+
+def test_tokens_whose_bytes_are_not_the_text_are_refused_at_the_start() -> None:
+    words = {"A": 0, "call": 1, "[UNK]": 2, "Input": 3}
+    backend = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    tokenizer.chat_template = "<tool_call>"
+    wrong = Vocabulary([b"x", b"y", b"z", b"w"])
+    with pytest.raises(ValueError, match="cannot be read"):
+        check_vocabulary(tokenizer, wrong)
+
+
+@pytest.mark.parametrize("error", [ValueError, AttributeError, RuntimeError])
+def test_a_vocabulary_that_cannot_be_read_does_not_end_the_engine(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error("no such vocabulary")
+
+    monkeypatch.setattr(call_detection, "cached_tokenizer_from_config", fail)
+    config: Any = SimpleNamespace(model_config=SimpleNamespace(skip_tokenizer_init=False))
+    detector = CallDetector(config)
+    params = SimpleNamespace(
+        extra_args={WATCH_KEY: {"formats": ["hermes"]}}, stop_token_ids=[], eos_token_id=7
+    )
+    request: Any = SimpleNamespace(sampling_params=params, request_id="r", output_token_ids=[1, 2])
+    watch = detector.watch_for(request)
+    assert watch is None or watch.first_stop([1, 2]) is None
+    assert detector.called(request, None) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tool-call-parser", "hermes"], "--tool-call-parser: .*HTTP server.*--format NAME"),
+        (["--enable_auto_tool_choice"], "--enable-auto-tool-choice: .*--format NAME"),
+        (["--chat-template=x.jinja"], "--chat-template: .*chat_template.jinja"),
+        (["--root-path", "/x"], "--root-path: .*only engine options"),
+        (["--nonsense", "3"], "vLLM does not know --nonsense 3"),
+    ],
+)
+def test_options_of_vllms_server_are_told_from_unknown_ones(
+    arguments: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_engine_args(arguments)
