@@ -1,1 +1,1 @@
-"""Running tool calls: in parallel, within limits, with every failure as data."""
+"""Runs tool calls in parallel, within limits, and returns every failure as data."""

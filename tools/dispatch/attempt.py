@@ -1,4 +1,4 @@
-"""Running one call of a tool until it succeeds or may not be tried again."""
+"""Runs one call of a tool, with retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,31 +15,31 @@ from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_o
 from caesura.tools.tool import Tool
 
 BACKOFF_SECONDS = 0.1
-"""The longest pause before the first retry; twice as long for each further one."""
+"""The longest pause before the first retry; it doubles for each further retry."""
 BACKOFF_CEILING_SECONDS = 10.0
-"""The longest pause before any retry that the failure itself did not ask for."""
+"""The longest pause before any retry, unless the failure asks for a longer one."""
 PATIENCE_SECONDS = 30.0
 """A failure that asks for a longer pause than this is not retried."""
 
 
 @dataclass(slots=True)
 class Flight:
-    """A call that was started, while it runs."""
+    """A running call."""
 
     call: ToolCall
     started_at: float
     watch: CallWatch | None = None
     begun: bool = False
-    """Whether its task has taken its first step."""
+    """Whether the call's task has taken its first step."""
     cancelled: bool = False
-    """Whether the dispatcher, rather than whoever awaits the call, cancelled it."""
+    """Whether the dispatcher cancelled the call, and not the task that awaits it."""
     attempts: int = 0
-    """How often the tool was run."""
+    """How often the tool has run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an attempt, or the whole call, came to."""
+    """The result of an attempt, or of the whole call."""
 
     content: str
     error: ErrorKind | None = None
@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs calls of a registry's tools, within their slots, times and breakers."""
+    """Runs calls of a registry's tools, within their slots, time-outs and breakers."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class Runner:
     async def run(
         self, tool: Tool, kwargs: dict[str, Any], flight: Flight, context: CallContext
     ) -> Outcome:
-        """Run the tool, again if need be; the attempts are counted in `flight`.
+        """Run the tool, with its retries, and count the attempts in `flight`.
 
-        Raises CancelledError where the task was asked to cancel, whatever the tool made of it.
+        Raises CancelledError where the task was cancelled, even if the tool raised another error.
         """
         breaker = self._registry.breakers.of(tool)
         outcome: Outcome | None = None
@@ -77,12 +77,12 @@ class Runner:
             try:
                 outcome = await self._attempt(tool, kwargs, flight, context, breaker)
             except Resting as error:
-                # What made it rest tells the model more, if that was this call.
+                # If this call's own failure suspended the tool, that failure tells the model more.
                 return outcome or Outcome(error_text(error), "resting")
             if outcome.error is None:
                 return outcome
             if cancel_requests():
-                # The tool answered its cancellation with another error: it is cancelled still.
+                # The tool replaced its cancellation by another error: the call is still cancelled.
                 raise asyncio.CancelledError
             pause_seconds = outcome.asked_pause_seconds
             if (
@@ -92,7 +92,7 @@ class Runner:
             ):
                 return outcome
             context.mark("retry", error=outcome.error)
-            # Full jitter: sessions that failed together must not come back together.
+            # Full jitter: sessions that failed together must not retry together.
             await self._sleep(pause_seconds + self._random() * backoff_seconds)
             backoff_seconds = min(2 * backoff_seconds, BACKOFF_CEILING_SECONDS)
 
@@ -104,9 +104,9 @@ class Runner:
         context: CallContext,
         breaker: Breaker | None,
     ) -> Outcome:
-        """Run the tool once, within its slot and its time; raises Resting."""
+        """Run the tool once, within its slot and its time-out. Raises Resting."""
         if breaker is not None:
-            breaker.check(self._clock())  # at once, rather than after waiting for a slot
+            breaker.check(self._clock())  # fail now, not after the wait for a slot
         async with self._registry.limits.slot(tool):
             era = 0 if breaker is None else breaker.begin(self._clock())
             flight.attempts += 1
@@ -120,7 +120,7 @@ class Runner:
                 failed = False
             except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
                 raise
-            except BaseException as error:  # SystemExit too; and a Rust extension's panic
+            except BaseException as error:  # includes SystemExit and a Rust extension's panic
                 if limit.expired():
                     reason = f"no answer within {tool.timeout_seconds:g} seconds"
                     outcome = Outcome(error_text(reason), "timeout")
@@ -136,7 +136,7 @@ class Runner:
 
 
 def cancel_requests() -> int:
-    """How often the current task has been asked to cancel."""
+    """Return how often the current task has been asked to cancel."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 

@@ -1,23 +1,23 @@
-"""A circuit breaker: a tool that keeps failing rests, instead of keeping every session waiting."""
+"""A circuit breaker: suspends a tool that keeps failing, so that sessions do not wait for it."""
 
 from caesura.tools.tool import Tool
 
 REST_SECONDS = 5.0
-"""How long a tool rests at first; each failed trial doubles it."""
+"""The first suspension; each failed trial doubles it."""
 REST_CEILING_SECONDS = 300.0
-"""The longest that a tool rests."""
+"""The longest suspension."""
 
 
 class Resting(RuntimeError):
-    """The tool is not called for now. The message is for the model."""
+    """The breaker has suspended the tool. The message is for the model."""
 
 
 class Breaker:
-    """Counts the failures in a row of one tool.
+    """Counts consecutive failures of one tool and suspends it after `failures` of them.
 
-    After `failures` of them the tool rests; then one call tries it, while others still fail at
-    once. If that one succeeds, all is as before; if not, the tool rests twice as long. Time is
-    handed in, in seconds of any clock that only goes forward.
+    After a suspension one call tries the tool while others still fail at once. If the trial
+    succeeds, the breaker closes and its counts are reset. If it fails, the next suspension is
+    twice as long. The caller passes the time, in seconds of any monotonic clock.
     """
 
     def __init__(self, name: str, failures: int) -> None:
@@ -28,10 +28,10 @@ class Breaker:
         self._rests_until: float | None = None
         self._trying = False
         self._era = 0
-        """Grows whenever the state changes: what calls of an earlier era come to says nothing."""
+        """Grows with each change of state; results of calls from an earlier era are ignored."""
 
     def check(self, now: float) -> None:
-        """Raise Resting if a call at this time would not be let through."""
+        """Raise Resting if the breaker would refuse a call at this time."""
         if self._rests_until is None:
             return
         if now < self._rests_until:
@@ -47,7 +47,7 @@ class Breaker:
             )
 
     def begin(self, now: float) -> int:
-        """Let a call through; hand what this returns to `end`. Raises Resting."""
+        """Let a call through and return the era to pass to `end`. Raises Resting."""
         self.check(now)
         if self._rests_until is not None:
             self._trying = True
@@ -55,7 +55,7 @@ class Breaker:
         return self._era
 
     def end(self, era: int, now: float, *, failed: bool | None) -> None:
-        """Note what a call came to; None: nothing that tells whether the tool works."""
+        """Record a call's result; None: it does not show whether the tool works."""
         if era != self._era:
             return
         if failed is None:
@@ -81,14 +81,15 @@ class Breaker:
 class Breakers:
     """The breakers of tools, shared by the sessions that share a registry.
 
-    A tool that is made anew, as when a server tells its tools again, keeps its breaker.
+    A tool that is made again, such as after an MCP server lists its tools again, keeps its
+    breaker.
     """
 
     def __init__(self) -> None:
         self._breakers: dict[tuple[str, int], Breaker] = {}
 
     def of(self, tool: Tool) -> Breaker | None:
-        """The tool's breaker; None for a tool that has none."""
+        """Return the tool's breaker; None for a tool without one."""
         if tool.breaker is None:
             return None
         key = (tool.name, tool.breaker)

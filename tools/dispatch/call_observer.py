@@ -1,6 +1,6 @@
-"""How calls are watched from outside, by whoever traces them. Tools themselves know nothing of it.
+"""The hooks by which a tracer observes calls; tools themselves do not use them.
 
-A dispatcher's `on_call` is told of each call that starts and returns its `CallWatch`.
+A dispatcher calls its `on_call` for each call that starts; it returns the call's `CallWatch`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,24 +13,24 @@ Fact = str | int | float | bool
 
 
 class CallWatch(Protocol):
-    """What watches one call. Its methods are called in the event loop, and raise nothing."""
+    """Observer of one call. Its methods run in the event loop and raise nothing."""
 
     @property
     def context(self) -> Context:
-        """The context variables that the call's task runs with, a copy of the caller's own."""
+        """The context variables for the call's task, a copy of the caller's own."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """HTTP headers for what the tool asks of others: they say whose call it is."""
+        """HTTP headers for requests that the tool sends, which identify the call."""
         ...
 
     def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
-        """Note that something happened in the call: a retry, a person asked."""
+        """Record an event of the call, such as a retry or a question to a person."""
         ...
 
     def ended(self, result: ToolResult | None) -> None:
-        """The call has ended; None: whoever awaited it was cancelled. Called once."""
+        """Record the end of the call; None: the task that awaited it was cancelled. Called once."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What has been seen of tools' calls: how many, how they ended, how long they took."""
+"""Statistics of tools' calls: their number, errors and durations."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,32 +10,32 @@ _FAILURES: tuple[ErrorKind, ...] = ("failed", "timeout")
 
 @dataclass(slots=True)
 class Observed:
-    """One tool's calls so far, over all sessions that share a registry."""
+    """Statistics of one tool's calls, over all sessions that share a registry."""
 
     calls: int = 0
-    """Calls that have ended, however they did."""
+    """Calls that have ended, with or without an error."""
     errors: Counter[ErrorKind] = field(default_factory=Counter)
-    """How many of them ended with which error."""
+    """Calls that ended with an error, by kind."""
     ran: int = 0
-    """Those of them that were run at least once."""
+    """Calls that ran the tool at least once."""
     attempts: int = 0
-    """How often the tool was run, retries included."""
+    """How often the tool ran, retries included."""
     seconds: float = 0.0
-    """What the calls that ran took together, waiting for a slot and retries included."""
+    """Total duration of the calls that ran, including waits for a slot and retries."""
     longest_seconds: float = 0.0
 
     @property
     def failures(self) -> int:
-        """Calls that failed or timed out in the end."""
+        """The number of calls that failed or timed out in the end."""
         return sum(self.errors[kind] for kind in _FAILURES)
 
     @property
     def mean_seconds(self) -> float | None:
-        """How long a call takes; None before one ran."""
+        """The mean duration of a call that ran; None before the first one."""
         return self.seconds / self.ran if self.ran else None
 
     def note(self, result: ToolResult) -> None:
-        """Count one call's result."""
+        """Add one call's result to the statistics."""
         self.calls += 1
         if result.error is not None:
             self.errors[result.error] += 1

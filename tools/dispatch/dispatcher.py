@@ -1,4 +1,4 @@
-"""Running a session's tool calls: in parallel, within limits, with every failure as data."""
+"""Runs a session's tool calls in parallel, within limits, and returns failures as data."""
 
 import asyncio
 import logging
@@ -32,24 +32,23 @@ __all__ = ["Dispatcher", "ErrorKind", "ToolCall", "ToolResult", "malformed"]
 
 LOG = logging.getLogger(__name__)
 COUNTED_AT_ONCE = 1000
-"""Texts of up to so many characters are counted in the event loop, longer ones in a thread."""
+"""Up to this many characters are counted in the event loop; longer texts go to a thread."""
 _COUNTING = ThreadPoolExecutor(2, "caesura-counting")
-"""Threads of our own: those of asyncio's pool may all be taken by what hangs."""
+"""Threads of our own: tools that hang may occupy all of asyncio's pool."""
 _CANCELLED = Outcome(error_text("cancelled"), "cancelled")
 
 
 class Dispatcher(AsyncClosing):
     """Runs the tool calls of one session, on one event loop.
 
-    What goes wrong with a call is told in its ToolResult, never raised. Two things do come out
-    as exceptions: CancelledError, where the task that awaits the call is itself cancelled (the
-    tool is then cancelled too), and KeyboardInterrupt. A tool's SystemExit is a failure like
-    any other: no tool may end the server.
+    A call's failure is returned in its ToolResult and never raised. Two exceptions do propagate:
+    KeyboardInterrupt, and CancelledError where the task that awaits the call is cancelled; the
+    tool is then cancelled too. A tool's SystemExit counts as a failure: no tool may end the
+    server.
 
-    A tool's time-out covers the running of one attempt. Waiting for a concurrency slot is not
-    counted: a call is not to blame for the calls before it. Retries, for tools that allow them,
-    follow a failure or a time-out, and free the slot in between. A tool with a breaker that has
-    failed too often in a row, in whichever session, is not called for a while.
+    A tool's time-out applies to one attempt, without the wait for a concurrency slot. Tools that
+    allow retries are run again after a failure or a time-out; the slot is free in between. A
+    tool's breaker suspends it after too many consecutive failures, over all sessions.
     """
 
     def __init__(
@@ -66,21 +65,21 @@ class Dispatcher(AsyncClosing):
     ) -> None:
         """Run calls of the registry's tools.
 
-        clock: seconds, for the results' times; sleep: waits between retries, in seconds; random:
-        from 0 to 1, spreads those waits. count_tokens: in the model's tokens, callable from any
-        thread; results are cut to `max_result_tokens`, or to what the tool says. Without it they
-        are cut to `max_result_characters`. scope: what the tools keep for the session, closed
-        with the dispatcher; None: a new one.
+        clock: seconds, for the results' times. sleep: waits between retries, in seconds. random:
+        from 0 to 1, spreads those waits. count_tokens: counts the model's tokens, from any
+        thread; results are then cut to `max_result_tokens`, or to the tool's own limit. Without
+        it they are cut to `max_result_characters`. scope: the tools' resources for the session,
+        closed with the dispatcher; None: a new one.
         """
         self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
         self.conversation = ""
-        """What `CallContext.conversation` says, set by the owner before a run."""
+        """The value of `CallContext.conversation`; the owner sets it before a run."""
         self.asker = ""
-        """What `CallContext.asker` says, set by the owner before a run."""
+        """The value of `CallContext.asker`; the owner sets it before a run."""
         self.on_report: Callable[[ToolCall, str], None] | None = None
-        """Is told what a tool says of its progress, a line each, set by the owner before a run."""
+        """Receives tools' progress reports, one line each; the owner sets it before a run."""
         self.on_call: OnCall | None = None
-        """Watches each call that starts, set by the owner before a run."""
+        """Returns the observer of each call that starts; the owner sets it before a run."""
         self._registry = registry
         self._runner = Runner(registry, clock, sleep, random)
         self._clock = clock
@@ -91,20 +90,20 @@ class Dispatcher(AsyncClosing):
         self._closed = False
 
     def count_by(self, count_tokens: Callable[[str], int], context_tokens: int) -> None:
-        """Cut results by a model's tokens from now on, and to a quarter of its context at most."""
+        """Cut later results by a model's tokens, and to at most a quarter of its context."""
         self._count_tokens = count_tokens
         self._max_result_tokens = min(self._max_result_tokens, context_tokens // 4)
 
     @property
     def in_flight(self) -> int:
-        """How many calls have been started and have no result yet."""
+        """The number of calls that have started and have no result yet."""
         return len(self._flights)
 
     def start(self, call: ToolCall) -> asyncio.Task[ToolResult]:
-        """Start a call, perhaps while the model still decodes; await the task for its result.
+        """Start a call, perhaps while the model still decodes, and return its task.
 
-        The task runs whether or not it is awaited. Cancelling it cancels the call. After
-        `aclose` it starts nothing: the result is "cancelled".
+        The task runs whether or not it is awaited. Cancelling it cancels the call. After `aclose`
+        no call starts, and the result is "cancelled".
         """
         watch = None if self.on_call is None else self.on_call(call)
         flight = Flight(call, self._clock(), watch, cancelled=self._closed)
@@ -118,23 +117,23 @@ class Dispatcher(AsyncClosing):
         return task
 
     async def run(self, call: ToolCall) -> ToolResult:
-        """Run one call to its result."""
+        """Run one call and return its result."""
         return await self.start(call)
 
     async def run_all(self, calls: Iterable[ToolCall]) -> list[ToolResult]:
-        """Run calls in parallel; the results are in the order of the calls."""
+        """Run calls in parallel and return the results in the order of the calls."""
         return list(await asyncio.gather(*[self.start(call) for call in calls]))
 
     async def cancel(self) -> None:
         """Cancel every call in flight and wait until each has ended.
 
-        Those who await the calls get "cancelled" results. Called by a tool of this very
-        session, it leaves that tool's own call alone.
+        The calls end with "cancelled" results. Where a tool of this session calls this, its own
+        call is left running.
         """
         here = asyncio.current_task()
         flights = {task: flight for task, flight in self._flights.items() if task is not here}
         for task, flight in flights.items():
-            # A task cancelled before its first step could not return a result: it sees the mark.
+            # A task cancelled before its first step could not return a result; it reads the flag.
             if flight.begun and not flight.cancelled:
                 task.cancel()
             flight.cancelled = True
@@ -142,25 +141,25 @@ class Dispatcher(AsyncClosing):
             await asyncio.wait(flights)
 
     async def aclose(self) -> None:
-        """End the session: cancel what runs, start nothing more. May be called twice.
+        """End the session: cancel its calls and refuse new ones. May be called twice.
 
-        What tools kept for the session is closed; a failure to close it is logged.
+        Closes the resources that tools kept for the session; a failure to close is logged.
         """
         self._closed = True
         await self.cancel()
         try:
             await self.scope.aclose()
         except Exception as error:
-            LOG.warning("what a tool kept for its session did not close: %s", error_text(error))
+            LOG.warning("a resource of a tool's session did not close: %s", error_text(error))
 
     async def _fly(self, flight: Flight) -> ToolResult:
-        """The body of a call's task."""
+        """Run the body of a call's task."""
         flight.begun = True
         outcome = _CANCELLED
         if not flight.cancelled:
-            with suppress(asyncio.CancelledError):  # whose it was is seen below
+            with suppress(asyncio.CancelledError):  # its cause is determined below
                 outcome = await self._outcome(flight)
-        # Whoever awaits this task may be being cancelled: a result would swallow that.
+        # If the task itself is being cancelled, returning a result would swallow that.
         swallowed = cancel_requests() > flight.cancelled
         result = self._result(flight, _CANCELLED if swallowed else outcome)
         if result.name in self._registry:
@@ -188,7 +187,7 @@ class Dispatcher(AsyncClosing):
         )
 
     async def _outcome(self, flight: Flight) -> Outcome:
-        """What the call comes to, its text cut to size."""
+        """Return the call's outcome, its text cut to size."""
         tool = self._registry.get(flight.call.name)
         if tool is None:
             unknown = self._registry.unknown(flight.call.name)
@@ -203,7 +202,7 @@ class Dispatcher(AsyncClosing):
             kwargs = tool.arguments(flight.call.arguments)
         except ArgumentsError as error:
             return Outcome(error_text(error), "invalid_arguments")
-        except Exception as error:  # from a validator that the developer wrote
+        except Exception as error:  # raised by a validator that the developer wrote
             return Outcome(error_text(error), "failed")
 
         def report(text: str) -> None:
@@ -216,7 +215,7 @@ class Dispatcher(AsyncClosing):
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:
-        """The text, cut to size, and always valid Unicode."""
+        """Return the text as valid Unicode, cut to size."""
         count, most = self._count_tokens, self._max_result_characters
         if count is None:
             return fit(content, most)

@@ -1,4 +1,4 @@
-"""How many calls of a tool may run at a time, over all sessions."""
+"""Limits on concurrent calls of a tool, over all sessions."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -10,9 +10,9 @@ from caesura.tools.tool import Tool
 class Limits:
     """The concurrency slots of tools, shared by the sessions that share a registry.
 
-    A tool that is made anew, as when a server tells its tools again, keeps its slots.
-    The slots belong to one event loop: used from a second loop (a second `asyncio.run` over the
-    same registry), it counts that loop's calls apart.
+    A tool that is made again, such as after an MCP server lists its tools again, keeps its slots.
+    The slots belong to one event loop. A second loop (a second `asyncio.run` over the same
+    registry) has slots of its own.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Limits:
         ] = WeakKeyDictionary()
 
     def slot(self, tool: Tool) -> AbstractAsyncContextManager[None]:
-        """A context that waits for a slot, first come first served, and holds it.
+        """Return a context that waits for a slot, in order of arrival, and holds it.
 
         Needs a running event loop.
         """

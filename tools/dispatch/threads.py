@@ -1,8 +1,7 @@
-"""Plain functions beside the event loop, in threads of their own.
+"""Runs functions that are not async in threads of their own, beside the event loop.
 
-Not in a pool: a function that never returns would take a thread of it for good, until no other
-call could run. Threads cannot be killed. These are daemons, so that one that hangs does not keep
-the process from ending.
+A pool would lose a thread to each function that never returns, until no call could run. Threads
+cannot be killed. They are daemons, so that one that hangs does not keep the process from ending.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from typing import Any
 async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call the function in a new thread, in a copy of the current context.
 
-    Cancelled, it leaves the thread to run on to its own end. Raises what the function raises, and
+    After a cancellation the thread runs on to its own end. Raises what the function raises, and
     RuntimeError where no thread can be started.
     """
     loop = asyncio.get_running_loop()
@@ -27,13 +26,13 @@ async def in_thread(function: Callable[..., Any], /, *args: Any, **kwargs: Any) 
         try:
             tell(returned.set_result, context.run(function, *args, **kwargs))
         except StopIteration:
-            # A future cannot carry it.
+            # A future cannot carry StopIteration.
             tell(returned.set_exception, RuntimeError("StopIteration"))
         except BaseException as error:
             tell(returned.set_exception, error)
 
     def tell(setter: Callable[[Any], None], what: Any) -> None:
-        with suppress(RuntimeError):  # the loop may be closed by now
+        with suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(settle, setter, what)
 
     def settle(setter: Callable[[Any], None], what: Any) -> None:

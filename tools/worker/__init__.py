@@ -1,7 +1,7 @@
-"""Work in processes of its own, which can be killed: rendering, games, whatever may hang or crash.
+"""Worker processes that can be killed, for work that may hang or crash: rendering, games.
 
-A worker runs one module's functions, asked for by name, in JSON lines over pipes. It is killed
-with everything that it has started when a call is cancelled or times out.
+A worker runs the functions of one module, called by name in JSON lines over pipes. It is killed,
+with every process that it started, when a call is cancelled or times out.
 """
 
 from caesura.tools.worker.pool import WorkerPool

@@ -1,11 +1,11 @@
-"""The worker's side, run as a file: `python child.py MODULE OPTIONS`. It needs no other module.
+"""The worker's side, run as a file: `python child.py MODULE OPTIONS`; it imports no other file.
 
-It becomes two processes. The *keeper* does nothing but wait, so that it can always act: when the
-parent dies, closes the pipe or sends SIGTERM, it kills all that the worker has started, whatever
-that made of process groups and sessions, and goes. The *worker* reads
-`{"id": N, "call": NAME, "arguments": {...}}` lines and answers each with
-`{"id": N, "result": ...}` or `{"id": N, "error": TEXT, "kind": CLASS}`. MODULE's public functions
-are what may be called. Whatever they print goes to stderr: nobody else gets hold of the pipes.
+It becomes two processes. The *keeper* only waits, so that it can always act. When the parent dies,
+closes the pipe or sends SIGTERM, the keeper kills every process that the worker started, in any
+process group or session, and exits. The *worker* reads lines
+`{"id": N, "call": NAME, "arguments": {...}}` and answers each with
+`{"id": N, "result": ...}` or `{"id": N, "error": TEXT, "kind": CLASS}`. The public functions of
+MODULE can be called. Their output goes to stderr; no process that they start inherits the pipes.
 """
 
 import ctypes
@@ -26,18 +26,18 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MAX_ANSWER_BYTES = 64 * 2**20
 NICENESS = 5
-"""Streams come before tools that compute: a third of the processor time where it is short."""
+"""Decoding goes before tools that compute: they get a third of a contended processor."""
 KILLING_SECONDS = 1.5
-"""How long the keeper tries; what cannot be killed in that time hangs in the kernel."""
+"""How long the keeper tries to kill; a process that survives it hangs in the kernel."""
 
 
 def main() -> None:
-    """Serve calls until the pipe ends."""
+    """Serve calls until the pipe closes."""
     options = json.loads(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICENESS)
-    requests, answers = os.dup(0), os.dup(1)  # not inherited by what the module starts
+    requests, answers = os.dup(0), os.dup(1)  # processes that the module starts do not inherit them
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
@@ -57,24 +57,26 @@ def serve(module: Any, lines: Iterable[bytes], out: BinaryIO) -> None:
 
 
 def answer(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """Run one call; what goes wrong is the answer."""
+    """Run one call and return its result, or its failure as an answer."""
     try:
         result = function_of(module, asked["call"])(**asked["arguments"])
         if len(line := as_line(result)) > MAX_ANSWER_BYTES:
-            raise ValueError(f"the result has {len(line)} bytes, {MAX_ANSWER_BYTES} are allowed")
-    except BaseException as error:  # a Rust extension's panic too
+            raise ValueError(
+                f"the result has {len(line)} bytes; at most {MAX_ANSWER_BYTES} are allowed"
+            )
+    except BaseException as error:  # includes a Rust extension's panic
         name = type(error).__name__
         return {"error": f"{error}" or name, "kind": name}
     return {"result": result}
 
 
 def as_line(value: Any) -> bytes:
-    """The value as a line of JSON."""
+    """Return the value as a line of JSON."""
     return json.dumps(value).encode() + b"\n"
 
 
 def function_of(module: Any, name: str) -> Callable[..., Any]:
-    """The module's function of that name."""
+    """Return the module's function of that name; raises LookupError."""
     found = None if name.startswith("_") else getattr(module, name, None)
     if not callable(found):
         raise LookupError(f"{module.__name__} has no function {name!r}")
@@ -82,10 +84,10 @@ def function_of(module: Any, name: str) -> Callable[..., Any]:
 
 
 def become_two(requests: int, answers: int, parent: int) -> None:
-    """Fork; return in the worker, keep watch in the keeper until all is over.
+    """Fork; return in the worker, and stay in the keeper until the worker has ended.
 
-    The keeper goes when the thread that started it ends: that is the event loop's, and nobody
-    could call the worker after it.
+    The keeper exits when the thread that started it ends: that thread runs the event loop, and
+    without the loop the worker can get no more calls.
     """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -107,16 +109,16 @@ def become_two(requests: int, answers: int, parent: int) -> None:
         if os.getppid() != keeper:
             sys.exit("the parent is gone")
         return
-    os.close(answers)  # so that the pipe ends with the worker
+    os.close(answers)  # the pipe must close with the worker
     status = watch(worker, requests, woken, told)
     kill_descendants()
     leave(status)
 
 
 def watch(worker: int, requests: int, woken: int, told: list[int]) -> int:
-    """Wait until the worker ends, or has to; return its exit status."""
+    """Wait until the worker ends or must end; return its exit status."""
     poll = select.poll()
-    poll.register(requests, 0)  # POLLHUP: the parent's end is closed
+    poll.register(requests, 0)  # POLLHUP: the parent closed its end
     poll.register(woken, select.POLLIN)
     while not told:
         events = dict(poll.poll())
@@ -132,8 +134,8 @@ def watch(worker: int, requests: int, woken: int, told: list[int]) -> int:
 
 
 def kill_descendants() -> None:
-    """Kill all that came of the worker. Orphans among them have become the keeper's children."""
-    if not Path("/proc/self/stat").exists():  # not Linux: no more than the group can be found
+    """Kill all descendants of the worker; orphans among them are the keeper's children."""
+    if not Path("/proc/self/stat").exists():  # not Linux: only the process group can be found
         os.killpg(0, signal.SIGKILL)
     until = time.monotonic() + KILLING_SECONDS
     while time.monotonic() < until:
@@ -149,11 +151,11 @@ def kill_descendants() -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """The processes below `root`, by Linux' /proc."""
+    """Return the processes below `root`, read from Linux' /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # "PID (NAME) STATE PARENT ...", where NAME may hold anything
+            # "PID (NAME) STATE PARENT ...", where NAME may contain any character
             parent = entry.read_bytes().rpartition(b")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(entry.parent.name))
     found = [root]
@@ -163,7 +165,7 @@ def descendants(root: int) -> list[int]:
 
 
 def leave(status: int) -> NoReturn:
-    """Exit as the worker did."""
+    """Exit with the worker's status."""
     if os.WIFSIGNALED(status):
         with suppress(OSError, ValueError):
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
@@ -172,7 +174,7 @@ def leave(status: int) -> NoReturn:
 
 
 def process_control(option: int, value: int) -> None:
-    """Linux' prctl; elsewhere nothing."""
+    """Call Linux' prctl; do nothing on other systems."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

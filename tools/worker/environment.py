@@ -1,4 +1,4 @@
-"""What a worker gets to see of its parent's environment: no keys, tokens or addresses."""
+"""The environment variables that a worker inherits: no keys, tokens or addresses."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ _PREFIXES = ("LC_", "PYTHON", "XDG_")
 
 
 def worker_environment(added: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Where programs, libraries and files are, in which language; one thread; what is `added`."""
+    """Return the variables for paths and language, one thread for OpenMP, and `added`."""
     passed = {
         name: value
         for name, value in os.environ.items()

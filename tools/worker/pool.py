@@ -1,4 +1,4 @@
-"""A few workers for one module, shared by all sessions."""
+"""A pool of workers for one module, shared by all sessions."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,17 +7,17 @@ from typing import Any
 from caesura.tools.worker.process import Worker
 
 IDLE_SECONDS = 60.0
-"""How long an unused worker is kept unless the pool says otherwise."""
+"""How long an idle worker is kept, unless the pool sets another time."""
 
 
 class WorkerPool:
-    """Up to `workers` processes for `module`, started when they are needed.
+    """Up to `workers` processes for `module`, started on demand.
 
-    A call takes a worker for itself: the one that was used last, so that those which are not
-    needed fall idle, and end after `idle_seconds` (None: never). One that died, or was killed
-    because its call was cancelled, or has served `max_calls`, is replaced when it is needed.
-    `environment` and `memory_bytes` are those of `Worker.spawn`. Belongs to the event loop that
-    first uses it, until that is closed.
+    A call has a worker for itself: the one that was used last, so that surplus workers become
+    idle. An idle worker ends after `idle_seconds` (None: never). A worker is replaced on demand
+    once it has died, was killed with its cancelled call, or has served `max_calls`.
+    `environment` and `memory_bytes` are those of `Worker.spawn`. The pool belongs to the event
+    loop that first uses it, until that loop is closed.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class WorkerPool:
 
     @property
     def alive(self) -> int:
-        """How many processes there are."""
+        """The number of live processes."""
         return sum(worker.is_alive for worker in self._alive)
 
     async def start(self) -> None:
@@ -57,7 +57,7 @@ class WorkerPool:
     async def call(self, function: str, /, **arguments: Any) -> Any:
         """Call a function of the module in a worker; see `Worker.call`.
 
-        Raises what that raises, and RuntimeError after `aclose` and in a second event loop.
+        Raises what that raises, and RuntimeError after `aclose` or in a second event loop.
         """
         self._enter()
         async with self._slots:
@@ -68,7 +68,7 @@ class WorkerPool:
                 self._put(worker)
 
     async def aclose(self) -> None:
-        """Kill the workers; calls under way fail. May be called twice."""
+        """Kill the workers; running calls fail. May be called twice."""
         self._closed = True
         for worker in list(self._alive):
             self._end(worker)
@@ -77,7 +77,7 @@ class WorkerPool:
 
     def _enter(self) -> None:
         if self._closed:
-            raise RuntimeError("the workers are put away")
+            raise RuntimeError("the worker pool is closed")
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             # The workers of a closed loop have ended with it.
@@ -85,7 +85,9 @@ class WorkerPool:
             self._idle, self._alive, self._ending = {}, set(), set()
             self._loop = loop
         elif self._loop is not loop:
-            raise RuntimeError("these workers belong to another event loop")
+            raise RuntimeError(
+                "the worker pool belongs to another event loop; make one for each loop"
+            )
 
     async def _start_one(self) -> None:
         async with self._slots:
@@ -98,13 +100,13 @@ class WorkerPool:
         self._alive.add(worker)
         if self._closed:
             await worker.kill()
-            raise RuntimeError("the workers are put away")
+            raise RuntimeError("the worker pool is closed")
         return worker
 
     def _take(self) -> Worker | None:
-        """An idle worker that lives, or None; raises RuntimeError once closed."""
+        """Return an idle worker that is alive, or None. Raises RuntimeError once closed."""
         if self._closed:
-            raise RuntimeError("the workers are put away")
+            raise RuntimeError("the worker pool is closed")
         while self._idle:
             worker, timer = self._idle.popitem()
             if timer is not None:
@@ -126,7 +128,7 @@ class WorkerPool:
         self._idle[worker] = timer
 
     def _end(self, worker: Worker) -> None:
-        """Kill a worker, in a task of its own."""
+        """Kill a worker, in a separate task."""
         timer = self._idle.pop(worker, None)
         if timer is not None:
             timer.cancel()

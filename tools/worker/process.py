@@ -1,4 +1,4 @@
-"""One worker process, as its parent sees it."""
+"""The parent's handle on one worker process."""
 
 import asyncio
 import json
@@ -15,32 +15,32 @@ from typing import Any, Self, cast
 from caesura.tools.worker.environment import worker_environment
 
 MAX_LINE_BYTES = 65 * 2**20
-"""The longest answer, in bytes; the worker itself refuses results that come near."""
+"""The longest answer, in bytes; the worker itself refuses slightly shorter results."""
 LAST_WORDS_BYTES = 2000
 KILL_SECONDS = 2.0
-"""How long the process has to end what it has started, before it is killed itself."""
+"""How long the process has to end the processes that it started, before it is killed."""
 CHILD = Path(__file__).with_name("child.py")
 
 
 class WorkerFailed(RuntimeError):
-    """The function that was called raised; the message is the exception's."""
+    """The called function raised; the message is the exception's."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
-        """The exception's class, by name."""
+        """The name of the exception's class."""
 
 
 class WorkerDied(RuntimeError):
-    """The process ended in the middle of a call, made no sense, or did not start."""
+    """The process ended during a call, sent an invalid answer, or did not start."""
 
 
 class Worker:
     """A process that runs a module's functions, one call at a time.
 
-    A call that is cancelled, as by a time-out, kills the process and all that it has started:
-    nobody knows what state it is in. Belongs to the event loop that it was started in, and ends
-    with it when `asyncio.run` does.
+    A call that is cancelled or times out kills the process and every process that it started,
+    since its state is then unknown. The worker belongs to the event loop that started it, and
+    ends with that loop under `asyncio.run`.
     """
 
     def __init__(self, process: Process, transport: asyncio.SubprocessTransport, name: str) -> None:
@@ -51,7 +51,7 @@ class Worker:
         self._said = asyncio.ensure_future(self._listen())
         self._ending: asyncio.Future[None] | None = None
         self.calls = 0
-        """How many calls it has been sent."""
+        """How many calls were sent to the process."""
 
     @classmethod
     async def spawn(
@@ -63,9 +63,9 @@ class Worker:
     ) -> Self:
         """Start a process for `module`, importable by its name.
 
-        environment: variables besides the few that workers get; memory_bytes: of address space
-        (RLIMIT_AS), from before the import on. Returns before the module is imported. Raises
-        WorkerDied if no process can be started.
+        environment: variables besides those that all workers get. memory_bytes: limit of the
+        address space (RLIMIT_AS), set before the module's import. Returns before the module is
+        imported. Raises WorkerDied if no process can be started.
         """
         starting = asyncio.ensure_future(cls._start(module, environment, memory_bytes))
         try:
@@ -88,27 +88,27 @@ class Worker:
                 stdout=PIPE,
                 stderr=PIPE,
                 env=worker_environment(environment),
-                start_new_session=True,  # its own process group, killed as one
+                start_new_session=True,  # a process group of its own, which is killed as one
             )
         except OSError as error:
-            raise WorkerDied(f"no process for {module} can be started: {error}") from error
+            raise WorkerDied(f"the process for {module} cannot be started: {error}") from error
         return cls(Process(transport, protocol, loop), transport, module)
 
     @property
     def pid(self) -> int:
-        """The process's id, which is its group's too."""
+        """The id of the process and of its process group."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can take calls."""
+        """Whether the process can take calls."""
         return self._process.returncode is None and self._ending is None
 
     async def call(self, function: str, /, **arguments: Any) -> Any:
         """Call a function of the module with JSON-able arguments; return its JSON-able result.
 
-        Calls at the same time wait for one another. Raises WorkerFailed and WorkerDied, and
-        TypeError or ValueError for arguments that are no JSON.
+        Concurrent calls wait for one another. Raises WorkerFailed and WorkerDied, and TypeError or
+        ValueError for arguments that JSON cannot represent.
         """
         async with self._busy:
             asked = {"id": self.calls + 1, "call": function, "arguments": arguments}
@@ -121,7 +121,7 @@ class Worker:
             except asyncio.CancelledError:
                 await self.kill()
                 raise
-            except (ConnectionError, ValueError) as error:  # ValueError: no end of line in sight
+            except (ConnectionError, ValueError) as error:  # ValueError: the line is too long
                 await self.kill()
                 raise WorkerDied(self._obituary(str(error))) from error
         if "error" in answer:
@@ -129,21 +129,21 @@ class Worker:
         return answer["result"]
 
     async def kill(self) -> None:
-        """End the process and everything that it has started. May be called twice."""
+        """Kill the process and every process that it started. May be called twice."""
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
-        # Shielded: whoever loses patience does not keep the process alive.
+        # Shielded: a caller that is cancelled must not keep the process alive.
         await asyncio.shield(self._ending)
 
     async def _exchange(self, line: bytes) -> dict[str, Any]:
-        """Send a call and read the answer to it; raises ConnectionError or ValueError."""
+        """Send a call and return its answer. Raises ConnectionError or ValueError."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
         stdin.write(line)
         await stdin.drain()
         told = await stdout.readline()
         if not told.endswith(b"\n"):
-            await self._is_gone()  # how it ended is known a moment later
+            await self._is_gone()  # the exit status is known a moment later
             raise ConnectionError
         try:
             answer = json.loads(told)
@@ -151,20 +151,20 @@ class Worker:
             answer = None
         is_answer = isinstance(answer, dict) and ("result" in answer or "error" in answer)
         if not is_answer or answer.get("id") != self.calls:
-            raise ValueError(f"it wrote what is no answer: {told[:80]!r}")
+            raise ValueError(f"it wrote an invalid answer: {told[:80]!r}")
         return cast(dict[str, Any], answer)
 
     async def _end(self) -> None:
         if (answers := self._transport.get_pipe_transport(1)) is not None:
-            answers.close()  # nobody reads on, and its end would be waited for
+            answers.close()  # no answer is read any more, and an open pipe would delay the end
         with suppress(ProcessLookupError):
-            self._process.terminate()  # its keeper kills the rest
+            self._process.terminate()  # its keeper kills the descendants
         if await self._is_gone():
             return
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         await self._is_gone()
-        self._transport.close()  # pipes that somebody out of reach still holds
+        self._transport.close()  # a process that escaped may still hold the pipes
 
     async def _is_gone(self) -> bool:
         ended = asyncio.ensure_future(self._process.wait())
@@ -175,22 +175,22 @@ class Worker:
         return not left
 
     async def _listen(self) -> str:
-        """The last line of what it writes to stderr, which has to be read lest it block."""
+        """Return the last line of stderr; it must be read, or the process would block."""
         assert self._process.stderr is not None
         kept = b""
         try:
             while piece := await self._process.stderr.read(65536):
                 kept = (kept + piece)[-LAST_WORDS_BYTES:]
-        except asyncio.CancelledError:  # as `asyncio.run` does with all that is left
+        except asyncio.CancelledError:  # `asyncio.run` cancels remaining tasks
             self._abandon()
             raise
         lines = kept.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else ""
 
     def _abandon(self) -> None:
-        """Have it ended, without waiting."""
+        """Terminate the process without waiting for its end."""
         with suppress(ProcessLookupError):
-            self._process.terminate()  # its keeper kills the rest
+            self._process.terminate()  # its keeper kills the descendants
         for number in range(3):
             if (pipe := self._transport.get_pipe_transport(number)) is not None:
                 pipe.close()
@@ -202,6 +202,6 @@ class Worker:
 
 
 async def _undo(starting: Awaitable[Worker]) -> None:
-    """End a worker that nobody waits for any more."""
+    """Kill a worker whose starter was cancelled."""
     with suppress(WorkerDied):
         await (await starting).kill()

@@ -127,7 +127,7 @@ async def test_a_line_without_an_end_kills_it(monkeypatch):
     "text", ["no json\n", "[1]\n", '{"id": 99, "result": 1}\n', "\n", "\x00\x00\n", '{"id": 1}\n']
 )
 async def test_garbage_among_the_answers_kills_it(worker, text):
-    with pytest.raises(WorkerDied, match="no answer"):
+    with pytest.raises(WorkerDied, match="invalid answer"):
         await worker.call("garbage", text=text)
     assert not worker.is_alive
 
@@ -156,7 +156,7 @@ async def test_a_module_that_cannot_be_imported():
 async def test_a_process_that_cannot_be_started(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     async with nothing_left():
-        with pytest.raises(WorkerDied, match="can be started"):
+        with pytest.raises(WorkerDied, match="cannot be started"):
             await Worker.spawn(MODULE)
 
 

@@ -61,7 +61,7 @@ async def test_a_start_that_fails_says_so(monkeypatch):
     pool = WorkerPool(MODULE, 2)
     with pytest.raises(WorkerDied):
         await pool.call("pid")
-    with pytest.raises(WorkerDied, match="can be started"):
+    with pytest.raises(WorkerDied, match="cannot be started"):
         await pool.start()
     monkeypatch.undo()
     pool = WorkerPool(MODULE, 1, environment=HERE)
@@ -134,9 +134,9 @@ async def test_closing_ends_calls_under_way_and_refuses_more(make_pool):
     ended = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(each) for each in ended} == {WorkerDied, RuntimeError}
     assert not lives(working)
-    with pytest.raises(RuntimeError, match="put away"):
+    with pytest.raises(RuntimeError, match="pool is closed"):
         await pool.call("pid")
-    with pytest.raises(RuntimeError, match="put away"):
+    with pytest.raises(RuntimeError, match="pool is closed"):
         await pool.start()
 
 
