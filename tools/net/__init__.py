@@ -1,7 +1,7 @@
-"""HTTP for tools: bounded in time and size, and kept off private addresses.
+"""HTTP for tools, with limits on time and size and without access to private addresses.
 
-A URL may come from a configuration, a redirect or a server's answer. Whatever it says, a
-connection is made to public addresses only, unless the operator allowed more.
+A URL may come from a configuration, a redirect or a server's answer. Connections go to public
+addresses only, unless the operator allows others.
 """
 
 from caesura.tools.net.client import USER_AGENT, HttpClient, Reply

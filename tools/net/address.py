@@ -1,12 +1,12 @@
-"""Which network addresses are public: the ones that a tool may reach without being allowed more.
+"""Tells public network addresses from the others, which tools may reach only by permission.
 
-Decided on the address that is connected to and never on a host's name, which can say one thing
-when it is checked and another when it is used.
+The check uses the address that is connected to and not the host's name, which may resolve to
+another address later.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-# IANA's registries of special-purpose addresses; Python's own `is_global` knows only some of them.
+# IANA's registries of special-purpose addresses; Python's `is_global` knows only some of them.
 _SPECIAL_V4 = tuple(
     IPv4Network(network)
     for network in (
@@ -29,14 +29,14 @@ _SPECIAL_V4 = tuple(
 )
 _UNICAST_V6 = IPv6Network("2000::/3")
 _SPECIAL_V6 = tuple(IPv6Network(network) for network in ("2001::/23", "2001:db8::/32", "3fff::/20"))
-# Addresses that lead to the IPv4 address written in their last 32 bits.
+# Addresses that lead to the IPv4 address in their last 32 bits.
 _TRANSLATED_V6 = IPv6Network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """Whether the address is a public one; text that is no IP address is not.
+    """Return whether the text is a public IP address.
 
-    An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is as public as that one.
+    An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) counts as that one.
     """
     try:
         address = ip_address(text)
@@ -51,7 +51,7 @@ def is_public(text: str) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for, if any."""
+    """Return the IPv4 address that an IPv6 address carries, if any."""
     if address in _TRANSLATED_V6:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour

@@ -1,4 +1,4 @@
-"""The HTTP client of all tools: bounded in time and size, and kept off private addresses."""
+"""The HTTP client of all tools, with limits on time and size and on private addresses."""
 
 import asyncio
 import errno
@@ -40,7 +40,7 @@ JSON_TYPES = ("application/json", "text/json", "+json")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The body of an answer and what the server says it is."""
+    """The body of an answer and its media type."""
 
     data: bytes
     media_type: str
@@ -48,12 +48,12 @@ class Reply:
 
 
 class HttpClient:
-    """Asks servers for JSON and files.
+    """Requests JSON and files from servers.
 
-    allow_private: addresses that are not public may be reached; an operator's own decision.
-    timeout_seconds: of a whole request, redirects included; max_bytes: of an unpacked answer.
-    Proxies that the environment names are not used. Belongs to the event loop that first uses it,
-    until that is closed.
+    allow_private: permits addresses that are not public; the operator decides this.
+    timeout_seconds: limit for a whole request, redirects included. max_bytes: limit for an
+    unpacked answer. Proxies from the environment are not used. The client belongs to the event
+    loop that first uses it, until that loop is closed.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The JSON value at a URL.
+        """Return the JSON value at a URL.
 
-        params: added to the URL's query; headers: sent to the URL's own origin only, so that a
+        params: added to the URL's query. headers: sent to the URL's own origin only, so that a
         redirect never carries a key elsewhere. Raises HttpRefused and HttpUnavailable.
         """
         host = _checked(url).host
@@ -92,7 +92,7 @@ class HttpClient:
     async def post_json(
         self, url: str, body: Any, *, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """The JSON value that answers a JSON body; redirects are refused. Raises as `get_json`."""
+        """Return the JSON answer to a JSON body; redirects are refused. Raises as `get_json`."""
         host = _checked(url).host
         reply = await self.post_bytes(url, body, headers=headers, accept=JSON_TYPES)
         return await parse_json(reply.data, host)
@@ -105,9 +105,9 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         accept: tuple[str, ...] = (),
     ) -> Reply:
-        """The file at a URL.
+        """Return the file at a URL.
 
-        accept: the media types that will do, such as "image/png", "image/*" or "+json"; none: any.
+        accept: the accepted media types, such as "image/png", "image/*" or "+json"; empty: any.
         Raises as `get_json`.
         """
         address = _checked(url)
@@ -122,7 +122,7 @@ class HttpClient:
                 if target.origin() != address.origin():
                     headers = None
                 address = target
-        raise HttpRefused(f"{address.host} redirects without end")
+        raise HttpRefused(f"{address.host} redirected more than {MAX_REDIRECTS} times")
 
     async def post_bytes(
         self,
@@ -132,14 +132,14 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         accept: tuple[str, ...] = (),
     ) -> Reply:
-        """The file that answers a JSON body; redirects are refused. Raises as `get_json`."""
+        """Return the file that answers a JSON body; redirects are refused. Raises as `get_json`."""
         address = _checked(url)
         async with (
             self._in_time(address),
             self._answer("POST", address, headers or {}, accept, body) as answer,
         ):
             if _target(answer) is not None:
-                raise HttpRefused(f"{address.host} redirects a POST: configure the new address")
+                raise HttpRefused(f"{address.host} redirects a POST; configure the new address")
             return await self._reply(answer, accept)
 
     async def aclose(self) -> None:
@@ -167,27 +167,27 @@ class HttpClient:
         accept: tuple[str, ...],
         body: Any = None,
     ) -> AsyncIterator[ClientResponse]:
-        """One request, without following redirects."""
+        """Yield the answer to one request, without following redirects."""
         said = {"Accept": _accept_header(accept), **trace_headers(), **headers}
         try:
             async with (await self._opened()).request(
                 method, address, headers=said, json=body, allow_redirects=False
             ) as answer:
                 yield answer
-        except UnicodeError:  # from the resolver: an empty or an endless label
-            raise HttpRefused("the URL names no host that could exist") from None
+        except UnicodeError:  # from the resolver: an empty or overlong label
+            raise HttpRefused("the URL's host name is not valid") from None
         except ClientSSLError:
-            raise HttpRefused(f"no secure connection to {address.host} can be made") from None
+            raise HttpRefused(f"the TLS connection to {address.host} failed") from None
         except ClientConnectorError as error:
             if error.errno == errno.EACCES:
                 raise HttpRefused(f"{address.host} has no public address") from None
             raise HttpUnavailable(f"no connection to {address.host}") from None
         except ClientError as error:
             name = type(error).__name__
-            raise HttpUnavailable(f"{address.host} broke off ({name})") from None
+            raise HttpUnavailable(f"{address.host} closed the connection early ({name})") from None
 
     async def _reply(self, answer: ClientResponse, accept: tuple[str, ...]) -> Reply:
-        """The body, if the answer is a good one of a kind that was asked for."""
+        """Return the body if the answer succeeded and has an accepted media type."""
         host, status = answer.url.host, answer.status
         if status in _LATER:
             raise HttpUnavailable(
@@ -213,16 +213,16 @@ class HttpClient:
                     limit_per_host=self._connections_per_host,
                     socket_factory=None if self._allow_private else _public_socket,
                 ),
-                auto_decompress=False,  # unpacked here, within bounds
+                auto_decompress=False,  # body.py unpacks it, within limits
                 cookie_jar=DummyCookieJar(),
                 headers={"User-Agent": self._user_agent, "Accept-Encoding": "gzip"},
-                timeout=ClientTimeout(total=None),  # the whole request has one
+                timeout=ClientTimeout(total=None),  # `_in_time` limits the whole request
             )
         return self._session
 
 
 def _public_socket(address: AddrInfoType) -> socket.socket:
-    """The socket for an address that is about to be connected to, if it is a public one."""
+    """Return the socket for an address to connect to, if the address is public."""
     family, kind, protocol, _, place = address
     if not is_public(str(place[0])):
         raise OSError(errno.EACCES, "not a public address")
@@ -237,14 +237,14 @@ def _checked(url: str) -> URL:
 
 
 def _target(answer: ClientResponse) -> URL | None:
-    """Where the answer redirects to, checked; None if it does not."""
+    """Return the checked target of a redirect; None for other answers."""
     place = answer.headers.get("Location")
     if answer.status not in _REDIRECTS or place is None:
         return None
     try:
         return checked_url(str(answer.url.join(URL(place))))
     except ValueError as error:
-        raise HttpRefused(f"{answer.url.host} redirects to no good address: {error}") from None
+        raise HttpRefused(f"{answer.url.host} redirects to a bad address: {error}") from None
 
 
 def _accept_header(accept: tuple[str, ...]) -> str:

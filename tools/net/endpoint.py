@@ -1,4 +1,4 @@
-"""A service of the user's that speaks OpenAI's dialect: where it is, its key, asking it."""
+"""A configured service with an OpenAI-compatible API: its address, its key and its requests."""
 
 import os
 from typing import Any
@@ -8,14 +8,14 @@ from caesura.tools.net.address import is_public
 from caesura.tools.services import Services, SetupError
 
 MAX_BYTES = 96 * 2**20
-"""The longest answer: a file of the artifact store's largest size, in base64."""
+"""Limit for an answer: a file of the artifact store's largest size, in base64."""
 
 
 class Endpoint:
-    """Asks one service; its key is read from the environment, once.
+    """Sends requests to one service; reads its key from the environment once.
 
-    url: such as `https://api.example.com/v1`; api_key_env: the variable that holds the key, or
-    None for a service without. Raises SetupError.
+    url: such as `https://api.example.com/v1`. api_key_env: the variable that holds the key, or
+    None for a service without one. Raises SetupError.
     """
 
     def __init__(
@@ -37,15 +37,15 @@ class Endpoint:
         services.at_end(self._client.aclose)
 
     async def post_json(self, path: str, body: Any) -> Any:
-        """The JSON value that answers a JSON body. Raises HttpError."""
+        """Return the JSON answer to a JSON body. Raises HttpError."""
         return await self._client.post_json(self._url + path, body, headers=self._headers)
 
     async def post_bytes(self, path: str, body: Any) -> Reply:
-        """The file that answers a JSON body. Raises HttpError."""
+        """Return the file that answers a JSON body. Raises HttpError."""
         return await self._client.post_bytes(self._url + path, body, headers=self._headers)
 
     async def get_bytes(self, url: str) -> Reply:
-        """The file at a URL that an answer named; the key is not sent. Raises HttpError."""
+        """Return the file at a URL from an answer; the key is not sent. Raises HttpError."""
         return await self._client.get_bytes(url)
 
 
@@ -62,7 +62,8 @@ def _checked(tool: str, url: str | None, *, allow_private: bool) -> str:
     literal = host.replace(".", "").isdigit() or ":" in host or host == "localhost"
     if literal and not allow_private and not is_public(host):
         raise SetupError(
-            f"[tools.{tool}] url: {host} is no public address: set allow_private = true to reach it"
+            f"[tools.{tool}] url: {host} is not a public address; "
+            "set allow_private = true to reach it"
         )
     return url
 

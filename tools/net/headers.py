@@ -1,4 +1,4 @@
-"""What servers say in headers: kinds of content, and when to come back."""
+"""Reading of the response headers Content-Type and Retry-After."""
 
 import math
 import time
@@ -8,9 +8,9 @@ MAX_RETRY_AFTER_SECONDS = 86_400.0
 
 
 def media_type_of(content_type: str | None, accept: tuple[str, ...]) -> str | None:
-    """The media type, in lower case without parameters, or None if it is not accepted.
+    """Return the media type, in lower case without parameters, or None if it is not accepted.
 
-    accept: "image/png", "image/*" or "+json"; with none, anything will do.
+    accept: "image/png", "image/*" or "+json"; empty accepts any.
     """
     media_type = (content_type or "application/octet-stream").partition(";")[0].strip().lower()
     if not accept or any(_fits(media_type, each) for each in accept):
@@ -19,9 +19,9 @@ def media_type_of(content_type: str | None, accept: tuple[str, ...]) -> str | No
 
 
 def retry_after(text: str | None) -> float | None:
-    """Seconds from a Retry-After header, a number or a date; at most a day; None if it says none.
+    """Return the seconds of a Retry-After header, a number or a date, at most a day.
 
-    What is past counts as now.
+    A date in the past gives 0; a header without either gives None.
     """
     if text is None:
         return None

@@ -1,6 +1,6 @@
-"""Questions to people, and calls that people approve before they are made.
+"""Questions to people, and calls that people approve before they run.
 
-A question is kept in a file until somebody answers it: in the terminal, through a callback of the
+A question is kept in a file until a person answers it: in the terminal, through a callback of the
 program, or by its id over the endpoint.
 """
 
@@ -42,7 +42,7 @@ FILE = "people.sqlite"
 
 
 def people_of(services: Services, settings: PeopleSettings | None = None) -> People:
-    """The people that these services know, the same at each call; `settings` count at the first."""
+    """Return the `People` of these services; `settings` count at the first call only."""
     people = services.shared.get("people")
     if not isinstance(people, People):
         people = services.shared["people"] = People(services.data / FILE, settings)
@@ -51,5 +51,5 @@ def people_of(services: Services, settings: PeopleSettings | None = None) -> Peo
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool `ask_user`, for `Toolset`."""
+    """Return the tool `ask_user`, for `Toolset`."""
     return make_ask_user(people_of(services), settings)

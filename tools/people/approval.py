@@ -1,4 +1,4 @@
-"""Tools whose every call a person has to approve."""
+"""Tools whose every call a person must approve."""
 
 import asyncio
 from dataclasses import replace
@@ -13,9 +13,9 @@ from caesura.tools.tool import Tool
 
 
 class ApprovedCall:
-    """Calls a tool once a person has approved it.
+    """Calls a tool once a person has approved the call.
 
-    The wait takes no slot of the tool's concurrency and none of its time.
+    The wait uses no concurrency slot of the tool and does not count towards its time-out.
     """
 
     def __init__(self, tool: Tool, people: People, deadline_seconds: float) -> None:
@@ -28,14 +28,15 @@ class ApprovedCall:
 
     @property
     def longest_seconds(self) -> float | None:
-        """How long a call may take, the person's part included; None: no limit."""
+        """The longest duration of a call, including the approval; None: no limit."""
         run_seconds = self._tool.timeout_seconds
         return None if run_seconds is None else self.deadline_seconds + run_seconds
 
     async def __call__(self, /, **arguments: Any) -> Any:
         """Wait for the approval, and run the tool.
 
-        Raises NoAnswer without it, TimedOut when the run takes too long, and what the tool raises.
+        Raises NoAnswer without approval, TimedOut when the run takes too long, and what the tool
+        raises.
         """
         await self._approval(arguments)
         seconds = self._tool.timeout_seconds
@@ -50,7 +51,7 @@ class ApprovedCall:
                 raise TimedOut(f"no answer within {seconds:g} seconds") from None
 
     async def _approval(self, arguments: dict[str, Any]) -> None:
-        """Wait for it, unless this is another try of a call that has been approved."""
+        """Wait for the approval, unless this is a retry of an approved call."""
         task = asyncio.current_task()
         try:
             context = current()
@@ -66,7 +67,7 @@ class ApprovedCall:
 
 
 def with_approval(tool: Tool, people: People) -> Tool:
-    """The tool with a person's approval before each call; one that has that stays as it is."""
+    """Return the tool with an approval before each call, unless it already has one."""
     if isinstance(tool.call, ApprovedCall):
         return tool
     call = ApprovedCall(tool, people, people.settings.approval_deadline_seconds)
@@ -81,7 +82,7 @@ def with_approval(tool: Tool, people: People) -> Tool:
 
 
 def person_deadline(tool: Tool) -> float | None:
-    """How long a call that waits for a person takes at most, in seconds; None: nobody knows."""
+    """Return the longest duration of a call that waits for a person, in seconds; None: unknown."""
     if tool.approval:
         return tool.call.longest_seconds if isinstance(tool.call, ApprovedCall) else None
     return tool.timeout_seconds

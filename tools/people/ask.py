@@ -1,4 +1,4 @@
-"""The tool by which a model asks a person."""
+"""The tool with which a model asks a person."""
 
 from caesura.tools.people.people import People
 from caesura.tools.people.settings import Settings
@@ -6,20 +6,20 @@ from caesura.tools.services import SetupError
 from caesura.tools.tool import Tool, tool
 
 GRACE_SECONDS = 60.0
-"""The tool's own time-out comes so much later than the deadline, which the items keep."""
+"""The tool's time-out is this much later than the deadline, which the item itself keeps."""
 
 
 def make_ask_user(people: People, settings: Settings | None = None) -> Tool:
-    """The tool `ask_user`, whose questions `people` answer. Raises SetupError for bad settings."""
+    """Return the tool `ask_user`, answered by `people`. Raises SetupError for bad settings."""
     settings = settings or Settings.model_validate({})
     deadline_seconds, default = settings.deadline_seconds, settings.default
     timeout_seconds = settings.timeout_seconds or deadline_seconds + GRACE_SECONDS
     if timeout_seconds <= deadline_seconds:
         raise SetupError(
-            "[tools.ask_user]: timeout_seconds ends the call before deadline_seconds: leave it out"
+            "[tools.ask_user]: timeout_seconds ends the call before deadline_seconds; remove it"
         )
     if settings.approval:
-        raise SetupError("[tools.ask_user]: a question needs no approval: leave approval out")
+        raise SetupError("[tools.ask_user]: a question needs no approval; remove approval")
 
     @tool(
         timeout_seconds=timeout_seconds,

@@ -1,4 +1,4 @@
-"""Asking by a function that the developer gave."""
+"""Asking by a function that the developer provides."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -11,9 +11,9 @@ Callback = Callable[[Pending], Reply | Awaitable[Reply]]
 
 
 async def called(callback: Callback, item: Pending) -> Reply:
-    """What the callback says; a plain function runs in a thread.
+    """Return the callback's answer; a function that is not async runs in a thread.
 
-    The thread is abandoned when this is cancelled. Raises what the callback raises.
+    A cancellation abandons the thread. Raises what the callback raises.
     """
     if inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
         getattr(callback, "__call__", None)  # noqa: B004 - an object whose call is async

@@ -1,4 +1,4 @@
-"""Items from their opening to their end: who waits, who is told, and what happens in time."""
+"""The life of items: opening, waiting runs, notifications, answers and deadlines."""
 
 import asyncio
 import secrets
@@ -29,7 +29,8 @@ LONGEST_TIMER_SECONDS = 86_400.0
 class Desk:
     """Keeps items in a store, lets runs wait for them, and settles each exactly once.
 
-    clock: seconds since 1970. Belongs to the event loop that first uses it, until that is closed.
+    clock: seconds since 1970. The desk belongs to the event loop that first uses it, until that
+    loop is closed.
     """
 
     def __init__(self, store: Store, keep_seconds: float, clock: Callable[[], float]) -> None:
@@ -45,7 +46,7 @@ class Desk:
         self._leaving = False
 
     def new(self, kind: Kind, tool: str, deadline_seconds: float) -> Pending:
-        """An item of the call that this code serves, if it serves one."""
+        """Return a new item for the current call, or for none outside of a call."""
         try:
             context = current()
         except LookupError:
@@ -68,9 +69,9 @@ class Desk:
         )
 
     async def settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
-        """Wait until an item is settled, or an earlier one for the same thing; return that one.
+        """Wait until an item, or an earlier one for the same question, is settled; return it.
 
-        about: what is asked, as JSON-able data. Raises NoAnswer where nothing can be asked.
+        about: the subject, as JSON-able data. Raises NoAnswer where no question can be asked.
         """
         self._enter()
         identity = key_of(item.kind, item.conversation, item.tool, about, _asker())
@@ -96,13 +97,13 @@ class Desk:
     async def settle(self, item_id: str, **said: Any) -> Pending:
         """Settle an item with an answer, once. said: `answer`, `approved`, `who`.
 
-        Raises NotPending where it is settled already.
+        Raises NotPending where it is already settled.
         """
-        # Shielded: an answer that is in the file must reach the run, whoever sent it.
+        # Shielded: an answer in the file must reach the run even if its sender disconnects.
         return await self._shielded(self._settle(item_id, said))
 
     async def sweep(self) -> None:
-        """Find what has been orphaned or has expired, and set the timer for what will."""
+        """Find orphaned and expired items, and set the timer for the next deadline."""
         now = self._clock()
         for item in await self.do(self.store.sweep, now, now - self._keep_seconds):
             self.listeners.tell(item)
@@ -116,7 +117,7 @@ class Desk:
             self._timer = loop.call_later(seconds, lambda: self._spawn(self.sweep()))
 
     async def leave(self) -> None:
-        """Runs that end from now on leave their items open for the next process."""
+        """Make runs that end from now on leave their items open for the next process."""
         self._leaving = True
         self.listeners.end()
         if self._timer is not None:
@@ -125,17 +126,17 @@ class Desk:
             await self.do(self.store.leave)
 
     async def aclose(self) -> None:
-        """Leave, let whoever still waits fail, and close the store. May be called twice."""
+        """Leave, fail the runs that still wait, and close the store. May be called twice."""
         await self.leave()
         for waiting in list(self.waiting.values()):
-            waiting.fail(NoAnswer("questions to people have been put away"))
+            waiting.fail(NoAnswer("questions to people are closed"))
         while tasks := self._tasks - {asyncio.current_task()}:
             await asyncio.wait(tasks)
         await asyncio.to_thread(self.store.close)
         self._leaving = False
 
     async def do(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Do blocking work in a thread; cancelled, it is waited for."""
+        """Run blocking work in a thread; a cancellation waits for its end."""
         return await self._shielded(asyncio.to_thread(work, *arguments))
 
     # -- within ----------------------------------------------------------------------------------
@@ -143,14 +144,14 @@ class Desk:
     def _enter(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
-            # Nobody waits any more who waited in a closed loop.
+            # The runs that waited in a closed loop have ended.
             self._loop, self._opening, self.waiting = loop, asyncio.Lock(), {}
             self._tasks.clear()
 
     def _shared(self, identity: str) -> Waiting | None:
-        """What a run waits for already, if it is the same question.
+        """Return the wait that already exists for the same question, if any.
 
-        An approval is for one call: two runs that make the same call are asked about twice.
+        An approval is for one call: two runs that make the same call each need an approval.
         """
         for waiting in self.waiting.values():
             same = identity and waiting.identity == identity
@@ -177,7 +178,7 @@ class Desk:
         return waiting
 
     async def _call(self, callback: Callback, waiting: Waiting) -> None:
-        """Have the callback answer; where it cannot, the run learns why."""
+        """Get the callback's answer; if it fails, the run gets the reason."""
         item = waiting.item
         try:
             said = await called(callback, item)
@@ -191,9 +192,9 @@ class Desk:
                 approved = said is True
                 await self.settle(item.id, answer=reason, approved=approved, who="callback")
         except NotPending:
-            return  # somebody was faster
-        except (Exception, SystemExit) as error:  # a callback does not end the server
-            waiting.fail(NoAnswer(f"nobody could be asked: {str(error) or type(error).__name__}"))
+            return  # another answer came first
+        except (Exception, SystemExit) as error:  # a callback must not end the server
+            waiting.fail(NoAnswer(f"the question failed: {str(error) or type(error).__name__}"))
 
     async def _settle(self, item_id: str, said: dict[str, Any]) -> Pending:
         taken = item_id in self.waiting
@@ -208,14 +209,14 @@ class Desk:
         expired = await self.do(
             lambda: self.store.settle(item.id, "expired", answer=item.default, taken=True)
         )
-        if expired is None:  # an answer came at the last moment
+        if expired is None:  # an answer came just before the deadline
             found = await self.do(self.store.get, item.id)
             return found or replace(item, state="expired", answer=item.default)
         self._tell(expired)
         return expired
 
     async def _let_go(self, waiting: Waiting) -> None:
-        """The last run that waited has gone on, or has given up."""
+        """Release an item whose last waiting run has continued or given up."""
         self.waiting.pop(waiting.item.id, None)
         if waiting.calling is not None:
             waiting.calling.cancel()
@@ -240,11 +241,11 @@ class Desk:
         if item is None:
             return f"there is no pending item {item_id[:64]!r}"
         if item.state == "open":
-            return "another process waits for this item: answer it there"
-        return f"this item is {item.state} already"
+            return "another process waits for this item; answer it there"
+        return f"this item is already {item.state}"
 
     async def _follow_session(self) -> None:
-        """Have the session of the call that this code serves finished when it ends."""
+        """Finish the current call's session in the store when that session ends."""
         try:
             scope: Scope = current().scope
         except LookupError:
@@ -270,7 +271,7 @@ class Desk:
 
 
 def _asker() -> str:
-    """The sender of the request that this code serves; empty if it is not known."""
+    """Return the identity of the current request's client; empty if unknown."""
     try:
         return current().asker
     except LookupError:

@@ -1,4 +1,4 @@
-"""What waits for a person: the record of a question, or of a call that somebody has to approve."""
+"""Pending items: the record of a question, or of a call that a person must approve."""
 
 import hashlib
 import json
@@ -25,23 +25,23 @@ MAX_WHO_CHARACTERS = 100
 
 
 class NoAnswer(Permanent):
-    """A question or an approval that came to nothing. The message is for the model."""
+    """A question or an approval failed. The message is for the model."""
 
 
 class PeopleError(RuntimeError):
-    """What somebody who answers did wrong; the message is one sentence."""
+    """An error of the person who answers; the message is one sentence."""
 
 
 class NotPending(PeopleError):
-    """The item can no longer be answered, or not here."""
+    """The item can no longer be answered, or not in this process."""
 
 
 class NoSuchItem(NotPending):
-    """There is no item of that id."""
+    """No item has that id."""
 
 
 class BadAnswer(PeopleError):
-    """An answer that cannot be taken; the message says which can."""
+    """The answer is not valid; the message says which answers are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +53,35 @@ class Pending:
     session: str
     """The session that asks."""
     conversation: str
-    """The digest of what was said before the run that asks; empty: not known."""
+    """Digest of the conversation before the run that asks; empty: unknown."""
     tool: str
-    """The tool that asks, or whose call is to be approved."""
+    """The tool that asks, or whose call needs approval."""
     question: str
-    """What is asked; empty for an approval."""
+    """The question; empty for an approval."""
     arguments: str
     """The arguments of the call to approve, as JSON text; empty for a question."""
     options: tuple[str, ...]
-    """Answers to choose from; any other text is an answer too."""
+    """Answers to choose from; other texts are accepted too."""
     created: float
     deadline: float
     default: str | None
-    """What counts as the answer to a question at its deadline; None: there is none."""
+    """The answer to a question at its deadline; None: the question fails."""
     state: State = "open"
     answer: str | None = None
-    """The answer to a question; the reason that was given with an approval or a denial."""
+    """The answer to a question, or the reason given with an approval or a denial."""
     approved: bool | None = None
-    """What was decided about a call; None: nothing yet, and always for a question."""
+    """The decision about a call; None: not decided yet, and always for a question."""
     who: str = ""
-    """Who answered, as they named themselves."""
+    """The name that the answering person gave."""
 
     def public(self) -> dict[str, Any]:
-        """The item as JSON-able data."""
+        """Return the item as JSON-able data."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         return data | {"options": list(self.options)}
 
     @classmethod
     def from_public(cls, data: Mapping[str, Any]) -> "Pending":
-        """Read what `public` gave; raises ValueError if it is anything else."""
+        """Return the item of `public` data; raises ValueError for other data."""
         names = {field.name for field in fields(cls)}
         try:
             known = {name: value for name, value in data.items() if name in names}
@@ -91,10 +91,11 @@ class Pending:
 
 
 def key_of(kind: Kind, conversation: str, tool: str, asked: Any, asker: str) -> str:
-    """Equal for the same thing asked again in the same conversation; empty: never the same.
+    """Return a key that is equal for the same question in the same conversation.
 
-    `asker` is a digest of who sent the request, empty if that is not known. An answer belongs to
-    its asker. An approval of an unknown asker belongs to its run alone, so it is never the same.
+    An empty key never matches. `asker` is a digest of the client's identity, empty if unknown.
+    An answer belongs to its client. An approval for an unknown client belongs to its run alone,
+    so its key is empty.
     """
     if not conversation or (kind == "approval" and not asker):
         return ""
@@ -103,9 +104,9 @@ def key_of(kind: Kind, conversation: str, tool: str, asked: Any, asker: str) -> 
 
 
 def shown(arguments: Mapping[str, Any]) -> str:
-    """The arguments of a call as JSON text for a person.
+    """Return the arguments of a call as JSON text for a person.
 
-    Raises NoAnswer for more than a person can be shown: nobody approves what they cannot see.
+    Raises NoAnswer where the text is too long to show: a person must see what they approve.
     """
     text = json.dumps(dict(arguments), ensure_ascii=False, default=str)
     if len(text) > MAX_ARGUMENTS_CHARACTERS:
@@ -117,28 +118,33 @@ def shown(arguments: Mapping[str, Any]) -> str:
 
 
 def checked(question: str, options: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """A question as it is kept; raises NoAnswer, for the model, where it cannot be asked."""
+    """Return a question in its stored form. Raises NoAnswer, for the model, where it is invalid."""
     question = whole(question).strip()
     if not question:
         raise NoAnswer("the question is empty")
     if len(question) > MAX_QUESTION_CHARACTERS:
-        raise NoAnswer(f"the question has more than {MAX_QUESTION_CHARACTERS} characters")
+        raise NoAnswer(
+            f"the question has {len(question)} characters; "
+            f"at most {MAX_QUESTION_CHARACTERS} are allowed"
+        )
     if len(options) > MAX_OPTIONS:
-        raise NoAnswer(f"there are more than {MAX_OPTIONS} options")
+        raise NoAnswer(f"there are {len(options)} options; at most {MAX_OPTIONS} are allowed")
     if any(len(option) > MAX_OPTION_CHARACTERS for option in options):
         raise NoAnswer(f"an option has more than {MAX_OPTION_CHARACTERS} characters")
     return question, tuple(whole(option) for option in options)
 
 
 def checked_answer(text: str) -> str:
-    """An answer as it is kept; raises BadAnswer."""
+    """Return an answer in its stored form; raises BadAnswer."""
     if not text.strip():
         raise BadAnswer("the answer is empty")
     if len(text) > MAX_ANSWER_CHARACTERS:
-        raise BadAnswer(f"an answer may have {MAX_ANSWER_CHARACTERS} characters at most")
+        raise BadAnswer(
+            f"the answer has {len(text)} characters; at most {MAX_ANSWER_CHARACTERS} are allowed"
+        )
     return whole(text)
 
 
 def whole(text: str) -> str:
-    """The text as valid Unicode: a lone surrogate could be neither stored nor sent."""
+    """Return the text as valid Unicode: a lone surrogate could be neither stored nor sent."""
     return text.encode("utf-8", "replace").decode()

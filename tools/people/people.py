@@ -1,4 +1,4 @@
-"""`People`: where tools ask and people answer."""
+"""`People`: the interface through which tools ask and people answer."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -30,12 +30,13 @@ DAY_SECONDS = 86_400.0
 
 
 class People:
-    """The questions of this process and of those before it, kept in a file; for one event loop.
+    """The questions of this process and earlier ones, kept in a file; for one event loop.
 
-    path: where; None keeps them in memory. on_question and on_approval are called with each
-    `Pending` that opens, and may answer it: a question with a text, an approval with True, False
-    or a text, which is the reason of a denial. None leaves it to whoever answers by its id. They
-    are async, or plain functions that run in a thread; what they raise ends the question.
+    path: the file; None keeps the questions in memory. on_question and on_approval are called
+    with each `Pending` that opens, and may answer it: a question with a text, an approval with
+    True, False, or a text, which denies with that reason. A result of None leaves the item open
+    for an answer by its id. A callback that is not async runs in a thread. An exception from a
+    callback ends the question.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class People:
         store = Store(path, max_items=self.settings.max_items)
         self._desk = Desk(store, self.settings.keep_days * DAY_SECONDS, clock)
 
-    # -- those who ask ---------------------------------------------------------------------------
+    # -- asking ----------------------------------------------------------------------------------
 
     async def ask(
         self,
@@ -64,9 +65,9 @@ class People:
         default: str | None = None,
         tool: str = "ask_user",
     ) -> str:
-        """Wait for a person's answer; at the deadline it is `default`. Raises NoAnswer.
+        """Wait for a person's answer; return `default` at the deadline. Raises NoAnswer.
 
-        The same question of the same conversation waits for the same answer.
+        The same question in the same conversation waits for the same answer.
         """
         question, options = checked(question, options)
         item = self._desk.new("question", tool, deadline_seconds)
@@ -80,7 +81,7 @@ class People:
     async def approve(
         self, tool: str, arguments: Mapping[str, Any], *, deadline_seconds: float
     ) -> None:
-        """Return when a person has approved a call. Raises NoAnswer where it may not be made."""
+        """Return when a person has approved a call. Raises NoAnswer without an approval."""
         text = shown(arguments)
         item = replace(self._desk.new("approval", tool, deadline_seconds), arguments=text)
         settled = await self._settled(item, text, self.on_approval)
@@ -88,7 +89,9 @@ class People:
             reason = f": {settled.answer}" if settled.answer else ""
             raise NoAnswer(f"a person denied this call of {tool}{reason}")
         if not settled.approved:
-            raise NoAnswer(f"nobody approved this call of {tool} in {deadline_seconds:g} seconds")
+            raise NoAnswer(
+                f"no person approved this call of {tool} in {deadline_seconds:g} seconds"
+            )
 
     async def _settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
         mark("person.asked", kind=item.kind)
@@ -96,11 +99,11 @@ class People:
         mark("person.settled", state=settled.state)
         return settled
 
-    # -- those who answer ------------------------------------------------------------------------
+    # -- answering -------------------------------------------------------------------------------
 
     @property
     def trouble(self) -> str | None:
-        """Why items are kept in memory although there should be a file; None: all is well."""
+        """Why the items are in memory and not in the file; None: no problem."""
         return self._desk.store.trouble
 
     @property
@@ -110,12 +113,12 @@ class People:
         return tuple(sorted(found, key=lambda item: item.created))
 
     async def listed(self, states: Collection[State] = UNSETTLED) -> list[Pending]:
-        """The items in these states, the oldest first."""
+        """Return the items in these states, the oldest first."""
         await self._desk.sweep()
         return await self._desk.do(self._desk.store.listed, tuple(states))
 
     async def get(self, item_id: str) -> Pending:
-        """The item of that id; raises NoSuchItem if there is none."""
+        """Return the item of that id; raises NoSuchItem."""
         await self._desk.sweep()
         item = await self._desk.do(self._desk.store.get, whole(item_id))
         if item is None:
@@ -123,9 +126,9 @@ class People:
         return item
 
     async def answer(self, item_id: str, text: str, who: str = "") -> Pending:
-        """Answer a question; return it as it is then.
+        """Answer a question and return the changed item.
 
-        Raises BadAnswer for a bad text or an approval, NotPending where it is answered already.
+        Raises BadAnswer for an invalid text or an approval, NotPending for a settled item.
         """
         text = checked_answer(text)
         if (await self.get(item_id)).kind != "question":
@@ -133,40 +136,40 @@ class People:
         return await self._desk.settle(item_id, answer=text, who=_name(who))
 
     async def decide(self, item_id: str, approve: bool, reason: str = "", who: str = "") -> Pending:
-        """Approve or deny a call; return the item as it is then.
+        """Approve or deny a call and return the changed item.
 
-        Raises BadAnswer for a bad reason or a question, NotPending where it is decided already.
+        Raises BadAnswer for an invalid reason or a question, NotPending for a settled item.
         """
         said = checked_answer(reason) if reason.strip() else None
         if (await self.get(item_id)).kind != "approval":
-            raise BadAnswer("this is a question: answer it")
+            raise BadAnswer("this is a question: answer it with a text")
         return await self._desk.settle(item_id, answer=said, approved=approve, who=_name(who))
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[AsyncIterator[Pending]]:
-        """Items as they open and change, those first that can be answered.
+        """Yield items as they open and change, first those that can be answered.
 
-        The iterator ends when the process is about to, and for a reader that is far behind.
+        The iterator ends shortly before the process, and for a reader that falls far behind.
         """
         with self._desk.listeners.listen() as queue:
             listed = await self.listed()
-            # What has changed while the list was made comes by itself, and newer.
+            # Items that changed while the list was made follow in their newer form.
             changed = self._desk.listeners.ids_in(queue)
             first = [item for item in listed if item.id not in changed]
             yield self._desk.listeners.read(queue, first)
 
-    # -- beginning and end -----------------------------------------------------------------------
+    # -- start and end ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take up what earlier processes have left, and its deadlines."""
+        """Take over the items of earlier processes, and their deadlines."""
         await self._desk.sweep()
 
     async def leave(self) -> None:
-        """The process is about to end: runs that are broken off leave their items open."""
+        """Prepare for the process's end: runs that are cancelled leave their items open."""
         await self._desk.leave()
 
     async def aclose(self) -> None:
-        """Let whoever still waits fail, and close the file. May be called twice."""
+        """Fail the runs that still wait, and close the file. May be called twice."""
         await self._desk.aclose()
 
 

@@ -1,4 +1,4 @@
-"""What can be configured about people: `[people]`, and `[tools.ask_user]`."""
+"""Settings of `[people]` and `[tools.ask_user]`."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -9,33 +9,33 @@ EXPECTED_SECONDS = 60.0
 
 
 class PeopleSettings(BaseModel):
-    """What `[people]` of a configuration may say."""
+    """Settings of `[people]`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     approval_deadline_seconds: float = Field(
         default=DEADLINE_SECONDS,
         gt=0,
-        description="a call that nobody has approved by then is denied",
+        description="a call without an approval by then is denied",
     )
     expected_seconds: float = Field(
         default=EXPECTED_SECONDS,
         gt=0,
-        description="how long people take, before anybody has seen it",
+        description="expected time to an answer, before one was measured",
     )
     max_items: int = Field(
-        default=1000, ge=1, description="items kept; so many open ones, and no more are asked"
+        default=1000, ge=1, description="items kept; new questions fail once all are open"
     )
     keep_days: float = Field(
-        default=30.0, gt=0, description="an older item that is settled is forgotten"
+        default=30.0, gt=0, description="settled items are deleted at this age"
     )
 
 
 class Settings(ToolSettings):
-    """What `[tools.ask_user]` of a configuration may say."""
+    """Settings of `[tools.ask_user]`."""
 
     deadline_seconds: float = Field(
-        default=DEADLINE_SECONDS, gt=0, description="how long an answer is waited for"
+        default=DEADLINE_SECONDS, gt=0, description="how long to wait for an answer"
     )
     default: str | None = Field(
         default=None, min_length=1, description="the answer at the deadline; without it, an error"

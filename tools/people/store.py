@@ -1,7 +1,7 @@
-"""What is known of pending items, and each change of it.
+"""The pending items in the database, and their changes of state.
 
-Every change is one statement that says from which state to which: of two answers at once the
-first wins, whichever threads or processes they come from. All methods block.
+Each change is one statement that names the states it starts from. So of two concurrent answers
+the first wins, even from different threads or processes. All methods block.
 """
 
 import json
@@ -16,7 +16,7 @@ from caesura.tools.people.pending import UNSETTLED, NoAnswer, Pending, State
 
 
 class Store:
-    """The items of one user of a file, and those that nobody's run waits for any more.
+    """The items of one user of a file, and the orphaned ones, whose runs have ended.
 
     path: None keeps them in memory.
     """
@@ -30,21 +30,21 @@ class Store:
 
     @property
     def trouble(self) -> str | None:
-        """Why the items are in memory although there should be a file; None: all is well."""
+        """Why the items are in memory and not in the file; None: no problem."""
         return self._db.trouble
 
     def claim(self, item: Pending, identity: str) -> Pending:
-        """Keep an item that a run waits for, or return what is known of the same thing.
+        """Store an item that a run waits for, or return the known one for the same question.
 
-        An answer that no run has had is handed out, once. An item that nobody's run waits for is
-        ours from now on: open, with this session and deadline. Raises NoAnswer where too many wait.
+        An answer that no run has had is returned once. An orphaned item becomes ours: open, with
+        this session and deadline. Raises NoAnswer where too many items are open.
         """
         known = self._find(identity, item) if identity else None
         if known is not None:
             return known
         count = f'SELECT count(*) FROM items WHERE "state" IN ({_holes(UNSETTLED)})'
         if self._db.run(lambda db: db.execute(count, UNSETTLED).fetchone()[0]) >= self._max_items:
-            raise NoAnswer("too many questions wait for people already: go on without an answer")
+            raise NoAnswer("too many questions wait for people; continue without an answer")
         values = {**_row(item), "identity": identity, "owner": self.owner, "taken": 0}
         self._db.run(lambda db: db.execute(INSERT, list(values.values())))
         return item
@@ -60,9 +60,9 @@ class Store:
         taken: bool = False,
         of: Collection[State] = UNSETTLED,
     ) -> Pending | None:
-        """Bring an item that is in a state `of` these into another; None: it is in none of them.
+        """Change an item from a state in `of` and return it; None: it is in another state.
 
-        Another living user's open item stays as it is. taken: the run that waits has the answer.
+        Another live user's open item stays as it is. taken: the waiting run has the answer.
         """
         change = (
             'UPDATE items SET "state" = ?, "answer" = ?, "approved" = ?, "who" = ?, "taken" = ?'
@@ -73,11 +73,11 @@ class Store:
         return self._one(change, values)
 
     def get(self, item_id: str) -> Pending | None:
-        """The item of that id."""
+        """Return the item of that id, or None."""
         return self._one('SELECT * FROM items WHERE "id" = ?', (item_id,))
 
     def listed(self, states: Collection[State]) -> list[Pending]:
-        """Items in these states, the oldest first; the open ones of other living users are not."""
+        """Return items in these states, oldest first, without open items of other live users."""
         query = (
             f'SELECT * FROM items WHERE "state" IN ({_holes(states)})'
             ' AND ("state" != \'open\' OR "owner" = ?) ORDER BY "created", "id"'
@@ -85,21 +85,21 @@ class Store:
         return self._all(query, (*states, self.owner))
 
     def finish(self, session: str) -> None:
-        """A session has ended: the answers that it had are not handed out again."""
+        """Mark the answers of an ended session as used, so that they are not returned again."""
         change = 'UPDATE items SET "taken" = 2 WHERE "session" = ? AND "taken" = 1'
         self._db.run(lambda db: db.execute(change, (session,)))
 
     def next_deadline(self) -> float | None:
-        """When the next item expires that nobody's run waits for."""
+        """Return the earliest deadline of an orphaned item."""
         query = 'SELECT min("deadline") FROM items WHERE "state" = \'orphaned\''
         found = self._db.run(lambda db: db.execute(query).fetchone()[0])
         return None if found is None else float(found)
 
     def sweep(self, now: float, oldest: float) -> list[Pending]:
-        """Find runs that are gone and deadlines that have passed; forget what is old.
+        """Orphan the items of ended processes, expire items, delete old ones; return the changed.
 
-        Settled items go that were created before `oldest`, and the oldest beyond the number that
-        is kept. Return those that have changed.
+        Settled items created before `oldest` are deleted, and the oldest beyond the number of
+        items to keep.
         """
         changed = [item for owner in self._gone() for item in self._orphan(owner)]
         expire = (
@@ -117,7 +117,7 @@ class Store:
         return changed
 
     def leave(self) -> list[Pending]:
-        """Our runs are about to go: what they wait for can still be answered."""
+        """Orphan our open items before our runs end, so that they can still be answered."""
         return self._orphan(self.owner)
 
     def close(self) -> None:
@@ -138,20 +138,20 @@ class Store:
         )
 
     def _gone(self) -> list[str]:
-        """The other users of the file whose process has ended and who have left something."""
+        """Return the other users of the file whose process has ended and left items."""
         query = 'SELECT DISTINCT "owner" FROM items WHERE "state" = \'open\' OR "taken" = 1'
         owners = self._db.run(lambda db: [row[0] for row in db.execute(query)])
         return [owner for owner in owners if owner != self.owner and not is_alive(owner)]
 
     def _orphan(self, owner: str) -> list[Pending]:
-        # An answer to a question that died with its run is good for the run that asks again. An
-        # approval is not: perhaps its call was made.
+        # An answer to a question can serve the run that asks again after its own run died. An
+        # approval cannot: its call may have been made.
         again = (
             'UPDATE items SET "taken" = CASE "kind" WHEN \'question\' THEN 0 ELSE 2 END'
             ' WHERE "owner" = ? AND "taken" = 1'
         )
         self._db.run(lambda db: db.execute(again, (owner,)))
-        # An approval without an identity can be given to no run any more.
+        # An approval without an identity cannot match any later run.
         change = (
             'UPDATE items SET "state" = CASE WHEN "kind" = \'approval\' AND "identity" = \'\''
             " THEN 'cancelled' ELSE 'orphaned' END"

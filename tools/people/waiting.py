@@ -1,4 +1,4 @@
-"""Runs that wait for an item, and listeners that watch all of them."""
+"""Runs that wait for an item, and listeners to changes of items."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from caesura.tools.people.pending import Pending
 
 MAX_BEHIND = 1000
-"""So many items may be waiting for a listener before it is dropped."""
+"""A listener is dropped once this many items wait for it."""
 
 
 class Waiting:
@@ -18,46 +18,46 @@ class Waiting:
         self.identity = identity
         self.runs = 0
         self.calling: asyncio.Task[None] | None = None
-        """The callback at work on it."""
+        """The task of a callback that is answering the item."""
         self._settled: asyncio.Future[Pending] = asyncio.get_running_loop().create_future()
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still something to wait for."""
+        """Whether the item is still open."""
         return not self._settled.done()
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was settled, and has not failed."""
+        """Whether the item is settled and has not failed."""
         return self._settled.done() and self._settled.exception() is None
 
     async def result(self) -> Pending:
-        """The settled item; raises what `fail` was given."""
-        # Shielded: one of several runs may give up.
+        """Return the settled item; raises the error given to `fail`."""
+        # Shielded: one of several runs may be cancelled.
         return await asyncio.shield(self._settled)
 
     def settle(self, item: Pending) -> None:
-        """Let the runs go on."""
+        """Continue the waiting runs."""
         self.item = item
         if self.is_open:
             self._settled.set_result(item)
 
     def fail(self, error: Exception) -> None:
-        """Let the runs fail."""
+        """Fail the waiting runs."""
         if self.is_open:
             self._settled.set_exception(error)
-            self._settled.exception()  # seen, even where nobody waits any more
+            self._settled.exception()  # marks it as retrieved where no run waits any more
 
 
 class Listeners:
-    """Whoever wants to know of every change."""
+    """Listeners to every change of an item."""
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[Pending | None]] = set()
 
     @contextmanager
     def listen(self) -> Iterator[asyncio.Queue[Pending | None]]:
-        """A queue of items; None is its end."""
+        """Yield a queue of items; None marks its end."""
         queue: asyncio.Queue[Pending | None] = asyncio.Queue()
         self._queues.add(queue)
         try:
@@ -66,7 +66,7 @@ class Listeners:
             self._queues.discard(queue)
 
     def tell(self, item: Pending) -> None:
-        """Tell everybody."""
+        """Send the item to every listener."""
         for queue in list(self._queues):
             if queue.qsize() < MAX_BEHIND:
                 queue.put_nowait(item)
@@ -74,13 +74,13 @@ class Listeners:
                 self._end(queue)
 
     def end(self) -> None:
-        """There is nothing more to tell."""
+        """End all listeners' queues."""
         for queue in list(self._queues):
             self._end(queue)
 
     @staticmethod
     def ids_in(queue: asyncio.Queue[Pending | None]) -> set[str]:
-        """The items of which changes wait in the queue, which stay there."""
+        """Return the ids of the items in the queue, without removing them."""
         waiting = [queue.get_nowait() for _ in range(queue.qsize())]
         for each in waiting:
             queue.put_nowait(each)
@@ -94,7 +94,7 @@ class Listeners:
     async def read(
         queue: asyncio.Queue[Pending | None], first: Sequence[Pending]
     ) -> AsyncIterator[Pending]:
-        """Yield these, and then what comes, to the end."""
+        """Yield these items, and then the queue's, until its end."""
         for known in first:
             yield known
         while (item := await queue.get()) is not None:

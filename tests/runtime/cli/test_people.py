@@ -115,7 +115,7 @@ async def test_mistakes_are_a_line_and_an_exit_code(office: Office) -> None:
     await office.run("answer", item_id, "a")
     assert await office.run("answer", item_id, "b") == (
         1,
-        "error: This item is answered already.\n",
+        "error: This item is already answered.\n",
     )
     assert await task == "a"
     office.key = ()

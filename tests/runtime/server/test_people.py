@@ -133,7 +133,7 @@ async def test_the_second_answer_is_a_conflict(office: Any) -> None:
     ended = await asyncio.gather(*(here.post(item["id"], answer=text) for text in "abcd"))
     assert sorted(status for status, _ in ended) == [200, 409, 409, 409]
     late = next(body for status, body in ended if status == 409)
-    assert late["error"]["message"] == "This item is answered already."
+    assert late["error"]["message"] == "This item is already answered."
     assert late["error"]["code"] == "not_pending"
     (won,) = [body["answer"] for status, body in ended if status == 200]
     assert [each["content"] for each in (await chat)[1]["caesura"]["calls"]] == [won]
@@ -151,7 +151,7 @@ async def test_the_second_answer_is_a_conflict(office: Any) -> None:
         ('{"answer": "a", "whom": "b"}', "whom"),
         ("[]", "The body"),
         ("nonsense", "The body"),
-        ('{"answer": "%s"}' % ("x" * 5000), "4000 characters at most"),
+        ('{"answer": "%s"}' % ("x" * 5000), "at most 4000 are allowed"),
     ],
 )
 async def test_what_is_no_answer_is_refused(office: Any, body: str, says: str) -> None:

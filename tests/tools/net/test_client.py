@@ -55,13 +55,13 @@ async def test_a_wrong_kind_of_content(client, site) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"{", "no valid JSON"),
-        (b"\xff\xfe{", "no valid JSON"),
-        (b'{"a": NaN}', "NaN is no JSON"),
-        (b"[" * 5000, "nests too deep"),
-        (b"[" * 99 + b"]" * 99, "nests too deep"),
-        (b"[" + b"1" * 9000 + b"]", "no valid JSON"),
-        (b"", "no valid JSON"),
+        (b"{", "invalid JSON"),
+        (b"\xff\xfe{", "invalid JSON"),
+        (b'{"a": NaN}', "NaN is not valid JSON"),
+        (b"[" * 5000, "nests deeper than 64 levels"),
+        (b"[" * 99 + b"]" * 99, "nests deeper than 64 levels"),
+        (b"[" + b"1" * 9000 + b"]", "invalid JSON"),
+        (b"", "invalid JSON"),
     ],
 )
 async def test_what_is_no_good_json(client, site, body: bytes, reason: str) -> None:
@@ -81,12 +81,12 @@ def test_any_bytes_are_json_or_a_value_error(data) -> None:
 
 def test_nesting_up_to_the_bound() -> None:
     assert load_json("[" * MAX_DEPTH + "]" * MAX_DEPTH)
-    with pytest.raises(ValueError, match="too deep"):
+    with pytest.raises(ValueError, match="nests deeper"):
         load_json("[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1))
 
 
 async def test_a_body_that_says_it_is_too_long(client, site) -> None:
-    with pytest.raises(HttpRefused, match="more than the 100000 bytes"):
+    with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
         await client.get_bytes(site.says("/a", b"x" * 100_001))
 
 
@@ -103,7 +103,7 @@ async def test_a_body_that_grows_without_saying_so(client, site) -> None:
         return response
 
     site.answers["/a"] = answer
-    with pytest.raises(HttpRefused, match="more than the 100000 bytes"):
+    with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
         await client.get_bytes(site.url("/a"))
     assert sent < 100_000_000
 
@@ -117,7 +117,7 @@ async def test_a_packed_body(client, site) -> None:
 async def test_a_packed_bomb(client, site) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     assert len(bomb) < 100_000
-    with pytest.raises(HttpRefused, match="more than the 100000 bytes"):
+    with pytest.raises(HttpRefused, match="longer answer than the 100000 bytes"):
         await client.get_bytes(site.says("/a", bomb, Content_Encoding="gzip"))
 
 
@@ -141,12 +141,12 @@ async def test_a_redirect_is_followed_without_the_keys(client, site) -> None:
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://x/", "http://u:p@x/", "http://["])
 async def test_a_redirect_to_no_good_address(client, site, target: str) -> None:
-    with pytest.raises(HttpRefused, match="redirects to no good address"):
+    with pytest.raises(HttpRefused, match="redirects to a bad address"):
         await client.get_bytes(site.says("/a", status=301, Location=target))
 
 
 async def test_redirects_without_end(client, site) -> None:
-    with pytest.raises(HttpRefused, match="redirects without end"):
+    with pytest.raises(HttpRefused, match="redirected more than 5 times"):
         await client.get_bytes(site.says("/a", status=302, Location="/a"))
     assert len(site.seen) == 6
 
@@ -200,7 +200,7 @@ async def test_a_connection_that_breaks_off(client, site) -> None:
         return response
 
     site.answers["/a"] = answer
-    with pytest.raises(HttpUnavailable, match="broke off"):
+    with pytest.raises(HttpUnavailable, match="closed the connection early"):
         await client.get_bytes(site.url("/a"))
 
 

@@ -78,7 +78,7 @@ async def test_what_nobody_approves_in_time_is_not_run(asking: Any) -> None:
     result = await asking.call(
         asking.session(with_approval(sending.tool, people)), "send", text="hello"
     )
-    assert result.content == "error: nobody approved this call of send in 0.05 seconds"
+    assert result.content == "error: no person approved this call of send in 0.05 seconds"
     assert sending.sent == []
     (item,) = await people.listed(("expired",))
     assert item.approved is None

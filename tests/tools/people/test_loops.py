@@ -13,7 +13,7 @@ async def test_a_callback_that_exits_ends_its_question_only(asking) -> None:
 
     people = asking.people(on_question=leave)
     said = await asyncio.gather(people.ask("City?", deadline_seconds=60), return_exceptions=True)
-    assert [str(each) for each in said] == ["nobody could be asked: enough"]
+    assert [str(each) for each in said] == ["the question failed: enough"]
 
 
 def test_questions_at_the_same_time_in_a_second_event_loop(tmp_path: Path) -> None:

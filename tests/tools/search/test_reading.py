@@ -133,7 +133,7 @@ def test_json_lines_with_other_names() -> None:
         ('{"text": ["a"]}', "no text"),
         ('{"text": "a", "title": 1}', "must be text"),
         ('{"text": NaN}', "no JSON"),
-        ("[" * 100_000, "nests too deep"),
+        ("[" * 100_000, "nests deeper than 64 levels"),
     ],
 )
 def test_json_lines_that_are_no_good(line: str, reason: str) -> None:
