@@ -1,6 +1,6 @@
-"""The process of a stdio server: started with little of our environment, ended with all it started.
+"""The process of a stdio server: it inherits few variables, and its descendants end with it.
 
-The library's own one leaves its child behind when this process is killed.
+The library's own transport leaves its child running when this process is killed.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.services import SetupError
 
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LOGNAME", "SHELL", "TERM", "TMPDIR", "USER")
-"""What a server sees of our environment: no keys."""
+"""The environment variables that a server inherits: no keys."""
 GRACE_SECONDS = 1.0
-"""How long a server has to end once its stdin is closed, and again after SIGTERM."""
+"""How long a server may take to end after its stdin closed, and again after SIGTERM."""
 SETTLE_SECONDS = 0.3
-"""How long is waited, once a server's output ends, for what it said last and its exit status."""
+"""After a server's output ends, the wait for its last stderr line and its exit status."""
 LAST_WORDS_BYTES = 2000
 _LAUNCH = """
 import ctypes, os, sys
@@ -43,7 +43,7 @@ class Child:
 
     @classmethod
     async def start(cls, settings: ServerSettings) -> "Child":
-        """Start it; raises SetupError if there is no such program or directory."""
+        """Start the process; raises SetupError if the program or directory does not exist."""
         assert settings.command is not None
         environment = {key: os.environ[key] for key in INHERITED if key in os.environ}
         environment |= settings.env
@@ -52,9 +52,9 @@ class Child:
             wanted = str(settings.cwd / wanted)
         command = shutil.which(wanted, path=environment.get("PATH"))
         if command is None:
-            raise SetupError(f"there is no program {settings.command!r} to start")
+            raise SetupError(f"the program {settings.command!r} does not exist or is not in PATH")
         if settings.cwd is not None and not settings.cwd.is_dir():
-            raise SetupError(f"there is no directory {settings.cwd}")
+            raise SetupError(f"the directory {settings.cwd} does not exist")
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), command),
@@ -64,16 +64,18 @@ class Child:
                 stderr=asyncio.subprocess.PIPE,
                 env=environment,
                 cwd=settings.cwd,
-                start_new_session=True,  # its own process group, killed as one
+                start_new_session=True,  # a process group of its own, which is killed as one
             )
         except (OSError, ValueError) as error:
-            raise SetupError(f"it cannot be started: {error}") from None
+            raise SetupError(
+                f"the program {settings.command!r} cannot be started: {error}"
+            ) from None
         return cls(process)
 
     async def end(self) -> None:
-        """Close its stdin, wait for it, then kill it and all that it has started.
+        """Close stdin, wait for the process, then kill it and every process that it started.
 
-        May be called twice. Once begun it is finished, although who waits for it is cancelled.
+        May be called twice. The clean-up is completed even if its caller is cancelled.
         """
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
@@ -89,23 +91,23 @@ class Child:
         await self._ended()
         self.said.cancel()
         await asyncio.wait([self.said])
-        # A grandchild in a group of its own may hold the pipes open for ever.
+        # A grandchild in a process group of its own may hold the pipes open for ever.
         transport = getattr(self.process, "_transport", None)
         if transport is not None:
             transport.close()
 
     def end_now(self, reason: str) -> None:
-        """Kill it; the reason is what `why` tells."""
+        """Kill the process; `why` then returns this reason."""
         self._reason = reason
         self._signal(signal.SIGKILL)
 
     async def settle(self) -> None:
-        """Wait a moment for what `why` tells: it comes behind the end of the output."""
+        """Wait a moment for the information behind `why`, which follows the end of the output."""
         await asyncio.wait([self.said], timeout=SETTLE_SECONDS)
         await self._ended(SETTLE_SECONDS)
 
     def why(self) -> str:
-        """Why it ended, as far as it is known: the exit status and the last line it wrote."""
+        """Return why the process ended: its exit status and last line, as far as known."""
         if self._reason:
             return self._reason
         status, said = self.process.returncode, ""
@@ -114,7 +116,7 @@ class Child:
         return f"exit status {status}{said}" if status is not None else "it closed its output"
 
     async def _ended(self, seconds: float = GRACE_SECONDS) -> bool:
-        # Not process.wait(): that waits for the pipes too, which a grandchild may hold.
+        # process.wait() would also wait for the pipes, which a grandchild may hold.
         deadline = asyncio.get_running_loop().time() + seconds
         while self.process.returncode is None:
             if asyncio.get_running_loop().time() > deadline:
@@ -128,7 +130,7 @@ class Child:
 
 
 async def _last_words(process: asyncio.subprocess.Process) -> str:
-    """The last line of what the process writes to stderr, which has to be read lest it block."""
+    """Return the last line of stderr; it must be read, or the process would block."""
     assert process.stderr is not None
     kept = b""
     while piece := await process.stderr.read(65536):

@@ -1,4 +1,4 @@
-"""One connection to a server: entered, used and left by one task, as the library wants it."""
+"""One connection to a server; the library requires that one task enters, uses and leaves it."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from caesura.tools.result import Output
 
 LOG = logging.getLogger(__name__)
 for _name in ("mcp", "client"):
-    # The library logs a stack trace of each message that it cannot read. The results tell it.
+    # The library logs a stack trace for each unreadable message. The results report it instead.
     if logging.getLogger(_name).level == logging.NOTSET:
         logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -35,11 +35,11 @@ MAX_TOOLS = 1000
 
 
 class Lost(ToolError):
-    """The connection has ended, or was never there; the message says why."""
+    """The connection has ended or was never made; the message says why."""
 
 
 class Connection:
-    """A server that has answered. `ended` is set when it will not answer any more."""
+    """A connected server. `ended` is set when it can answer no more requests."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class Connection:
         self._heard = heard
         self.ended = ended
         self.changed = changed
-        """Set when the list of tools may not be what it was, or has to show that all is well."""
+        """Set when the tools may have changed, or when listing them must prove the server alive."""
 
     def why(self) -> str:
-        """Why it ended, as far as it is known."""
+        """Return why the connection ended, as far as known."""
         return self._child.why() if self._child is not None else "the connection was closed"
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """All tools that the server has, in its order, at most MAX_TOOLS."""
+        """Return all tools of the server, in its order, at most MAX_TOOLS."""
         self.changed.clear()
         found: list[mcp_types.Tool] = []
         cursor: str | None = None
@@ -78,9 +78,9 @@ class Connection:
     async def call(
         self, tool: str, arguments: dict[str, Any], progress: ProgressFnT, store: ArtifactStore
     ) -> Output:
-        """Call a tool; cancelling this tells the server.
+        """Call a tool; a cancellation is passed on to the server.
 
-        Raises Lost, and ToolError with what the server said was wrong.
+        Raises Lost, and ToolError with the server's own error message.
         """
         began, before = time.monotonic(), self._heard.messages
         try:
@@ -88,7 +88,7 @@ class Connection:
         except asyncio.CancelledError:
             timed_out = time.monotonic() - began >= self._timeout_seconds
             if timed_out and self._heard.messages == before:
-                # Perhaps it hangs: if it does not list its tools either, the connection ends.
+                # The server may hang: if it does not list its tools either, the connection ends.
                 self.changed.set()
             raise
 
@@ -106,14 +106,14 @@ class Connection:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))[:200]
             raise ToolError(
-                f"the server's result is not one of MCP's: {place}: {first['msg'][:200]}"
+                f"the server's result is not valid MCP: {place}: {first['msg'][:200]}"
             ) from None
         except RuntimeError as error:
             raise ToolError(str(error).partition("\n")[0][:MAX_REASON_CHARACTERS]) from None
         return await output_of(result, store)
 
     async def listen(self) -> None:
-        """Hear of changed tools from a server of the 2026 protocol, which says so only if asked."""
+        """Listen for changed tools; a server of the 2026 protocol reports them only on request."""
         capability = self._client.server_capabilities.tools
         if self._client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return
@@ -124,12 +124,12 @@ class Connection:
                 async for _ in events:
                     self.changed.set()
         except Exception as error:
-            LOG.debug("not told of changed tools any more: %s", error)
+            LOG.debug("no further reports of changed tools: %s", error)
 
 
 @asynccontextmanager
 async def connect(name: str, settings: ServerSettings) -> AsyncIterator[Connection]:
-    """Connect and shake hands, within `settings.start_seconds`.
+    """Connect and initialise the session, within `settings.start_seconds`.
 
     Raises SetupError, TimeoutError, and what the library and the server raise.
     """
@@ -175,10 +175,10 @@ async def connect(name: str, settings: ServerSettings) -> AsyncIterator[Connecti
 
 
 def _is_end(error: BaseException) -> bool:
-    """Whether an error says that the connection is no more."""
+    """Return whether an error means that the connection has ended."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(_is_end, error.exceptions))
-    # A restarted HTTP server does not know our session: the connection has to be made anew.
+    # A restarted HTTP server does not know the session: the connection must be made again.
     return isinstance(error, MCPError) and (
         error.error.code == mcp_types.CONNECTION_CLOSED
         or error.error.message == "Session terminated"
@@ -188,5 +188,5 @@ def _is_end(error: BaseException) -> bool:
 async def _decline(
     context: ClientRequestContext, params: mcp_types.ElicitRequestParams
 ) -> mcp_types.ElicitResult:
-    """Nobody is there to fill in a server's form."""
+    """Decline a server's form: no user is there to fill it in."""
     return mcp_types.ElicitResult(action="decline")

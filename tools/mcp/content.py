@@ -1,4 +1,4 @@
-"""A server's result as text for the model; pictures and sounds go to the artifact store."""
+"""Conversion of a server's result to text; pictures and sounds go to the artifact store."""
 
 import asyncio
 import base64
@@ -13,7 +13,7 @@ from caesura.tools.errors import ToolError
 from caesura.tools.result import Output
 
 MAX_CHARACTERS = 200_000
-"""Of a result's text, before the dispatcher cuts it to the tool's own limit."""
+"""Limit for a result's text, before the dispatcher cuts it to the tool's own limit."""
 MAX_BLOCKS = 256
 MAX_FILES = 16
 MAX_REASON_CHARACTERS = 4000
@@ -27,9 +27,9 @@ _KINDS = {"image": "picture", "audio": "sound"}
 
 
 async def output_of(result: mcp_types.CallToolResult, store: ArtifactStore) -> Output:
-    """The result as an Output.
+    """Return the result as an Output.
 
-    Raises ToolError with the server's text where the server says that the call failed.
+    Raises ToolError with the server's text where the server reports that the call failed.
     """
     files: list[Artifact] = []
     texts = [await _block(block, store, files) for block in result.content[:MAX_BLOCKS]]
@@ -39,12 +39,12 @@ async def output_of(result: mcp_types.CallToolResult, store: ArtifactStore) -> O
         texts = [to_json(result.structured_content).decode()]
     text = "\n".join(each for each in texts if each)[:MAX_CHARACTERS]
     if result.is_error:
-        raise ToolError(text[:MAX_REASON_CHARACTERS] or "the server says that the call failed")
+        raise ToolError(text[:MAX_REASON_CHARACTERS] or "the server reports that the call failed")
     return Output(text or "done", tuple(files))
 
 
 async def _block(block: Any, store: ArtifactStore, files: list[Artifact]) -> str:
-    """One block's text; a file is stored and appended to `files`."""
+    """Return one block's text; a file is stored and appended to `files`."""
     match block:
         case mcp_types.TextContent(text=text):
             return str(text)

@@ -1,6 +1,6 @@
-"""The streamable HTTP transport, with a bound on what a server may send.
+"""The streamable HTTP transport, with a size limit on a server's answers.
 
-The URL is the operator's: it may lead to a private address. Redirects stay within its origin.
+The URL is the operator's and may lead to a private address. Redirects stay within its origin.
 """
 
 from collections.abc import AsyncIterator
@@ -18,14 +18,14 @@ CONNECT_SECONDS = 10.0
 
 @asynccontextmanager
 async def transport(settings: ServerSettings) -> AsyncIterator[TransportStreams]:
-    """The streams of messages to and from a server's endpoint."""
+    """Yield the streams of messages to and from a server's endpoint."""
     assert settings.url is not None
     client = httpx2.AsyncClient(
         headers={"User-Agent": "caesura", **settings.headers, "Accept-Encoding": "identity"},
         # A call may be silent for as long as its own time-out allows.
         timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
         transport=_Bounded(settings.max_message_bytes),
-        trust_env=False,  # a proxy would be used in place of our transport
+        trust_env=False,  # a proxy would replace our transport
     )
     async with (
         client,
@@ -37,20 +37,20 @@ async def transport(settings: ServerSettings) -> AsyncIterator[TransportStreams]
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """Reads no answer beyond a size, and none that is compressed."""
+    """Refuses compressed answers and those above a size limit."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._max_bytes = max_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send the request."""
-        # The library sends in the context of whoever called.
+        """Send the request, with the trace headers of the current call."""
+        # The library sends in the context of the caller.
         request.headers.update(trace_headers())
         response = await super().handle_async_request(request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        # Events are bounded one by one, by the library: their stream may go on for days.
+        # The library bounds each event; a stream of events may last for days.
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         response.stream = _BoundedStream(
             response.stream,
@@ -67,7 +67,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         self._refused = refused
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        # StreamError is what the library makes an error answer of, rather than ending all.
+        # The library turns StreamError into an error answer; others would end the connection.
         if self._refused:
             raise httpx2.StreamError(self._refused)
         size = 0

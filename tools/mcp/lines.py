@@ -1,4 +1,4 @@
-"""A server's output as messages: of bounded length, at a bounded pace, never an exception."""
+"""Reads a server's output as messages of bounded length and rate, and without exceptions."""
 
 import asyncio
 import logging
@@ -12,24 +12,24 @@ LOG = logging.getLogger(__name__)
 
 MESSAGES_PER_SECOND = 2000
 ENDLESS = 8
-"""A message of so many times the allowed length is taken for one that never ends."""
+"""A line longer than this many times the limit is taken for an endless one."""
 _READ_BYTES = 65536
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")')
 
 
 class Endless(Exception):
-    """A server writes a message that does not end."""
+    """The server writes a message that does not end."""
 
 
 class Pace:
-    """Reads no more than MESSAGES_PER_SECOND: a server that floods us waits at its full pipe."""
+    """Limits reading to MESSAGES_PER_SECOND; a faster server blocks on its full pipe."""
 
     def __init__(self) -> None:
         self._since = 0.0
         self._messages = 0
 
     async def keep(self) -> None:
-        """Wait, if need be, before another message."""
+        """Wait before another message where the rate limit requires it."""
         loop = asyncio.get_running_loop()
         self._messages += 1
         if self._messages <= MESSAGES_PER_SECOND:
@@ -39,7 +39,7 @@ class Pace:
 
 
 async def lines(stream: asyncio.StreamReader, max_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Lines, and whether they are longer than that: of such a one only the beginning is kept.
+    """Yield each line, and whether it is longer than `max_bytes` and so only begins here.
 
     Raises Endless at a line of ENDLESS times that length.
     """
@@ -59,7 +59,7 @@ async def lines(stream: asyncio.StreamReader, max_bytes: int) -> AsyncIterator[t
 
 
 def read_message(line: bytes, cut: bool, max_bytes: int) -> SessionMessage | None:
-    """A line as a message; one that cannot be read answers the request that it names, if any."""
+    """Return a line as a message; an unreadable one becomes an error for the request it names."""
     reason = f"a message of more than {max_bytes} bytes"
     if not cut:
         try:

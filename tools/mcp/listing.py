@@ -1,4 +1,4 @@
-"""A server's list of tools, as ours."""
+"""Conversion of a server's list of tools into Tools."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 MAX_DESCRIPTION_CHARACTERS = 4000
 MAX_SCHEMA_CHARACTERS = 64_000
 MAX_LIST_CHARACTERS = 1_000_000
-"""Of all schemas of a list: to check so many takes seconds of a thread's time."""
+"""Limit for all schemas of a list: checking more would take seconds of processor time."""
 
 Call = Callable[[str, dict[str, Any]], Awaitable[Output]]
 
@@ -32,9 +32,9 @@ def made(
     before: Sequence[Tool],
     call: Call,
 ) -> Iterator[Tool]:
-    """The tools that the settings let through; one that is as it was `before` is the same object.
+    """Yield the tools that the settings allow, reusing the object of each unchanged tool.
 
-    A tool that cannot be used is left out, with a warning that names it. Blocking.
+    An unusable tool is left out, with a warning that names it. Blocking.
     """
     known = {tool.name: tool for tool in before}
     taken: set[str] = set()
@@ -51,7 +51,7 @@ def made(
                 raise ValueError(f"all schemas have more than {MAX_LIST_CHARACTERS} characters")
             tool = _tool(name, settings, each, known.get(name), call)
         except (ValueError, TypeError, RecursionError) as error:
-            LOG.warning("the MCP server %r: no tool %r: %s", server, each.name[:64], _line(error))
+            LOG.warning("MCP server %r: skipped tool %r: %s", server, each.name[:64], _line(error))
             continue
         taken.add(name)
         characters += size

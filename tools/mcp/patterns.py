@@ -1,4 +1,4 @@
-"""JSON schemas of servers, made harmless."""
+"""Removal of the parts of a server's JSON schema that could hang its validation."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ _NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 
 
 def without_patterns(schema: Any) -> None:
-    """Take the regular expressions out of a JSON schema, in place, however deep it is.
+    """Remove the regular expressions from a JSON schema, in place, at any depth.
 
-    One of a server's own could take for ever on an argument. So could a part that names its own
-    dialect (`$schema`), whose checks nobody counts. A property that is called "pattern" stays.
+    A server's expression could take for ever on an argument. So could a part with its own dialect
+    (`$schema`), whose checks are not counted. A property that is named "pattern" stays.
     """
     waiting: list[tuple[Any, bool]] = [(schema, False)]
     while waiting:
@@ -20,5 +20,5 @@ def without_patterns(schema: Any) -> None:
             if not names:
                 here.pop("pattern", None)
                 here.pop("patternProperties", None)
-                here.pop("$schema", None)  # would have a part checked by other rules than ours
+                here.pop("$schema", None)  # it would bypass our counting checks
             waiting += [(each, not names and key in _NAMED) for key, each in here.items()]

@@ -1,4 +1,4 @@
-"""What a server says, before the library checks it: one bad tool must not cost it all others."""
+"""Screens a server's messages before the library checks them, so that one bad tool is dropped."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 
 Item = SessionMessage | Exception
 
-# What the library checks a listed tool against: one model for each kind of the protocol.
+# The models by which the library checks a listed tool, one for each protocol version.
 _SHAPES: set[Any] = {mcp_types.Tool} | {
     get_args(result.model_fields["tools"].annotation)[0]
     for (method, _), result in SERVER_RESULTS.items()
@@ -28,7 +28,7 @@ _SHAPES: set[Any] = {mcp_types.Tool} | {
 
 @dataclass(slots=True)
 class Heard:
-    """How many messages a server has sent."""
+    """The number of messages that a server has sent."""
 
     messages: int = 0
 
@@ -37,17 +37,17 @@ class Heard:
 async def screened(
     transport: AbstractAsyncContextManager[TransportStreams], server: str, heard: Heard
 ) -> AsyncIterator[TransportStreams]:
-    """The transport, without the tools in its lists that are not MCP's; warns of each.
+    """Yield the transport without invalid tools in its lists; log a warning for each.
 
-    Nor do they keep the schemas of their results. The library checks results against them in the
-    event loop, and a schema can be written so that this takes for ever.
+    The schemas of results are removed too. The library checks results against them in the event
+    loop, and a hostile schema can make that take for ever.
     """
     async with transport as (read, write):
         yield _Screened(read, server, heard), write
 
 
 class _Screened:
-    """A stream of messages whose lists of tools hold only what the library takes."""
+    """A stream of messages whose lists of tools hold only valid tools."""
 
     def __init__(self, stream: ReadStream[Item], server: str, heard: Heard) -> None:
         self._stream = stream
@@ -56,11 +56,11 @@ class _Screened:
 
     @property
     def last_context(self) -> Context | None:
-        """The context of whoever sent the last message, where the stream knows it."""
+        """The context of the last message's sender, where the stream knows it."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Item:
-        """The next message."""
+        """Return the next message."""
         return self._screen(await self._stream.receive())
 
     async def aclose(self) -> None:
@@ -104,6 +104,6 @@ class _Screened:
             name = given.get("name") if isinstance(given, dict) else None
             place = ".".join(map(str, first["loc"]))[:100]
             said = f"{place}: {first['msg'][:200]}"
-            LOG.warning("the MCP server %r: no tool %.64r: %s", self._server, name, said)
+            LOG.warning("MCP server %r: skipped tool %.64r: %s", self._server, name, said)
             return False
         return True

@@ -1,4 +1,4 @@
-"""An MCP server as a source of tools: started once, watched, connected anew when it ends."""
+"""An MCP server as a source of tools: started once, watched, and reconnected when it ends."""
 
 import asyncio
 import importlib
@@ -29,9 +29,9 @@ LOG = logging.getLogger(__name__)
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 SETTLED_SECONDS = 10.0
-"""A connection that lasted so long begins a new count of failures."""
+"""A connection that lasted this long resets the count of failures."""
 REFRESH_SECONDS = 0.5
-"""Between two listings, however often the server says that its tools have changed."""
+"""Minimum time between two listings, however often the server reports changed tools."""
 
 
 class MCPServer(AsyncClosing):
@@ -39,12 +39,12 @@ class MCPServer(AsyncClosing):
 
         Agent(tools=[MCPServer("files", command="npx", args=["-y", "some-server", "/tmp"])])
 
-    The keywords are the fields of ServerSettings; in code a server is `required` unless one says
-    otherwise. Each `start`, or `async with`, needs its `aclose`; the last one ends the server.
-    `artifacts` is where its pictures and sounds go. Belongs to the event loop that it is started
-    in, until that is closed.
+    The keywords are the fields of ServerSettings. In code a server is `required` by default.
+    Each `start`, or `async with`, needs an `aclose`; the last one stops the server. Pictures and
+    sounds go to `artifacts`. The server belongs to the event loop that started it, until that
+    loop is closed.
 
-    Raises SetupError for settings that make no sense, and where the `mcp` package is missing.
+    Raises SetupError for invalid settings, and where the `mcp` package is missing.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class MCPServer(AsyncClosing):
         if settings is None:
             settings = ServerSettings.read(name, {"required": True, **keywords})
         elif keywords:
-            raise TypeError("either settings or keywords")
+            raise TypeError("MCPServer takes either settings or keywords, not both")
         self._name = name
         self.settings = settings.resolved(name)
         self._store = artifacts or ArtifactStore(default_artifacts())
@@ -76,30 +76,30 @@ class MCPServer(AsyncClosing):
         self._tried = asyncio.Event()
         self._users = 0
         self.trouble: str | None = None
-        """Why there is no connection; None while there is one, and before the start."""
+        """Why there is no connection; None while connected and before the start."""
 
     @property
     def name(self) -> str:
-        """What it is called in messages, and before its tools' names where those collide."""
+        """The server's name in messages, and the prefix of tools whose names collide."""
         return self._name
 
     @property
     def prefix(self) -> bool:
-        """Whether all its tools are called `name_tool`."""
+        """Whether all tools are named `name_tool`."""
         return self.settings.prefix
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The tools as they are now; while the server is away, as they were."""
+        """The current tools; while the server is away, the last known ones."""
         return self._tools
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called whenever `tools` are not what they were, until this is called."""
+        """Call `changed` whenever `tools` change, until the returned function is called."""
         self._watchers.append(changed)
         return partial(self._watchers.remove, changed)
 
     async def start(self) -> list[Tool]:
-        """Connect and list the tools; done once, whoever asks at the same time.
+        """Connect and list the tools; concurrent callers share one start.
 
         A server that does not answer is tried again later, with a warning now. Raises SetupError
         instead where it is `required`, and where it runs in another event loop.
@@ -108,9 +108,9 @@ class MCPServer(AsyncClosing):
         self._users += 1
         try:
             if self._ending is not None:
-                await asyncio.wait([self._ending])  # it would take the new connection away
+                await asyncio.wait([self._ending])  # it would close the new connection
             if self._task is None:
-                # The library takes a second to import: not on the event loop.
+                # The library's import takes a second, so it runs outside the event loop.
                 await asyncio.to_thread(importlib.import_module, "caesura.tools.mcp.connection")
             if self._task is None:
                 self._task = asyncio.create_task(self._serve(), name=f"mcp {self._name}")
@@ -123,7 +123,7 @@ class MCPServer(AsyncClosing):
         return list(self._tools)
 
     async def aclose(self) -> None:
-        """Undo one `start`; the last one ends the server and all that it has started."""
+        """Undo one `start`; the last one stops the server and every process that it started."""
         self._users = max(0, self._users - 1)
         if self._users or self._task is None:
             return
@@ -136,7 +136,7 @@ class MCPServer(AsyncClosing):
             self.trouble, self._loop = "it was closed", None
 
     async def __aenter__(self) -> Self:
-        """Start it."""
+        """Start the server."""
         await self.start()
         return self
 
@@ -152,7 +152,7 @@ class MCPServer(AsyncClosing):
             )
 
     async def _serve(self) -> None:
-        """Keep a connection, and make a new one when it ends; all of it in this task."""
+        """Keep a connection and replace it when it ends, all in this one task."""
         failures, loop = 0, asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -168,7 +168,7 @@ class MCPServer(AsyncClosing):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                self.trouble = "the connection broke"  # a cancellation that got out of the library
+                self.trouble = "the connection broke"  # a cancellation that escaped the library
             finally:
                 self._connection = None
             failures = 1 if loop.time() - began > SETTLED_SECONDS else failures + 1
@@ -178,18 +178,16 @@ class MCPServer(AsyncClosing):
                 return
             self._tried.set()
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-            LOG.warning(
-                "the MCP server %r: %s; trying again in %g s", self._name, self.trouble, pause
-            )
+            LOG.warning("MCP server %r: %s; trying again in %g s", self._name, self.trouble, pause)
             await asyncio.sleep(pause)
 
     def _give_up(self) -> None:
-        if self._tried.is_set() or not self.settings.required:  # else `start` tells it
-            LOG.warning("the MCP server %r: %s; it is not started again", self._name, self.trouble)
+        if self._tried.is_set() or not self.settings.required:  # otherwise `start` reports it
+            LOG.warning("MCP server %r: %s; it is not started again", self._name, self.trouble)
         self._tried.set()
 
     async def _connected(self) -> str:
-        """Connect and stay so; returns why it ended."""
+        """Connect, stay connected, and return why the connection ended."""
         from mcp import MCPError
 
         from caesura.tools.mcp.connection import connect
@@ -207,11 +205,11 @@ class MCPServer(AsyncClosing):
             except MCPError:
                 if not connection.ended.is_set():
                     raise
-            return f"it has ended, {connection.why()}"
+            return f"the connection ended, {connection.why()}"
 
     async def _list(self, connection: "Connection") -> None:
         listed = await connection.list_tools()
-        # In a thread: checking the schemas of a long list takes seconds.
+        # Checking the schemas of a long list takes seconds, so it runs in a thread.
         tools = await asyncio.to_thread(
             lambda: tuple(made(self._name, self.settings, listed, self._tools, self._call))
         )
@@ -225,18 +223,18 @@ class MCPServer(AsyncClosing):
 
         connection = self._connection
         if connection is None or connection.ended.is_set():
-            why = self.trouble or "it has just ended"
-            raise Unavailable(f"the MCP server {self._name!r} is away: {why}")
+            why = self.trouble or "the connection has just ended"
+            raise Unavailable(f"the MCP server {self._name!r} is not connected: {why}")
         try:
             return await connection.call(tool, arguments, _progress(), self._store)
         except Lost as error:
             raise ToolError(
-                f"the MCP server {self._name!r} was lost in mid call: {error}"
+                f"the connection to the MCP server {self._name!r} was lost during the call: {error}"
             ) from None
 
 
 def _progress() -> "ProgressFnT":
-    """Tell whoever watches the current call how far it is."""
+    """Return a callback that reports the current call's progress."""
     try:
         report = current().report
     except LookupError:
@@ -251,7 +249,7 @@ def _progress() -> "ProgressFnT":
 
 
 async def _first(*events: asyncio.Event) -> asyncio.Event:
-    """Wait until one is set; the first of those that are."""
+    """Wait until one event is set, and return the first that is."""
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -262,7 +260,7 @@ async def _first(*events: asyncio.Event) -> asyncio.Event:
 
 
 def _reason(error: BaseException, settings: ServerSettings) -> str:
-    """Why there is no connection, in one line."""
+    """Return why there is no connection, in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, TimeoutError):

@@ -1,6 +1,6 @@
 """The stdio transport: one JSON message a line.
 
-The library's own one reads lines of any length, and stops at a byte that is not UTF-8.
+The library's own transport reads lines of any length, and fails at a byte that is not UTF-8.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from caesura.tools.mcp.lines import Endless, Pace, lines, read_message
 async def transport(
     child: Child, max_bytes: int, ended: asyncio.Event
 ) -> AsyncIterator[TransportStreams]:
-    """The streams of messages over a child's pipes; `ended` is set when the child's close.
+    """Yield the streams of messages over a child's pipes; `ended` is set when they close.
 
-    Leaving it ends the child. max_bytes: of one message; the request that a longer one answers
-    gets an error.
+    Leaving the context ends the child. max_bytes: limit for one message; a request with a longer
+    answer gets an error.
     """
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -78,5 +78,5 @@ async def _writing(
                 child.process.stdin.write(text.encode("utf-8", "replace") + b"\n")
                 await child.process.stdin.drain()
     except (ConnectionError, RuntimeError):
-        incoming.close()  # nothing can be asked any more: those who wait are to learn it
+        incoming.close()  # no request can be sent any more; the waiting ones fail
         ended.set()

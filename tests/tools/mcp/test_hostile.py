@@ -25,7 +25,7 @@ ANSWERS = {
     "not_json": UNREADABLE,
     "surrogate": UNREADABLE,
     "deep": UNREADABLE,
-    "wrong_content": "error: the server's result is not one of MCP's: "
+    "wrong_content": "error: the server's result is not valid MCP: "
     "content.0.TextContent.text: Input should be a valid string",
     "giant": f"error: the server sent a message of more than {MAX_BYTES} bytes",
     "not_utf8": "a\ufffd\ufffdb",
@@ -115,7 +115,10 @@ async def test_an_answer_with_wrong_bytes_is_a_result_an_error_or_never_comes(ho
 async def test_one_that_ends_in_mid_call_fails_that_call(hostile, name, why):
     async with hostile(max_message_bytes=MAX_BYTES) as server:
         result = await Caller(server)(name)
-        assert result.content == f"error: the MCP server 'hostile' was lost in mid call: {why}"
+        assert (
+            result.content
+            == f"error: the connection to the MCP server 'hostile' was lost during the call: {why}"
+        )
         assert result.error == "failed"
 
 
@@ -126,7 +129,7 @@ async def test_all_calls_under_way_fail_when_it_ends(hostile):
         await asyncio.sleep(0.1)
         await call("exits")
         results = await asyncio.gather(*waiting)
-        assert all("was lost in mid call" in result.content for result in results)
+        assert all("was lost during the call" in result.content for result in results)
 
 
 async def test_one_that_hangs_is_started_again(hostile):
@@ -165,7 +168,7 @@ async def test_bad_tools_are_left_out_with_a_warning(hostile, caplog):
         assert list(tools) == ["_", "x" * 64, "d_licieux_", "delicieux_", "slow_pattern"]
         assert len(tools["x" * 64].description) == 4000
         for name in ("bad schema", "bad type", "big schema"):
-            assert f"no tool '{name}'" in caplog.text
+            assert f"skipped tool '{name}'" in caplog.text
         assert (await Caller(server)("d_licieux_")).content == "fine"
 
 

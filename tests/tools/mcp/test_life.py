@@ -60,9 +60,9 @@ async def test_one_that_dies_is_started_again(hostile):
         first = (await call("pid")).content
         result = await call("exits")
         assert result.error == "failed"
-        assert "was lost in mid call: exit status 7: out of ideas" in result.content
+        assert "was lost during the call: exit status 7: out of ideas" in result.content
         away = await call("fine")
-        assert "'hostile' is away" in away.content
+        assert "'hostile' is not connected" in away.content
         await until(lambda: call("pid"), lambda result: result.error is None)
         assert (await call("pid")).content != first
         assert server.trouble is None
@@ -76,7 +76,7 @@ async def test_each_start_needs_its_close(hostile):
     assert (await Caller(server)("fine")).content == "fine"
     await server.aclose()
     assert await gone([pid])
-    assert "is away" in (await Caller(server)("fine")).content
+    assert "is not connected" in (await Caller(server)("fine")).content
     await server.start()
     assert (await Caller(server)("fine")).content == "fine"
     await server.aclose()
@@ -101,16 +101,16 @@ def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
 
 
 async def test_a_program_that_is_not_there(hostile):
-    with pytest.raises(SetupError, match=r"no program 'no-such-program'"):
+    with pytest.raises(SetupError, match=r"the program 'no-such-program' does not exist"):
         await MCPServer("files", command="no-such-program").start()
-    with pytest.raises(SetupError, match=r"no directory /no/where"):
+    with pytest.raises(SetupError, match=r"the directory /no/where does not exist"):
         await hostile(cwd="/no/where").start()
 
 
 async def test_without_required_the_others_go_on(caplog):
     server = MCPServer("files", command="no-such-program", required=False)
     assert await server.start() == []
-    assert str(server.trouble) == "there is no program 'no-such-program' to start"
+    assert str(server.trouble) == "the program 'no-such-program' does not exist or is not in PATH"
     assert "'files'" in caplog.text
     await server.aclose()
 

@@ -24,13 +24,13 @@ def test_the_customary_shape(tmp_path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "needs command (stdio) or url (streamable HTTP), and not both"),
-        ({"command": "x", "url": "http://a"}, "and not both"),
+        ({}, "set either command (stdio) or url (streamable HTTP)"),
+        ({"command": "x", "url": "http://a"}, "set either command"),
         ({"comand": "x"}, "unknown key 'comand'; did you mean 'command'?"),
-        ({"command": "x", "headers": {"a": "b"}}, "headers goes with url"),
-        ({"url": "http://a", "args": ["b"]}, "args goes with command"),
+        ({"command": "x", "headers": {"a": "b"}}, "headers is only for a server with url"),
+        ({"url": "http://a", "args": ["b"]}, "args is only for a server with command"),
         ({"url": "ftp://a"}, "url: "),
-        ({"type": "sse", "url": "http://a"}, "SSE transport is no more"),
+        ({"type": "sse", "url": "http://a"}, "SSE transport is not supported"),
         ({"command": "x", "timeout_seconds": 0}, "timeout_seconds: input should be greater than 0"),
         ({"command": "x", "args": "y"}, "args: "),
     ],
@@ -60,9 +60,9 @@ def test_a_variable_that_is_not_set(monkeypatch):
     ("text", "said"),
     [
         ("{", "not valid JSON"),
-        ("[]", "is expected"),
-        ('{"mcpServers": {"a": 3}}', "[mcpServers.a]: a table is expected"),
-        ('{"mcpServers": {"a": {}}}', "[mcpServers.a]: needs command"),
+        ("[]", "must have the form"),
+        ('{"mcpServers": {"a": 3}}', "[mcpServers.a] must be a table, got 3"),
+        ('{"mcpServers": {"a": {}}}', "[mcpServers.a]: set either command"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, text, said):
