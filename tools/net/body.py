@@ -71,7 +71,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not valid JSON")
+    raise ValueError(f"{name} is not allowed")
 
 
 async def _unpacked(answer: ClientResponse) -> AsyncIterator[bytes]:

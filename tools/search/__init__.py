@@ -1,4 +1,4 @@
-"""The search tool: passages that answer a question, from a corpus, Wikipedia or a service."""
+"""The search tool: finds passages in a corpus, in Wikipedia or through a service."""
 
 import asyncio
 from dataclasses import replace
@@ -17,7 +17,7 @@ _EXPECTED_SECONDS_HERE = 0.01
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool, for `Toolset`; raises SetupError where its back end cannot be used."""
+    """Return the tool, for `Toolset`; raises SetupError where its back end cannot be used."""
     backend = make_backend(settings, services)
     services.at_end(backend.aclose)
     elsewhere = settings.backend in _EXPECTED_SECONDS

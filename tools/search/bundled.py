@@ -1,4 +1,4 @@
-"""The corpus that Caesura brings along: short articles of its own, indexed when first needed."""
+"""The corpus that comes with Caesura: short articles, indexed at the first use."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ ARTICLES = Path(__file__).parent / "articles"
 
 
 def corpus_to_search(data: Path, name: str | None) -> Path:
-    """The file of the corpus of that name; None: the user's own, else the one brought along.
+    """Return the file of the corpus `name`; None: the user's own corpus, else the bundled one.
 
-    A corpus of the user's own in which there is nothing, as after adding files that cannot be
-    read, does not count. data: the directory for what tools keep. Raises CorpusError.
+    The user's own corpus does not count while it has no passages. data: the directory for
+    tools' files. Raises CorpusError.
     """
     if name is None:
         own = DEFAULT_CORPUS in corpora(data) and has_passages(corpus_path(data, DEFAULT_CORPUS))
@@ -22,9 +22,9 @@ def corpus_to_search(data: Path, name: str | None) -> Path:
 
 
 def bundled_corpus(data: Path) -> Path:
-    """The corpus's file, brought up to what is installed; blocking, for milliseconds.
+    """Return the bundled corpus's file, updated to the installed articles; blocks milliseconds.
 
-    Raises CorpusError if the directory for data cannot be written.
+    Raises CorpusError if the data directory is not writable.
     """
     path = corpus_path(data, BUNDLED_CORPUS)
     articles = sorted(ARTICLES.glob("*.md"))
@@ -35,5 +35,7 @@ def bundled_corpus(data: Path) -> Path:
             here = {article.resolve() for article in articles}
             corpus.remove([row.path for row in corpus.files() if row.path not in here])
     except ReadError as error:
-        raise CorpusError(f"Caesura is not installed whole: {error}") from None
+        raise CorpusError(
+            f"the bundled articles are incomplete ({error}); reinstall caesura"
+        ) from None
     return path

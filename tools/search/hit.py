@@ -1,4 +1,4 @@
-"""What a back end of the search tool gives, and what a back end is."""
+"""A search result, and the interface of the search tool's back ends."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,23 +9,23 @@ class Hit:
     """One passage that a search found."""
 
     title: str
-    """What it is about: the document's title, and its headings."""
+    """The document's title and the headings above the passage."""
     source: str
-    """Where it stands: a file, a page, a service."""
+    """The passage's origin: a file, a page, a service."""
     text: str
     """The whole passage; the tool shows a part of it."""
 
 
 class Backend(Protocol):
-    """A place to search in.
+    """A back end of the search tool.
 
-    Its errors go to the model as a line: they are RuntimeErrors that say in words what is wrong.
+    Its errors are RuntimeErrors whose message goes to the model as one line.
     """
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The best passages for a query of plain words, best first, at most `limit`."""
+        """Return the best passages for a query of plain words, best first, at most `limit`."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
         ...

@@ -7,17 +7,17 @@ from caesura.tools.search.snippet import snippet
 from caesura.tools.search.words import clean, words_of
 
 CHARACTERS_PER_TOKEN = 4
-"""How many characters are taken to be a token; English text has about so many."""
+"""Assumed characters of a token, which suits English text."""
 MAX_HEAD_CHARACTERS = 120
 _MIN_SNIPPET_CHARACTERS = 40
 _QUOTED_CHARACTERS = 100
 
 
 def results_text(query: str, hits: Sequence[Hit], tokens: int) -> str:
-    """The hits as the model reads them: `[1] Title (source)`, a snippet, an empty line between.
+    """Return the hits as text: `[1] Title (source)`, a snippet, an empty line between hits.
 
-    tokens: how long all of it may be, at CHARACTERS_PER_TOKEN each. Hits that the budget leaves
-    no room for are not shown; the first one always is.
+    tokens: the budget for the whole text, at CHARACTERS_PER_TOKEN each. Hits beyond the budget
+    are left out, except for the first one.
     """
     if not hits:
         asked = clean(query)
@@ -28,7 +28,7 @@ def results_text(query: str, hits: Sequence[Hit], tokens: int) -> str:
     blocks: list[str] = []
     for number, hit in enumerate(hits, 1):
         head = f"[{number}] {_head(hit)}"
-        # An equal share of what is left: what a short passage does not need, the next ones get.
+        # Each hit gets an equal share of what is left: a short one leaves more for the next.
         room = left // (len(hits) - number + 1) - len(head) - 3
         if room < _MIN_SNIPPET_CHARACTERS:
             if blocks:

@@ -1,4 +1,4 @@
-"""The part of a passage that is shown: the sentences around the words that were looked for."""
+"""Selects the part of a passage to show: the sentences around the searched words."""
 
 import math
 import re
@@ -9,13 +9,13 @@ _SENTENCE = re.compile(r"[^.!?。！？\n]*(?:[.!?。！？\n]+(?=\s|$)|[.!?。�
 _STEM_CHARACTERS = 3
 _MIN_STEP_CHARACTERS = 20
 MAX_TEXT_CHARACTERS = 10_000
-"""What is looked at of a passage."""
+"""Only this much of a passage is examined."""
 
 
 def snippet(text: str, words: Sequence[str], characters: int) -> str:
-    """At most `characters` of a text, in one line: where most of the words stand together.
+    """Return at most `characters` of a text, in one line, from where most of the words occur.
 
-    What is left out at either end is marked by three dots.
+    Three dots mark text that is left out at either end.
     """
     text = " ".join(text[:MAX_TEXT_CHARACTERS].split())
     if len(text) <= characters:
@@ -35,12 +35,12 @@ def snippet(text: str, words: Sequence[str], characters: int) -> str:
 
 
 def _best_start(text: str, words: Sequence[str], characters: int) -> int:
-    """The beginning of the sentence from which on the most different words are shown.
+    """Return the start of the sentence from which the most different words are shown.
 
-    That of the text if it does as well as any; else the last one that does.
+    Of equally good ones, return the start of the text if it is one, else the last.
     """
     folded = text.lower()
-    if len(folded) != len(text):  # a few letters change their length: places would not agree
+    if len(folded) != len(text):  # case folding changed the length: positions would not match
         folded = text
     places = [_places(folded, word) for word in words]
     best, most = 0, 0
@@ -53,7 +53,7 @@ def _best_start(text: str, words: Sequence[str], characters: int) -> int:
 
 
 def _starts(text: str, step: int) -> Iterator[int]:
-    """Where sentences begin, at least so many characters after one another."""
+    """Yield the starts of sentences that are at least `step` characters apart."""
     last = -step
     for match in _SENTENCE.finditer(text):
         if match.start() - last >= step and match.group().strip():
@@ -62,12 +62,12 @@ def _starts(text: str, step: int) -> Iterator[int]:
 
 
 def _places(folded: str, word: str) -> list[int]:
-    """Where words stand that begin like `word`: a rough stand-in for the index's stemming."""
+    """Return the positions of words with the prefix of `word`, a rough form of stemming."""
     stem = re.escape(word[: max(_STEM_CHARACTERS, len(word) - 3)])
     return [match.start() for match in re.finditer(rf"(?<!\w){stem}", folded)]
 
 
 def _next(places: list[int], start: int) -> float:
-    """The first of the places from `start` on."""
+    """Return the first of the positions from `start` on."""
     number = bisect_left(places, start)
     return places[number] if number < len(places) else math.inf

@@ -1,4 +1,4 @@
-"""The speak tool: text becomes a sound file, by espeak-ng, a piper voice or a service."""
+"""The speak tool: turns text into a sound file, by espeak-ng, a piper voice or a service."""
 
 from caesura.tools.speech.speak import Settings, make
 

@@ -1,7 +1,7 @@
 """espeak-ng in a worker process: the program by its path, or the library of `espeakng_loader`.
 
-espeak-ng is under the GPL; it runs here, apart from the server. Markup in a text is spoken, not
-obeyed.
+espeak-ng is under the GPL, so it runs in a process separate from the server. Markup in a text is
+spoken and not interpreted.
 """
 
 import base64
@@ -13,7 +13,7 @@ import wave
 from typing import Any
 
 SYNCHRONOUS = 2
-"""Of espeak_Initialize: espeak_Synth calls back until all is spoken, and then returns."""
+"""Option of espeak_Initialize: espeak_Synth returns after its last callback."""
 UTF8 = 1
 BY_CHARACTERS = 1
 RATE, PITCH = 1, 3
@@ -23,14 +23,14 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 class NoVoice(ValueError):
-    """There is no such voice."""
+    """The voice does not exist."""
 
     def __init__(self, voice: str) -> None:
-        super().__init__(f"there is no voice {voice!r}: it is a language such as en-us, de or fr")
+        super().__init__(f"unknown voice {voice!r}: use a language such as en-us, de or fr")
 
 
 def speak(program: str | None, text: str, voice: str, words_per_minute: int, pitch: int) -> str:
-    """The text as WAV in base64; program: the path of espeak-ng, None: the library."""
+    """Return the text as WAV in base64. program: the path of espeak-ng; None: the library."""
     run = _by_library if program is None else functools.partial(_by_program, program)
     return base64.b64encode(run(text, voice, words_per_minute, pitch)).decode()
 
@@ -64,7 +64,7 @@ def _by_library(text: str, voice: str, words_per_minute: int, pitch: int) -> byt
 
     if library.espeak_SetVoiceByName(voice.encode()) != 0:
         raise NoVoice(voice)
-    callback = _Callback(take)  # kept alive by its name, for as long as it may be called
+    callback = _Callback(take)  # this reference keeps it alive while it may be called
     library.espeak_SetSynthCallback(callback)
     library.espeak_SetParameter(RATE, words_per_minute, 0)
     library.espeak_SetParameter(PITCH, pitch, 0)
@@ -85,12 +85,12 @@ def _by_library(text: str, voice: str, words_per_minute: int, pitch: int) -> byt
 
 @functools.cache
 def _library() -> tuple[ctypes.CDLL, int]:
-    """The library, ready, and its samples per second."""
+    """Return the initialised library, and its sample rate in Hz."""
     import espeakng_loader  # type: ignore[import-untyped]
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     data = str(espeakng_loader.get_data_path()).encode()
     rate = library.espeak_Initialize(SYNCHRONOUS, 0, data, 0)
     if rate <= 0:
-        raise RuntimeError("espeak-ng does not start: its data is missing")
+        raise RuntimeError("espeak-ng does not start: its data files are missing")
     return library, rate

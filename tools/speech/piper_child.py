@@ -1,4 +1,4 @@
-"""A piper voice, in a worker process that loads it once and keeps it. piper is under the GPL."""
+"""A piper voice in a worker process, loaded once. piper is under the GPL."""
 
 import base64
 import functools
@@ -9,17 +9,17 @@ from typing import Any
 
 
 def speak(model: str, text: str, speaker: str | None, length_scale: float) -> str:
-    """The text as WAV in base64; model: the voice's .onnx file, with its .onnx.json beside it.
+    """Return the text as WAV in base64. model: the .onnx file, with its .onnx.json beside it.
 
-    speaker: one of the voice's, by name; length_scale: 2.0 is half as fast.
+    speaker: one of the voice's speakers, by name. length_scale: 2.0 is half as fast.
     """
     from piper.config import SynthesisConfig
 
     voice = _voice(model)
     known = voice.config.speaker_id_map
     if speaker is not None and speaker not in known:
-        named = ", ".join(list(known)[:20]) or "it speaks with one voice, so leave voice out"
-        raise ValueError(f"there is no voice {speaker!r}: {named}")
+        named = ", ".join(list(known)[:20]) or "leave voice out: the model has only one"
+        raise ValueError(f"unknown voice {speaker!r}: {named}")
     settings = SynthesisConfig(
         speaker_id=None if speaker is None else known[speaker],
         length_scale=length_scale * voice.config.length_scale,

@@ -1,4 +1,4 @@
-"""WAV files: how long they last, and headers that are wrong because they were written first."""
+"""WAV files: their duration, and the repair of headers with wrong lengths."""
 
 import asyncio
 import struct
@@ -11,17 +11,17 @@ _HEAD_BYTES = 12
 
 
 class SpeechError(Permanent):
-    """There is no sound. The message is one sentence for the model."""
+    """The text could not be spoken. The message is one sentence for the model."""
 
 
 def measured(data: bytes) -> tuple[bytes, float]:
-    """A WAV file and how many seconds it lasts.
+    """Return a WAV file with a correct header, and its duration in seconds.
 
-    What was written to a pipe says of its length what nobody could know then: the lengths in the
-    header are set right. Raises SpeechError for what is no WAV, or holds no sound.
+    A header written to a pipe has wrong lengths, since they were not known yet; they are
+    corrected. Raises SpeechError for data that is not WAV, or holds no sound.
     """
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise SpeechError("what was spoken is no WAV file")
+        raise SpeechError("the speech program's output is not a WAV file")
     at, bytes_per_second = _HEAD_BYTES, 0
     while at + 8 <= len(data):
         kind, size = struct.unpack_from("<4sI", data, at)
@@ -37,11 +37,11 @@ def measured(data: bytes) -> tuple[bytes, float]:
             struct.pack_into("<I", fixed, 4, len(data) - 8)
             return bytes(fixed), there / bytes_per_second
         at += size + size % 2
-    raise SpeechError("nothing was spoken: the sound is empty")
+    raise SpeechError("the speech program's output contains no sound")
 
 
 async def save_sound(store: ArtifactStore, data: bytes) -> Output:
-    """Store a WAV file and say where. Raises SpeechError and ArtifactError."""
+    """Store a WAV file and return its description. Raises SpeechError and ArtifactError."""
     data, seconds = await asyncio.to_thread(measured, data)
     artifact = await asyncio.to_thread(store.put, data, "wav")
     return Output(f"Saved as {artifact.url}: WAV sound, {seconds:.1f} s.", (artifact,))

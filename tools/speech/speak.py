@@ -1,4 +1,4 @@
-"""The speak tool: its settings, its three back ends, and what of a text is spoken."""
+"""The speak tool: its settings, its three back ends, and its checks of the text."""
 
 import asyncio
 import base64
@@ -40,26 +40,26 @@ Say = Callable[[str, str | None], Awaitable[bytes]]
 
 
 class Settings(ToolSettings):
-    """What `[tools.speak]` may say."""
+    """Settings of `[tools.speak]`."""
 
-    backend: Literal["espeak", "piper", "endpoint"] = Field("espeak", description="what speaks")
+    backend: Literal["espeak", "piper", "endpoint"] = Field("espeak", description="the back end")
     voice: str | None = Field(
-        None, description="where a call names none; espeak: a language, piper: a speaker"
+        None, description="default voice; espeak: a language, piper: a speaker"
     )
-    words_per_minute: int = Field(175, ge=80, le=450, description="espeak: how fast")
-    pitch: int = Field(50, ge=0, le=99, description="espeak: how high")
+    words_per_minute: int = Field(175, ge=80, le=450, description="espeak: the speed")
+    pitch: int = Field(50, ge=0, le=99, description="espeak: the pitch, from 0 to 99")
     speed: float = Field(1.0, ge=0.25, le=4.0, description="piper, endpoint: 2.0 is twice as fast")
     max_characters: int = Field(
-        MAX_CHARACTERS, ge=1, le=20_000, description="a longer text is refused"
+        MAX_CHARACTERS, ge=1, le=20_000, description="longer texts are refused"
     )
     voice_file: Path | None = Field(None, description="piper: the voice's .onnx file")
-    model: str | None = Field(None, description="endpoint: its name of its model")
+    model: str | None = Field(None, description="endpoint: the name of the service's model")
     url: str | None = Field(None, description="endpoint: the service's address, up to /v1")
     api_key_env: str | None = Field(None, description="endpoint: the variable with its key")
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool, for `Toolset`. Raises SetupError where its back end cannot work."""
+    """Return the tool, for `Toolset`. Raises SetupError where its back end cannot work."""
     backends = {"espeak": _espeak, "piper": _piper, "endpoint": _endpoint}
     say = backends[settings.backend](settings, services)
 
@@ -80,24 +80,24 @@ def make(settings: Settings, services: Services) -> Tool:
 
 
 def spoken_text(text: str, max_characters: int) -> str:
-    """The text without control characters. Raises SpeechError for one too long, or for none."""
+    """Return the text without control characters. Raises SpeechError if empty or too long."""
     spoken = " ".join(_UNSPOKEN.sub(" ", text).split())
     if not spoken:
         raise SpeechError("the text is empty")
     if len(spoken) > max_characters:
         raise SpeechError(
-            f"the text has {len(spoken)} characters, and {max_characters} are spoken at a time: "
+            f"the text has {len(spoken)} characters; at most {max_characters} are allowed: "
             "speak it in parts"
         )
     return spoken
 
 
 def checked_voice(voice: str | None) -> str | None:
-    """The name of a voice; none where it is empty. Raises SpeechError for what is no name."""
+    """Return a voice's name, or None for an empty one. Raises SpeechError for an invalid name."""
     if not voice:
         return None
     if not _VOICE.fullmatch(voice):
-        raise SpeechError(f"{voice[:40]!r} is no name of a voice: leave voice out")
+        raise SpeechError(f"invalid voice name {voice[:40]!r}: leave voice out")
     return voice
 
 
@@ -126,7 +126,7 @@ def _piper(settings: Settings, services: Services) -> Say:
     for file in (model, Path(f"{model}.json")):
         if not file.is_file():
             raise SetupError(
-                f"[tools.speak] voice_file: there is no file {file}; a piper voice is a file "
+                f"[tools.speak] voice_file: {file} does not exist; a piper voice is a file "
                 "NAME.onnx with NAME.onnx.json beside it"
             )
     return _worker(
@@ -144,7 +144,7 @@ def _piper(settings: Settings, services: Services) -> Say:
 def _worker(
     services: Services, module: str, arguments: Callable[[str, str | None], dict[str, Any]]
 ) -> Say:
-    """Have the `speak` function of a module called in a worker process."""
+    """Return a function that calls `speak` of a module in a worker process."""
     pool = WorkerPool(module)
     services.at_end(pool.aclose)
 

@@ -79,9 +79,9 @@ def test_bad_files_are_told_and_the_others_added(docs: Path) -> None:
     (docs / "bad.txt").write_bytes(b"a\0b")
     code, output = invoke("add", docs, docs / "picture.png", docs / "none.md")
     assert code == 1
-    assert f"skipped {docs / 'bad.txt'}: not a text: it holds zero bytes" in output
-    assert f"skipped {docs / 'picture.png'}: none of the formats" in output
-    assert f"skipped {docs / 'none.md'}: there is no such file" in output
+    assert f"skipped {docs / 'bad.txt'}: not a text: it contains zero bytes" in output
+    assert f"skipped {docs / 'picture.png'}: unsupported format" in output
+    assert f"skipped {docs / 'none.md'}: the file does not exist" in output
     assert "2 added, 3 skipped; 2 passages" in output
 
 
@@ -110,7 +110,7 @@ def test_removing(docs: Path) -> None:
     assert docs.exists()
     code, output = invoke("ls")
     assert code == 2
-    assert "there is no corpus 'default'" in output
+    assert "the corpus 'default' does not exist" in output
 
 
 def test_without_a_corpus_the_one_brought_along_is_searched() -> None:
@@ -141,9 +141,9 @@ def test_the_configured_directory_is_used(docs: Path, home: Path) -> None:
         (["rm"], "name the files to remove, or say --all"),
         (["rm", "x", "--all"], "name the files to remove, or say --all"),
         (["rm", "--all"], "there is no corpus 'default'"),
-        (["add", "--corpus", "../x", "."], "no name for a corpus"),
+        (["add", "--corpus", "../x", "."], "invalid corpus name"),
         (["add", "--corpus", "bundled", "."], "brought along: choose another name"),
-        (["search", "--corpus", "none", "x"], "there is no corpus 'none'"),
+        (["search", "--corpus", "none", "x"], "the corpus 'none' does not exist"),
     ],
 )
 def test_mistakes_are_told_in_a_line(arguments: list[str], sentence: str) -> None:

@@ -136,7 +136,7 @@ def test_removing_and_pruning(path: Path, tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read(path: Path, tmp_path: Path) -> None:
     with Corpus(path) as corpus:
-        with pytest.raises(ReadError, match="no such file"):
+        with pytest.raises(ReadError, match="the file does not exist"):
             corpus.add(tmp_path / "none.txt", "a")
         with pytest.raises(ReadError, match="not a regular file"):
             corpus.add(tmp_path, "a")
@@ -159,7 +159,7 @@ def test_which_files_are_meant(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "x" * 65, "-a", "\0", "é"])
 def test_what_is_no_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CorpusError, match="no name for a corpus"):
+    with pytest.raises(CorpusError, match="invalid corpus name"):
         corpus_path(tmp_path, name)
 
 
@@ -176,7 +176,7 @@ def test_corpora_by_name(tmp_path: Path) -> None:
 
 
 def test_what_is_no_corpus(path: Path) -> None:
-    with pytest.raises(CorpusError, match="there is no corpus 'mine'"):
+    with pytest.raises(CorpusError, match="the corpus 'mine' does not exist"):
         open_to_read(path)
     write(path, "this is a text and no data base, whatever its name is")
     with pytest.raises(CorpusError, match="cannot be used"):
@@ -199,7 +199,7 @@ def test_what_is_no_corpus(path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(CorpusError, match="cannot be made"):
+    with pytest.raises(CorpusError, match="cannot be created"):
         Corpus(corpus_path(tmp_path, "mine"))
 
 

@@ -126,13 +126,13 @@ def test_json_lines_with_other_names() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{", "line 2 is no JSON"),
-        ("[]", "line 2 is no JSON object"),
+        ("{", "line 2 is not valid JSON"),
+        ("[]", "line 2 is not a JSON object"),
         ('{"title": "A"}', "line 2 has no text in its field 'text'"),
         ('{"text": " "}', "no text"),
         ('{"text": ["a"]}', "no text"),
         ('{"text": "a", "title": 1}', "must be text"),
-        ('{"text": NaN}', "no JSON"),
+        ('{"text": NaN}', "not valid JSON"),
         ("[" * 100_000, "nests deeper than 64 levels"),
     ],
 )
@@ -152,8 +152,8 @@ def test_json_lines_never_hold_what_no_message_may() -> None:
         ("a.md", b"a\0b", "zero bytes"),
         ("a.txt", "é".encode("latin-1"), r"not in UTF-8 \(byte 0\)"),
         ("a.html", b"\xff\xfe<\0p\0", "zero bytes"),
-        ("a.pdf", b"%PDF", "none of the formats .md"),
-        ("a", b"text", "none of the formats"),
+        ("a.pdf", b"%PDF", "unsupported format; supported suffixes: .md"),
+        ("a", b"text", "unsupported format"),
     ],
 )
 def test_files_that_are_no_good(name: str, data: bytes, reason: str) -> None:

@@ -92,7 +92,7 @@ async def test_nothing_there(make, site) -> None:
 async def test_no_list(make, site) -> None:
     site.says("/s", b'{"results": {"a": 1}}', **JSON)
     service = make(url="/s?{query}")
-    with pytest.raises(HttpRefused, match="answered with no list at 'results'"):
+    with pytest.raises(HttpRefused, match="answered without a list at 'results'"):
         await service.search("oak", 3)
     await service.aclose()
 

@@ -100,14 +100,14 @@ async def test_the_corpus_brought_along_follows_what_is_installed(services, monk
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"corpus": "none"}, "there is no corpus 'none'"),
-        ({"corpus": "../etc"}, "no name for a corpus"),
+        ({"corpus": "none"}, "the corpus 'none' does not exist"),
+        ({"corpus": "../etc"}, "invalid corpus name"),
         ({"backend": "altavista"}, "backend"),
         ({"backend": "wikipedia"}, "needs contact"),
         ({"backend": "wikipedia", "wikipedia": {"contact": "a\nb"}}, "contact"),
         ({"backend": "wikipedia", "wikipedia": {"contact": "a@b", "api_url": "ftp://x/"}}, "http"),
         ({"backend": "http"}, "http"),
-        ({"backend": "http", "http": {"url": "http://x/?q="}}, "where the {query} goes"),
+        ({"backend": "http", "http": {"url": "http://x/?q="}}, "write {query} in url or body"),
         ({"backend": "http", "http": {"url": "x/{query}"}}, "must begin with http"),
         (
             {
@@ -138,7 +138,7 @@ async def test_a_missing_package(services, monkeypatch, package) -> None:
 
 async def test_a_directory_for_data_that_is_a_file(services) -> None:
     services.data.write_text("")
-    with pytest.raises(SetupError, match="cannot be made"):
+    with pytest.raises(SetupError, match="cannot be created"):
         Toolset(services).make("search")
 
 

@@ -60,7 +60,7 @@ async def test_espeak_voices_and_pace(using):
     assert heard(await fast(text=text, voice="en+f3"))[1] > 0.1
     unknown = await fast(text=text, voice="klingon-x")
     assert unknown.error == "failed"
-    assert "there is no voice 'klingon-x'" in unknown.content
+    assert "unknown voice 'klingon-x'" in unknown.content
 
 
 @pytest.mark.usefixtures("no_program")
@@ -112,7 +112,7 @@ async def test_the_program_is_preferred(using, program):
     assert called["arguments"] == [
         *("--stdin", "--stdout", "-b", "1", "-v", "en-us", "-s", "200", "-p", "50")
     ]
-    assert "there is no voice 'xx'" in (await call(text="hello", voice="xx")).content
+    assert "unknown voice 'xx'" in (await call(text="hello", voice="xx")).content
 
 
 async def test_piper(using, tmp_path):
@@ -134,7 +134,7 @@ async def test_piper_speakers_and_speed(using, tmp_path):
     anna, bert = await slow(text="Hello.", voice="anna"), await fast(text="Hello.")
     assert heard(anna)[0] == pytest.approx(4 * heard(bert)[0], rel=0.01)
     assert anna.artifacts != (await slow(text="Hello.", voice="bert")).artifacts
-    assert "there is no voice 'carl': anna, bert" in (await slow(text="a", voice="carl")).content
+    assert "unknown voice 'carl': anna, bert" in (await slow(text="a", voice="carl")).content
 
 
 class Service:
@@ -183,7 +183,7 @@ async def test_a_service(using, service):
         }
     ]
     service.answer = b"ID3 this is no WAV"
-    assert "no WAV file" in (await call(text="Hello.")).content
+    assert "not a WAV file" in (await call(text="Hello.")).content
     service.status = 401
     assert "401" in (await call(text="Hello.")).content
 
@@ -192,7 +192,7 @@ async def test_a_service(using, service):
     ("settings", "told"),
     [
         ({"backend": "piper"}, "voice_file: set it"),
-        ({"backend": "piper", "voice_file": "/nowhere.onnx"}, "no file /nowhere.onnx"),
+        ({"backend": "piper", "voice_file": "/nowhere.onnx"}, "/nowhere.onnx does not exist"),
         ({"backend": "endpoint"}, "no url"),
         ({"backend": "endpoint", "url": "http://[::1]:9/v1"}, "allow_private = true"),
         ({"words_per_minute": 5}, "words_per_minute"),
@@ -221,7 +221,7 @@ def test_texts_that_are_not_spoken(text, told):
 
 @pytest.mark.parametrize("voice", ["../../etc/passwd", "-x", "a;b", "a" * 41, "é"])
 def test_what_is_no_name_of_a_voice(voice):
-    with pytest.raises(SpeechError, match="no name of a voice"):
+    with pytest.raises(SpeechError, match="invalid voice name"):
         checked_voice(voice)
 
 

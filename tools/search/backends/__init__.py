@@ -1,4 +1,4 @@
-"""Where the search tool may look, by name."""
+"""The back ends of the search tool, by name."""
 
 from caesura.tools.net import USER_AGENT, HttpClient
 from caesura.tools.search.backends.cache import Cache
@@ -12,14 +12,14 @@ from caesura.tools.search.settings import Settings
 from caesura.tools.services import Services, SetupError, require
 
 _CONNECTIONS = 2
-"""To one service at a time: few, as it is asked for."""
+"""Connections to one service at a time: few, as services ask."""
 _TIMEOUT_SECONDS = 12.0
 
 
 def make_backend(settings: Settings, services: Services) -> Backend:
-    """The back end that the settings name.
+    """Return the back end that the settings name.
 
-    Raises SetupError where a part of the settings, a corpus or a package is missing.
+    Raises SetupError where some settings, a corpus or a package are missing.
     """
     if settings.backend in ("bm25s", "tantivy"):
         require(settings.backend, "search", "search")
@@ -30,7 +30,7 @@ def make_backend(settings: Settings, services: Services) -> Backend:
             return _service(settings, services)
         reader = Reader(corpus_to_search(services.data, settings.corpus))
         return reader if settings.backend == "corpus" else Derived(reader, settings.backend)
-    except ValueError as error:  # a CorpusError too
+    except ValueError as error:  # includes CorpusError
         raise SetupError(f"[tools.search]: {error}") from None
 
 
@@ -38,7 +38,7 @@ def _wikipedia(settings: Settings, services: Services) -> Wikipedia:
     if settings.wikipedia is None:
         raise ValueError(
             'backend = "wikipedia" needs contact = "you@example.org" in [tools.search.wikipedia]: '
-            "Wikipedia asks programs to say how their operator is reached"
+            "Wikipedia requires programs to name a contact of their operator"
         )
     client = _client(settings, services, user_agent(settings.wikipedia))
     return Wikipedia(settings.wikipedia, client, _cache(settings, services))

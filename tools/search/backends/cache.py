@@ -1,4 +1,4 @@
-"""Services' answers, kept in a file for a while, so that nobody is asked the same thing twice."""
+"""A file cache of services' answers, so that the same query is not sent twice."""
 
 import asyncio
 import json
@@ -19,10 +19,10 @@ CREATE INDEX IF NOT EXISTS answers_by_age ON answers (at)
 
 
 class Cache:
-    """Hits by key, in a SQLite file that is made when it is first used.
+    """Hits by key, in a SQLite file that is created at the first use.
 
-    max_age_seconds: older ones are not given; 0 keeps nothing. clock: seconds since the epoch.
-    A cache that cannot be read or written is as good as an empty one.
+    max_age_seconds: older hits are ignored; 0 stores nothing. clock: seconds since the epoch. A
+    cache that cannot be read or written behaves like an empty one.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Cache:
         self._connection: sqlite3.Connection | None = None
 
     async def get(self, key: str) -> list[Hit] | None:
-        """What was kept under the key, or None."""
+        """Return the hits under the key, or None."""
         return await asyncio.to_thread(self._get, key) if self._max_age_seconds else None
 
     async def put(self, key: str, hits: list[Hit]) -> None:
-        """Keep hits under the key."""
+        """Store hits under the key."""
         if self._max_age_seconds:
             await asyncio.to_thread(self._put, key, hits)
 

@@ -1,4 +1,4 @@
-"""Other indexes over a corpus, built from it when they are first needed, stored beside it."""
+"""Other kinds of index over a corpus, built from it at the first use and stored beside it."""
 
 import asyncio
 import importlib
@@ -25,12 +25,12 @@ class Index(Protocol):
     """An index in a directory; its module has `build(directory, rows)` and `load(directory)`."""
 
     def find(self, words: Sequence[str], limit: int) -> list[int]:
-        """The numbers of the best passages, best first. Blocking."""
+        """Return the numbers of the best passages, best first. Blocking."""
         ...
 
 
 class Derived:
-    """Searches a corpus by an index of another kind, built anew once the corpus has changed."""
+    """Searches a corpus by an index of another kind, rebuilt whenever the corpus has changed."""
 
     def __init__(self, reader: Reader, kind: str) -> None:
         self._reader = reader
@@ -39,9 +39,9 @@ class Derived:
         self._making: tuple[str, asyncio.Task[Index]] | None = None
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The best passages. The first search, and the first after a change, takes longer.
+        """Return the best passages. The first search, and the first after a change, takes longer.
 
-        A call that does not wait that long leaves the building to go on for the next one.
+        If the call is cancelled meanwhile, the build continues for the next call.
         """
         words = words_of(query)
         if not words:
@@ -51,7 +51,7 @@ class Derived:
         return await self._reader.run(lambda connection: _passages(connection, numbers))
 
     async def aclose(self) -> None:
-        """Wait for what is being built, and close the corpus."""
+        """Wait for an index that is being built, and close the corpus."""
         if self._making is not None:
             await asyncio.wait([self._making[1]])
         await self._reader.aclose()
@@ -77,7 +77,7 @@ class Derived:
         return f"{self._reader.path.stem}.{self._kind}-"
 
     def _build(self, directory: Path, rows: list[Row]) -> None:
-        """Build in a directory of our own, which gets its name when it is complete."""
+        """Build in a temporary directory, which is renamed once the index is complete."""
         made = Path(tempfile.mkdtemp(dir=directory.parent, prefix=f".{self._prefix}"))
         try:
             self._module.build(made, rows)
@@ -85,14 +85,14 @@ class Derived:
                 shutil.rmtree(old, ignore_errors=True)
             made.rename(directory)
         except OSError:
-            if not directory.is_dir():  # else another process has built it meanwhile
+            if not directory.is_dir():  # otherwise another process has built it meanwhile
                 raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
 
 def _failed(making: asyncio.Task[Index]) -> bool:
-    """Whether nothing was built; cancelled it is where its event loop has ended."""
+    """Return whether the build failed, or was cancelled because its event loop ended."""
     return making.done() and (making.cancelled() or making.exception() is not None)
 
 
@@ -102,7 +102,7 @@ def _stamp(connection: sqlite3.Connection) -> str:
 
 
 def _content(connection: sqlite3.Connection) -> tuple[str, list[Row]]:
-    """The stamp and all passages, as they are at one moment."""
+    """Return the stamp and all passages, read in one transaction."""
     connection.execute("BEGIN")
     try:
         rows = connection.execute("SELECT id, title, text FROM passages ORDER BY id").fetchall()

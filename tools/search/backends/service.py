@@ -1,4 +1,4 @@
-"""Any search service that answers with JSON: where to ask, and where in the answer things stand."""
+"""Any search service that answers with JSON, described by a request and paths in the answer."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ _BLANK = re.compile(r"\{(query|limit)\}")
 
 
 class Service:
-    """A search service.
+    """Searches through a configured service.
 
-    Raises ValueError for a URL that is none, or nowhere takes the query, and for headers that
-    name an environment variable which is not set.
+    Raises ValueError for an invalid URL, for a request without the query, and for headers that
+    name an unset environment variable.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Service:
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         if "{query}" not in settings.url + json.dumps(settings.body):
-            raise ValueError("http: neither url nor body says where the {query} goes")
+            raise ValueError("http: write {query} in url or body, where the query belongs")
         self._host = checked_url(_filled(settings.url, "x", 1, quoted=True)).host
         self._settings = settings
         self._headers = {
@@ -44,7 +44,7 @@ class Service:
         self._cache = cache
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The service's results; raises HttpRefused and HttpUnavailable."""
+        """Return the service's results; raises HttpRefused and HttpUnavailable."""
         asked = clean(query)
         if not asked:
             return []
@@ -72,7 +72,7 @@ class Service:
         if results is None:
             return []
         if not isinstance(results, list):
-            raise HttpRefused(f"{self._host} answered with no list at {fields.results!r}")
+            raise HttpRefused(f"{self._host} answered without a list at {fields.results!r}")
         hits = (
             Hit(
                 _text(at(each, fields.title)),
@@ -85,7 +85,7 @@ class Service:
 
 
 def at(value: Any, path: str) -> Any:
-    """What stands in a JSON value at a dotted path, `hits.0.title`; None if nothing does."""
+    """Return the value at a dotted path of a JSON value, `hits.0.title`; None if missing."""
     for part in path.split(".") if path else ():
         if isinstance(value, dict):
             value = value.get(part)
@@ -97,7 +97,7 @@ def at(value: Any, path: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A field as text: numbers as they are written, lists of texts joined, the rest empty."""
+    """Return a field as text: numbers as written, lists of texts joined, others empty."""
     if isinstance(value, list):
         value = " ".join(each for each in value if isinstance(each, str))
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -111,7 +111,7 @@ def _filled(template: str, query: str, limit: int, *, quoted: bool) -> str:
 
 
 def _filled_in(template: Any, query: str, limit: int) -> Any:
-    """A body with its blanks filled in; a text that is only `{limit}` becomes the number."""
+    """Return a body with its blanks filled in; a text that is only `{limit}` becomes a number."""
     if isinstance(template, dict):
         return {name: _filled_in(each, query, limit) for name, each in template.items()}
     if isinstance(template, list):
@@ -127,5 +127,5 @@ def _expanded(value: str, environment: Mapping[str, str]) -> str:
     except ValueError as error:
         raise ValueError(f"http: {error}") from None
     if not expanded.isprintable():
-        raise ValueError("http: a header holds a line break or another control character")
+        raise ValueError("http: a header contains a line break or another control character")
     return expanded

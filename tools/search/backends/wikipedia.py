@@ -1,4 +1,4 @@
-"""Wikipedia, or another MediaWiki with search and extracts, asked live through its API."""
+"""Wikipedia, or another MediaWiki with search and extracts, through its live API."""
 
 import asyncio
 import html
@@ -14,21 +14,21 @@ from caesura.tools.search.snippet import MAX_TEXT_CHARACTERS
 from caesura.tools.search.words import plain
 
 MAX_LAG_SECONDS = 5
-"""A wiki whose copies lag behind by more asks programs to wait."""
+"""A wiki whose replicas lag by more than this asks programs to wait."""
 _LATER = {"maxlag", "ratelimited", "readonly", "cirrussearch-too-busy-error"}
 _MAX_ASKED_CHARACTERS = 300
 _TAG = re.compile(r"<[^<>]{0,200}>")
 
 
 def user_agent(settings: WikipediaSettings) -> str:
-    """What the client calls itself, with the operator's contact."""
+    """Return the client's User-Agent, which includes the operator's contact."""
     return f"{USER_AGENT} ({settings.contact})"
 
 
 class Wikipedia:
-    """Searches the articles, and gives each one's introduction and the place that was found.
+    """Searches articles, and returns each one's introduction and the matching place.
 
-    Raises ValueError for an `api_url` that is no URL.
+    Raises ValueError for an invalid `api_url`.
     """
 
     def __init__(self, settings: WikipediaSettings, client: HttpClient, cache: Cache) -> None:
@@ -38,7 +38,7 @@ class Wikipedia:
         self._cache = cache
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The best articles; raises HttpRefused and HttpUnavailable."""
+        """Return the best articles; raises HttpRefused and HttpUnavailable."""
         asked = plain(query)[:_MAX_ASKED_CHARACTERS]
         if not asked:
             return []
@@ -76,7 +76,7 @@ class Wikipedia:
         return [_hit(by_id[each], place) for each, place in places.items() if each in by_id]
 
     async def _query(self, **parameters: str) -> dict[str, Any]:
-        """What `action=query` answers."""
+        """Return the answer to `action=query`."""
         answer = await self._client.get_json(
             self._url,
             params={

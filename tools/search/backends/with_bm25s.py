@@ -1,4 +1,4 @@
-"""An index by bm25s: scores computed when it is built, kept as sparse arrays."""
+"""An index by bm25s, which computes scores at build time and keeps them as sparse arrays."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ _TITLE_TIMES = 2
 
 
 class Bm25sIndex:
-    """The index, in memory."""
+    """A bm25s index in memory."""
 
     def __init__(self, scores: bm25s.BM25 | None, numbers: "np.ndarray[Any, Any]") -> None:
         self._scores = scores
         self._numbers = numbers
 
     def find(self, words: Sequence[str], limit: int) -> list[int]:
-        """The numbers of the best passages, best first."""
+        """Return the numbers of the best passages, best first."""
         index = self._scores
         known = [] if index is None else [word for word in words if word in index.vocab_dict]
         if index is None or not known:
@@ -50,7 +50,7 @@ def build(directory: Path, rows: Sequence[Row]) -> None:
 
 
 def load(directory: Path) -> Bm25sIndex:
-    """The index in a directory. Blocking."""
+    """Return the index in a directory. Blocking."""
     numbers = np.load(directory / _NUMBERS)
     if not (directory / _SCORES).is_dir():
         return Bm25sIndex(None, numbers)

@@ -12,15 +12,15 @@ _HEAP_BYTES = 50_000_000
 
 
 class TantivyIndex:
-    """The index, in its directory."""
+    """A tantivy index in its directory."""
 
     def __init__(self, index: tantivy.Index) -> None:
         self._index = index
         self._searcher = index.searcher()
 
     def find(self, words: Sequence[str], limit: int) -> list[int]:
-        """The numbers of the best passages, best first."""
-        # Quoted, each word is a text to look for and never syntax.
+        """Return the numbers of the best passages, best first."""
+        # Quotes make each word a literal, so that it cannot act as query syntax.
         query, _ = self._index.parse_query_lenient(
             " ".join(f'"{word}"' for word in words),
             ["title", "text"],
@@ -44,5 +44,5 @@ def build(directory: Path, rows: Sequence[Row]) -> None:
 
 
 def load(directory: Path) -> TantivyIndex:
-    """The index in a directory. Blocking."""
+    """Return the index in a directory. Blocking."""
     return TantivyIndex(tantivy.Index.open(str(directory)))

@@ -1,4 +1,4 @@
-"""Changing a corpus: adding files and removing them, each whole or not at all."""
+"""Changes to a corpus: adding and removing files, each in one transaction."""
 
 import hashlib
 import shutil
@@ -27,10 +27,11 @@ class FileRow:
 
 
 class Corpus:
-    """A corpus to write to, made if there is none.
+    """A writable corpus, created if it does not exist.
 
-    Whatever ends the process, each file is in it whole or not at all. Blocking: for the command
-    line, or a thread. Raises CorpusError, as do its methods.
+    Even if the process is killed, the corpus holds each file whole or not at all. All methods
+    block: use them on the command line or in a thread. They and the constructor raise
+    CorpusError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -38,10 +39,10 @@ class Corpus:
         self._connection = open_to_write(path)
 
     def add(self, path: Path, source: str, fields: Fields | None = None) -> Change:
-        """Index a file, unless its content is what is indexed already.
+        """Index a file, unless the same content is indexed already.
 
-        source: how results name it; fields: those of JSON lines. Raises ReadError, and the corpus
-        keeps what it had of the file.
+        source: the file's name in results. fields: the names of JSON lines' fields. Raises
+        ReadError, and then the corpus keeps what it had of the file.
         """
         data = _content(path)
         fields = fields or Fields()
@@ -63,17 +64,17 @@ class Corpus:
         return "added" if known is None else "changed"
 
     def remove(self, paths: list[Path]) -> int:
-        """Remove files, and all files under directories; return how many they were."""
+        """Remove files, and all files under directories; return their number."""
         names = [row.path for row in self.files() if any(_is_under(row.path, p) for p in paths)]
         if not names:
-            return 0  # a new stamp would have every index made of the corpus built again
+            return 0  # without a new stamp, so that the derived indexes stay valid
         with self._changing():
             for path in names:
                 self._remove(str(path))
         return len(names)
 
     def prune(self, paths: list[Path]) -> int:
-        """Remove the files at or under `paths` that exist no more; return how many they were."""
+        """Remove files at or under `paths` that no longer exist; return their number."""
         return self.remove(
             [
                 row.path
@@ -83,7 +84,7 @@ class Corpus:
         )
 
     def files(self) -> list[FileRow]:
-        """What is in the corpus, in the order of the paths."""
+        """Return the files of the corpus, in the order of their paths."""
         with errors_told(self.path):
             return files_in(self._connection)
 
@@ -92,16 +93,16 @@ class Corpus:
         self._connection.close()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the corpus itself."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close it."""
+        """Close the corpus."""
         self.close()
 
     @contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that gives the corpus a new stamp, which indexes made of it look at."""
+        """Run a transaction that gives the corpus a new stamp, which derived indexes check."""
         connection = self._connection
         with errors_told(self.path):
             connection.execute("BEGIN IMMEDIATE")
@@ -127,7 +128,7 @@ class Corpus:
 
 
 def files_in(connection: sqlite3.Connection) -> list[FileRow]:
-    """What is in a corpus, in the order of the paths."""
+    """Return the files of a corpus, in the order of their paths."""
     rows = connection.execute(
         "SELECT path, source, (SELECT count(*) FROM passages WHERE file = files.id) "
         "FROM files ORDER BY path"
@@ -136,7 +137,7 @@ def files_in(connection: sqlite3.Connection) -> list[FileRow]:
 
 
 def delete_corpus(path: Path) -> bool:
-    """Delete a corpus's file and the indexes made of it; return whether there was one."""
+    """Delete a corpus's file and its derived indexes; return whether the file existed."""
     there = path.exists()
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm"))):
         each.unlink(missing_ok=True)
@@ -149,16 +150,16 @@ def delete_corpus(path: Path) -> bool:
 def _content(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise ReadError("not a regular file" if path.exists() else "there is no such file")
+            raise ReadError("not a regular file" if path.exists() else "the file does not exist")
         if path.stat().st_size > MAX_FILE_BYTES:
-            raise ReadError(f"larger than {MAX_FILE_BYTES // 2**20} MiB: split it")
+            raise ReadError(f"larger than {MAX_FILE_BYTES // 2**20} MiB; split it")
         return path.read_bytes()
     except OSError as error:
         raise ReadError(f"cannot be read: {error.strerror}") from None
 
 
 def _name(path: Path) -> str:
-    """The path as it is kept; raises ReadError if no text can say it."""
+    """Return the path as it is stored; raises ReadError if it is not valid UTF-8."""
     name = str(path.absolute().resolve())
     try:
         name.encode()

@@ -1,4 +1,4 @@
-"""Searching a corpus: full text, best first, in threads that each have a connection."""
+"""Full-text search of a corpus, in threads that each have a connection."""
 
 import asyncio
 import sqlite3
@@ -16,10 +16,10 @@ from caesura.tools.search.words import words_of
 
 T = TypeVar("T")
 TITLE_WEIGHT = 4.0
-"""How much more a word in the title counts than one in the text."""
+"""The weight of a word in the title, relative to one in the text."""
 THREADS = 4
 MAX_SECONDS = 10.0
-"""After so long a search is given up."""
+"""A search that takes longer is aborted."""
 _PREFIX_CHARACTERS = 3
 _STEPS_BETWEEN_CHECKS = 50_000
 _SEARCH = """
@@ -30,9 +30,9 @@ WHERE words MATCH ? ORDER BY bm25(words, ?, 1.0), words.rowid LIMIT ?
 
 
 class Reader:
-    """A corpus to search in. It sees what is added while it is open.
+    """A corpus open for searching. It sees files that are added while it is open.
 
-    Raises CorpusError if there is no such corpus.
+    Raises CorpusError if the corpus does not exist.
     """
 
     def __init__(self, path: Path, threads: int = THREADS) -> None:
@@ -43,7 +43,7 @@ class Reader:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="caesura-search")
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """The best passages for the query's words; see `search_now`."""
+        """Return the best passages for the query's words; see `search_now`."""
         return await self.run(lambda connection: search_now(connection, query, limit))
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -52,7 +52,7 @@ class Reader:
         return await loop.run_in_executor(self._threads, self._work, work)
 
     async def aclose(self) -> None:
-        """Close the corpus, when the searches under way have ended. May be called twice."""
+        """Close the corpus after the running searches. May be called twice."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
         while self._opened:
             self._opened.pop().close()
@@ -81,13 +81,13 @@ class Reader:
 
 
 def search_now(connection: sqlite3.Connection, query: str, limit: int) -> list[Hit]:
-    """The best passages for a query's words, by bm25.
+    """Return the best passages for a query's words, by bm25.
 
-    Those that hold all of the words, where they are enough; else those that hold any; if there
-    are none, those with words that begin like them. Blocking.
+    They contain all words, if there are `limit` of them; else any of the words; else words with
+    the same prefixes. Blocking.
     """
     words = words_of(query)
-    # Each word is quoted: nothing in it is syntax.
+    # Quotes make each word a literal, so that it cannot act as query syntax.
     quoted = [f'"{word}"' for word in words]
     prefixes = [f'"{word}"*' for word in words if len(word) >= _PREFIX_CHARACTERS]
     rows = _matching(connection, " AND ".join(quoted), limit)

@@ -1,4 +1,4 @@
-"""A corpus's file: where it is, what is in it, how it is opened."""
+"""A corpus's file: its location, its schema, and how it is opened."""
 
 import re
 import sqlite3
@@ -10,7 +10,7 @@ from caesura.tools.services import SetupError
 
 DEFAULT_CORPUS = "default"
 BUNDLED_CORPUS = "bundled"
-"""The corpus that Caesura brings along; made anew by itself, never changed by hand."""
+"""The bundled corpus, which is rebuilt automatically and never changed by hand."""
 VERSION = 1
 _APPLICATION = 0x43534B42
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -45,43 +45,43 @@ COMMIT;
 
 
 class CorpusError(SetupError):
-    """A corpus cannot be used. The message says what to do."""
+    """A corpus cannot be used. The message says how to fix it."""
 
 
 def corpus_path(data: Path, name: str) -> Path:
-    """The file of the corpus of that name; raises CorpusError for what is no name.
+    """Return the file of the corpus of that name; raises CorpusError for an invalid name.
 
-    data: the directory for what tools keep.
+    data: the directory for tools' files.
     """
     if not _NAME.fullmatch(name):
         raise CorpusError(
-            f"{name[:64]!r} is no name for a corpus: use up to 64 letters, digits, '_' and '-'"
+            f"invalid corpus name {name[:64]!r}: use up to 64 letters, digits, '_' and '-'"
         )
     return data / "corpora" / f"{name}.sqlite"
 
 
 def corpora(data: Path) -> list[str]:
-    """The names of the corpora that there are, but for the one that is brought along."""
+    """Return the names of the existing corpora, without the bundled one."""
     found = sorted(path.stem for path in (data / "corpora").glob("*.sqlite"))
     return [name for name in found if name != BUNDLED_CORPUS and _NAME.fullmatch(name)]
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, and that may be closed by another thread.
+    """Return a read-only connection, which another thread may close.
 
-    Raises CorpusError if there is no such corpus, or another file in its place.
+    Raises CorpusError if the corpus does not exist or its file is not a corpus.
     """
     return _open(path, "ro")
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """A connection that can write, to a corpus that is made if need be; raises CorpusError."""
+    """Return a writable connection to a corpus, created if missing; raises CorpusError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CorpusError(
-            f"{path.parent} cannot be made: {error.strerror}; "
-            "set [data] directory in caesura.toml to one that can be written"
+            f"the directory {path.parent} cannot be created: {error.strerror}; "
+            "set [data] directory in caesura.toml to a writable one"
         ) from None
     return _open(path, "rwc")
 
@@ -89,15 +89,15 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def _open(path: Path, mode: str) -> sqlite3.Connection:
     if mode == "ro" and not path.exists():
         raise CorpusError(
-            f"there is no corpus {path.stem!r}: "
-            f"make it with `caesura kb add --corpus {path.stem} FILES`"
+            f"the corpus {path.stem!r} does not exist; "
+            f"create it with `caesura kb add --corpus {path.stem} FILES`"
         )
     connection: sqlite3.Connection | None = None
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
             uri=True,
-            isolation_level=None,  # transactions are begun by hand
+            isolation_level=None,  # transactions are started explicitly
             check_same_thread=False,
             timeout=_BUSY_SECONDS,
         )
@@ -115,20 +115,20 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write, closed at the end; raises CorpusError."""
+    """Yield a read-only connection, closed at the end; raises CorpusError."""
     with closing(open_to_read(path)) as connection, errors_told(path):
         yield connection
 
 
 def has_passages(path: Path) -> bool:
-    """Whether there is anything to find in a corpus; raises CorpusError."""
+    """Return whether a corpus has any passages; raises CorpusError."""
     with reading(path) as connection:
         return connection.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is not None
 
 
 @contextmanager
 def errors_told(path: Path) -> Iterator[None]:
-    """Raise a CorpusError for what SQLite says of a corpus."""
+    """Turn SQLite's errors in the block into CorpusErrors."""
     try:
         yield
     except sqlite3.Error as error:
@@ -136,12 +136,12 @@ def errors_told(path: Path) -> Iterator[None]:
 
 
 def _told(error: sqlite3.Error, path: Path) -> CorpusError:
-    """What SQLite says of a corpus, as a sentence."""
+    """Return a CorpusError for an error of SQLite."""
     return CorpusError(f"the corpus {path} cannot be used: {error}")
 
 
 def _check(connection: sqlite3.Connection, path: Path, mode: str) -> None:
-    """See that it is a corpus of this version; an empty file becomes one, if it may be written."""
+    """Check the file's kind and version; turn an empty file into a corpus if it is writable."""
     if mode != "ro":
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -153,13 +153,13 @@ def _check(connection: sqlite3.Connection, path: Path, mode: str) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             if _identity(connection) == (0, 0):
-                raise  # a full disk, say; else another process has made it meanwhile
+                raise  # for example a full disk; otherwise another process has created it meanwhile
         application, version = _identity(connection)
     if application != _APPLICATION:
-        raise CorpusError(f"{path} is not a corpus: move it away")
+        raise CorpusError(f"{path} is not a corpus; move it away")
     if version != VERSION:
         raise CorpusError(
-            f"the corpus {path} is of another version of Caesura: "
+            f"the corpus {path} was made by another version of Caesura; run "
             f"`caesura kb rm --all --corpus {path.stem}`, then add its files again"
         )
 

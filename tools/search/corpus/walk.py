@@ -1,4 +1,4 @@
-"""Which files are meant by the files and directories that somebody names."""
+"""Expands paths of files and directories into the files to index."""
 
 import os
 from collections import Counter
@@ -9,12 +9,12 @@ from caesura.tools.search.reading import SUFFIXES
 
 
 def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[Path, str]:
-    """The files, each with its name in results; files under directories where they can be read.
+    """Return the files, each with its name in results.
 
-    A file that is named itself is always among them, and is called by its name; one under a
-    directory by its path from that directory on. What begins with a dot is left out, and links to
-    directories are not followed. `others` counts, by suffix, the files under directories that
-    cannot be read.
+    A file given by its own path is always included, under its file name. A directory yields its
+    files of readable formats, named by their path within it. Names that begin with a dot are
+    skipped, and links to directories are not followed. `others` counts the unreadable files in
+    directories, by suffix.
     """
     found: dict[Path, str] = {}
     for path in paths:

@@ -1,4 +1,4 @@
-"""Documents as passages: text, Markdown, HTML and JSON lines."""
+"""Reading documents into passages: text, Markdown, HTML and JSON lines."""
 
 from caesura.tools.search.reading.files import SUFFIXES, Fields, ReadError, read_passages
 from caesura.tools.search.reading.passages import Passage

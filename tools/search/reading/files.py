@@ -1,4 +1,4 @@
-"""One file's passages, by what its suffix says it is."""
+"""Reads one file into passages, by the format that its suffix names."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -12,34 +12,34 @@ from caesura.tools.search.reading.passages import Heading, Passage, split
 
 MAX_FILE_BYTES = 256 * 2**20
 MAX_HTML_BYTES = 32 * 2**20
-"""A page is held as a tree, which takes many times its size."""
+"""A page is parsed into a tree, which takes many times its size."""
 
 
 class ReadError(ValueError):
-    """A file cannot be read as what it should be. The message says why, in words."""
+    """A file does not have the format of its suffix. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What the fields of JSON lines are called."""
+    """The names of the fields in JSON lines."""
 
     title: str = "title"
     text: str = "text"
     source: str = "url"
-    """May be missing in a line: its file and number are named instead."""
+    """The field may be missing in a line; its file and line number then serve as source."""
 
 
 def read_passages(
     data: bytes, path: Path, source: str, fields: Fields | None = None
 ) -> Iterator[Passage]:
-    """The passages of a file's content.
+    """Yield the passages of a file's content.
 
-    source: how the file is named in results; fields: those of JSON lines. Raises ReadError, at
-    whatever place of the file something is wrong.
+    source: the file's name in results. fields: the names of JSON lines' fields. Raises ReadError
+    when the iteration reaches invalid content.
     """
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        raise ReadError(f"none of the formats {', '.join(SUFFIXES)}")
+        raise ReadError(f"unsupported format; supported suffixes: {', '.join(SUFFIXES)}")
     return reader(data, path.stem, source, fields or Fields())
 
 
@@ -56,7 +56,9 @@ def _markdown(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[P
 
 def _html(data: bytes, stem: str, source: str, fields: Fields) -> Iterator[Passage]:
     if len(data) > MAX_HTML_BYTES:
-        raise ReadError(f"larger than the {MAX_HTML_BYTES // 2**20} MiB that a page may have")
+        raise ReadError(
+            f"larger than {MAX_HTML_BYTES // 2**20} MiB, the limit for a page; split it"
+        )
     try:
         title, blocks = html_blocks(data, _decoded(data))
     except ValueError as error:
@@ -71,9 +73,9 @@ def _json_lines(data: bytes, stem: str, source: str, fields: Fields) -> Iterator
         try:
             record = load_json(line)
         except ValueError as error:
-            raise ReadError(f"line {number} is no JSON: {error}") from None
+            raise ReadError(f"line {number} is not valid JSON: {error}") from None
         if not isinstance(record, dict):
-            raise ReadError(f"line {number} is no JSON object")
+            raise ReadError(f"line {number} is not a JSON object")
         values = [record.get(name, "") for name in (fields.title, fields.text, fields.source)]
         title, text, place = ["" if value is None else value for value in values]
         if not isinstance(text, str) or not text.strip():
@@ -86,9 +88,9 @@ def _json_lines(data: bytes, stem: str, source: str, fields: Fields) -> Iterator
 
 
 def _decoded(data: bytes) -> str:
-    """A file's text; raises ReadError for what is binary or in another encoding than UTF-8."""
+    """Return a file's text; raises ReadError for binary data and for other encodings than UTF-8."""
     if b"\0" in data:
-        raise ReadError("not a text: it holds zero bytes")
+        raise ReadError("not a text: it contains zero bytes")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -96,7 +98,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _valid(text: str) -> str:
-    """The text without what no file or message may hold: zero bytes and lone surrogates."""
+    """Return the text with zero bytes and lone surrogates replaced."""
     return text.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
@@ -114,4 +116,4 @@ _READERS: dict[str, _Reader] = {
     ".ndjson": _json_lines,
 }
 SUFFIXES = tuple(_READERS)
-"""The suffixes of files that can be read."""
+"""The suffixes of readable files."""

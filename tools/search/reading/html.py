@@ -1,4 +1,4 @@
-"""HTML files as blocks, without scripts, styles and navigation."""
+"""Reads HTML files into blocks, without scripts, styles and navigation."""
 
 import re
 from collections import Counter
@@ -9,7 +9,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from caesura.tools.search.reading.passages import Block, Heading, Paragraph
 
 MAX_NESTING = 1_000
-"""How deep elements may nest; the parser's time grows with the square of it."""
+"""The deepest nesting of elements; the parser's time grows with its square."""
 _LEFT_OUT = {
     *("script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas"),
     *("nav", "head", "button", "select", "textarea", "audio", "video"),
@@ -23,7 +23,7 @@ _BLOCKS = {
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _SPACED = {"br", "td", "th"}
 _TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,30})")
-# Elements that have no end, or need none, and do not nest in themselves.
+# Elements without an end tag, or with an optional one, which do not nest in themselves.
 _UNCLOSED = {
     *(b"area", b"base", b"br", b"col", b"embed", b"hr", b"img", b"input", b"link", b"meta"),
     *(b"param", b"source", b"track", b"wbr", b"p", b"li", b"dt", b"dd", b"tr", b"td", b"th"),
@@ -33,7 +33,7 @@ _UNCLOSED = {
 
 
 def nesting_of(data: bytes) -> int:
-    """About how deep the elements nest, never less than that: a count of what is left open."""
+    """Return an upper estimate of the elements' nesting, by counting unclosed tags."""
     opened: Counter[bytes] = Counter()
     depth = deepest = 0
     for match in _TAG.finditer(data):
@@ -51,13 +51,13 @@ def nesting_of(data: bytes) -> int:
 
 
 def html_blocks(data: bytes, text: str) -> tuple[str, Iterator[Block]]:
-    """The document's title, empty if it has none, and its headings and paragraphs.
+    """Return the document's title ("" without one), and its headings and paragraphs.
 
-    data, text: the same document, before and after it was decoded. Raises ValueError if elements
-    nest deeper than MAX_NESTING.
+    data, text: the same document, before and after decoding. Raises ValueError if elements nest
+    deeper than MAX_NESTING.
     """
     if nesting_of(data) > MAX_NESTING:
-        raise ValueError(f"its elements nest deeper than {MAX_NESTING}")
+        raise ValueError(f"its elements nest deeper than {MAX_NESTING} levels")
     tree = LexborHTMLParser(text)
     named = tree.css_first("head > title")
     title = " ".join(named.text().split()) if named is not None else ""
@@ -65,7 +65,7 @@ def html_blocks(data: bytes, text: str) -> tuple[str, Iterator[Block]]:
 
 
 def _blocks(tree: LexborHTMLParser) -> Iterator[Block]:
-    """Walk over the tree by its links, since a recursion could run out of stack."""
+    """Walk the tree by its links, since a recursion could overflow the stack."""
     node: LexborNode | None = tree.body
     parts: list[str] = []
     while node is not None:

@@ -1,4 +1,4 @@
-"""Text and Markdown files as blocks."""
+"""Reads text and Markdown files into blocks."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _EMPHASIS = re.compile(r"\*{2,3}|__|`+")
 
 
 def text_blocks(text: str) -> Iterator[Block]:
-    """The paragraphs of a plain text: what stands between empty lines."""
+    """Yield the paragraphs of a plain text, which empty lines separate."""
     lines: list[str] = []
     for line in text.splitlines():
         if line.strip():
@@ -26,10 +26,9 @@ def text_blocks(text: str) -> Iterator[Block]:
 
 
 def markdown_blocks(text: str) -> Iterator[Block]:
-    """The headings and paragraphs of a Markdown file, without the marks of links and emphasis.
+    """Yield the headings and paragraphs of a Markdown file, without marks of links and emphasis.
 
-    A code block counts as a paragraph, and what looks like a heading in it is none. A head
-    ("front matter") is left out.
+    A code block is one paragraph and contains no headings. Front matter is left out.
     """
     lines: list[str] = []
     fence = ""
@@ -70,7 +69,7 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _underlined(line: str, lines: list[str]) -> int:
-    """The level of the heading that this line makes of the line before; 0 if it does not."""
+    """Return the level of the heading whose underline this line is; 0 if it is none."""
     match = _UNDERLINE.match(line) if len(lines) == 1 and lines[0].strip() else None
     return 0 if match is None else 1 if match.group(1)[0] == "=" else 2
 
@@ -84,7 +83,7 @@ def _without_head(lines: list[str]) -> list[str]:
 
 
 def _plain(line: str) -> str:
-    if "-" in line and not line.strip(" \t|:-"):  # a line across, or below a table's head
+    if "-" in line and not line.strip(" \t|:-"):  # a rule, or the line below a table's head
         return ""
     line = _COMMENT.sub("", line)
     line = _LINK.sub(r"\1", line)

@@ -1,22 +1,22 @@
-"""Splitting documents into passages: about 200 words, on the borders of paragraphs and headings."""
+"""Splits documents into passages of about 200 words, at borders of paragraphs and headings."""
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 PASSAGE_WORDS = 200
-"""How long a passage is meant to be."""
+"""The target length of a passage."""
 MAX_WORDS = 260
-"""How long one may be; a paragraph that is longer is split between sentences."""
+"""The maximum length of a passage; a longer paragraph is split between sentences."""
 _WORD_CHARACTERS = 6
-"""In text without blanks, so many characters count as a word."""
+"""Characters that count as one word in text without blanks."""
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])")
 _MAX_TITLE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading of a document; `level` 1 is the greatest."""
+    """A heading of a document; level 1 is the topmost."""
 
     level: int
     text: str
@@ -24,7 +24,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A paragraph, a list item, a cell of a table: text that belongs together."""
+    """A unit of text: a paragraph, a list item, a table cell."""
 
     text: str
 
@@ -34,7 +34,7 @@ Block = Heading | Paragraph
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a document, as it is searched for."""
+    """A piece of a document, the unit of search."""
 
     title: str
     """The document's title and the headings above the passage: `Trees > Oak`."""
@@ -43,9 +43,9 @@ class Passage:
 
 
 def split(blocks: Iterable[Block], title: str, source: str) -> Iterator[Passage]:
-    """The passages of a document.
+    """Yield the passages of a document.
 
-    title: the document's; a first heading that says the same is not repeated.
+    title: the document's title; a first heading with the same text is not repeated.
     """
     path: list[Heading] = []
     collected: list[str] = []
@@ -79,12 +79,12 @@ def split(blocks: Iterable[Block], title: str, source: str) -> Iterator[Passage]
 
 
 def size_of(text: str) -> float:
-    """How many words a text counts as, words without end included."""
+    """Return the length of a text in words, where an overlong word counts as several."""
     return max(len(text.split()), len(text) / (2 * _WORD_CHARACTERS))
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """A paragraph, in one piece or, if it is too long, in several that are not."""
+    """Yield a paragraph in one piece, or in several if it is too long."""
     text = " ".join(text.split())
     if not text:
         return
@@ -104,7 +104,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _units(text: str) -> Iterator[str]:
-    """Sentences; of those that are too long, so many words; of such words, so many characters."""
+    """Yield sentences, or runs of words or characters where those are too long."""
     most_characters = PASSAGE_WORDS * _WORD_CHARACTERS
     for sentence in _SENTENCE_END.split(text):
         if size_of(sentence) <= PASSAGE_WORDS:
