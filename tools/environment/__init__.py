@@ -1,6 +1,6 @@
 """Text worlds to act in: ALFWorld's household games, or a Gymnasium environment.
 
-The games run in processes of their own, one for each session that plays, and end with it.
+Games run in worker processes, one for each session that plays; a process ends with its session.
 """
 
 from caesura.tools.environment.settings import Settings

@@ -1,4 +1,4 @@
-"""Terminal colours as words, since a game's text may say with them what is where."""
+"""Turns terminal colours into words: in some games only the colour shows where things are."""
 
 import re
 
@@ -8,7 +8,7 @@ _COLOURS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white
 
 
 def worded(text: str) -> str:
-    """The text with `[red S]` where S is shown in red, or on red; other control codes go."""
+    """Return the text with `[red S]` for a red S, or S on red; other control codes are removed."""
     pieces = _CODE.split(text)
     found = [_OTHER.sub("", pieces[0])]
     colours: list[str] = []

@@ -1,6 +1,6 @@
-"""The process that plays: it holds one game after another, for one session at a time.
+"""The process that plays: it runs one game after another, for one session at a time.
 
-Run by `caesura.tools.worker`. ALFWorld and what comes with it are imported here and nowhere else.
+`caesura.tools.worker` runs it. Only this process imports ALFWorld and its dependencies.
 """
 
 from typing import Any, Protocol
@@ -16,12 +16,12 @@ class Games(Protocol):
         ...
 
     def step(self, action: str) -> View:
-        """Do something in it; any text may come."""
+        """Perform an action in the current game; any text is accepted."""
         ...
 
 
 class _Playing:
-    """The games of this process, once they are opened."""
+    """The games of this process, once they are prepared."""
 
     games: Games | None = None
 
@@ -29,7 +29,7 @@ class _Playing:
 def prepare(options: dict[str, Any]) -> str:
     """Import what the games need and check the options, which are `Settings` as JSON.
 
-    Returns "". Raises ValueError for options that make no sense together.
+    Returns "". Raises ValueError for options that contradict each other.
     """
     if options["backend"] == "gymnasium":
         from caesura.tools.environment.gymnasium import GymnasiumGames
@@ -48,11 +48,11 @@ def reset(number: int) -> View:
 
 
 def act(action: str) -> View:
-    """Do something in the game that was started last."""
+    """Perform an action in the game that was started last."""
     return _games().step(action)
 
 
 def _games() -> Games:
     if _Playing.games is None:
-        raise RuntimeError("the games were not prepared")
+        raise RuntimeError("the games were not prepared: call prepare first")
     return _Playing.games

@@ -1,7 +1,7 @@
-"""Any Gymnasium environment whose actions and observations can be said in words.
+"""Any Gymnasium environment whose actions and observations can be put into words.
 
-Actions are a Discrete space, each with a name, or a Text space. What is observed is the picture
-that `render` draws of letters, if it does, else the observation itself.
+Actions are a Discrete space, each with a name, or a Text space. The observation is the text that
+`render` draws, if the environment supports that, else the observation itself.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from caesura.tools.environment.view import View
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an environment's own description says of it, but not its code."""
+    """What the environment's documentation says and its code does not."""
 
     actions: tuple[str, ...]
     task: str
@@ -48,10 +48,10 @@ KNOWN = {
 
 
 class GymnasiumGames:
-    """Games by number, which are the seeds of `reset`; `options` are `Settings` as JSON."""
+    """Games by number, the seed of `reset`; `options` are `Settings` as JSON."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Make the environment. Raises ValueError, or what Gymnasium raises, where that fails."""
+        """Make the environment. Raises ValueError, or what Gymnasium raises."""
         self._env = made(options["id"], options["kwargs"])
         known = KNOWN.get(self._env.spec.name if self._env.spec else "", Meaning((), ""))
         self._seed = int(options["seed"])
@@ -73,7 +73,7 @@ class GymnasiumGames:
         )
 
     def step(self, action: str) -> View:
-        """Do an action, by its name; one that there is not makes nothing happen."""
+        """Perform an action by its name; an unknown action has no effect."""
         chosen = self._chosen(action)
         if chosen is None:
             return View(text="Nothing happens.", actions=self._can, outcome=None)
@@ -86,7 +86,7 @@ class GymnasiumGames:
         )
 
     def _chosen(self, action: str) -> Any:
-        """The action as the environment takes it, or None."""
+        """Return the action in the environment's form, or None if it is unknown."""
         space = self._env.action_space
         if isinstance(space, Text):
             return action if space.contains(action) else None
@@ -101,7 +101,7 @@ class GymnasiumGames:
         return worded(observation) if isinstance(observation, str) else _told(observation)
 
     def _allowed(self, info: Mapping[str, Any]) -> list[str]:
-        """What can be done now: what the environment lists, or its actions' names."""
+        """Return the possible actions: those that the environment lists, or all names."""
         self._can = list(self._names)
         listed = info.get("admissible_commands")
         mask = info.get("action_mask")
@@ -113,7 +113,7 @@ class GymnasiumGames:
 
 
 def made(name: str, kwargs: Mapping[str, Any]) -> "gymnasium.Env[Any, Any]":
-    """The environment: a registered id, "module:Id", or "module:Class" of an Env."""
+    """Return the environment for a registered id, "module:Id", or "module:Class" of an Env."""
     module, _, rest = name.rpartition(":")
     found = getattr(importlib.import_module(module), rest, None) if module else None
     if inspect.isclass(found) and issubclass(found, gymnasium.Env):
@@ -128,31 +128,31 @@ def made(name: str, kwargs: Mapping[str, Any]) -> "gymnasium.Env[Any, Any]":
 
 
 def names_of(env: "gymnasium.Env[Any, Any]", given: Sequence[str]) -> tuple[str, ...]:
-    """The names of the actions of a Discrete space, or what one of a Text space is.
+    """Return the names of a Discrete space's actions, or a description of a Text space.
 
-    Raises ValueError for other spaces, and where the number of names is wrong.
+    Raises ValueError for other spaces, and for a wrong number of names.
     """
     space = env.action_space
     if isinstance(space, Text):
         return (f"write a text of up to {space.max_length} characters",)
     if not isinstance(space, Discrete):
-        raise ValueError(f"its actions are {space}: only Discrete and Text can be said in words")
+        raise ValueError(f"its actions are {space}: only Discrete and Text are supported")
     meanings = getattr(env.unwrapped, "get_action_meanings", None)
     numbers = range(int(space.start), int(space.start) + int(space.n))
     names = given or (meanings() if meanings else tuple(str(number) for number in numbers))
     if len(names) != space.n:
-        raise ValueError(f"it has {space.n} actions, and {len(names)} names are given for them")
+        raise ValueError(f"it has {space.n} actions, got {len(names)} names for them")
     return tuple(names)
 
 
 def _drawn_with_letters(creator: Any) -> dict[str, Any]:
-    """The argument that has a kind of environment draw with letters, if it can."""
+    """Return the argument that makes an environment draw with letters, if it supports that."""
     modes = getattr(creator, "metadata", {}).get("render_modes") or ()
     return {"render_mode": "ansi"} if "ansi" in modes else {}
 
 
 def _told(observation: Any) -> str:
-    """An observation as JSON; arrays as lists."""
+    """Return an observation as JSON, with arrays as lists."""
     return json.dumps(observation, default=_plain)
 
 

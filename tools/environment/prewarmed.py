@@ -1,4 +1,4 @@
-"""The processes that games are played in: some ready in advance, and never too many."""
+"""A bounded pool of game processes, of which some are started in advance."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ MODULE = "caesura.tools.environment.child"
 class Stock:
     """Hands out prepared workers, up to `most` at a time, and keeps `spares` ready after the first.
 
-    options: for the child's `prepare`; environment: variables of the processes. Belongs to the
-    event loop that first uses it, until that is closed.
+    options: for the child's `prepare`. environment: variables of the processes. The pool belongs
+    to the event loop that first uses it, until that loop is closed.
     """
 
     def __init__(
@@ -28,18 +28,18 @@ class Stock:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self.taken = 0
-        """How many are handed out, or about to be."""
+        """How many workers are handed out, or about to be."""
 
     async def take(self) -> Worker:
         """Return a worker for the caller alone, until it is given back.
 
-        Raises RuntimeError when all are taken or the stock is closed, and what `prepare` raises.
+        Raises RuntimeError when all are taken or the pool is closed, and what `prepare` raises.
         """
         self._enter()
         if self.taken >= self._most:
             raise RuntimeError(
-                f"all {self._most} environments are in use by others: "
-                "try again later, or go on without"
+                f"all {self._most} environments are in use by other sessions: "
+                "try again later, or continue without one"
             )
         self.taken += 1
         try:
@@ -58,7 +58,7 @@ class Stock:
         await self._end(worker)
 
     async def aclose(self) -> None:
-        """End all processes, those that are taken too."""
+        """End all processes, including those that are taken."""
         self._closed = True
         starting, self._ready = self._ready, []
         for task in starting:
@@ -68,16 +68,16 @@ class Stock:
 
     def _enter(self) -> None:
         if self._closed:
-            raise RuntimeError("the environments are put away")
+            raise RuntimeError("the environments are closed")
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             # The workers of a closed loop have ended with it.
             self._ready, self._workers, self.taken, self._loop = [], set(), 0, loop
         elif self._loop is not loop:
-            raise RuntimeError("these environments belong to another event loop")
+            raise RuntimeError("the environments belong to another event loop")
 
     async def _next(self) -> Worker:
-        """The worker that has been in the making longest; others are started to follow it."""
+        """Return the worker whose start began first, and start others to follow it."""
         self._ready = [task for task in self._ready if not _failed(task)]
         while len(self._ready) < 1 + self._spares:
             self._ready.append(asyncio.ensure_future(self._start()))
@@ -85,7 +85,7 @@ class Stock:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._ready.insert(0, task)  # for the next who asks
+            self._ready.insert(0, task)  # for the next caller
             raise
 
     async def _start(self) -> Worker:

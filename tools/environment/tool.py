@@ -31,9 +31,9 @@ PARAMETERS = {
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool `environment`.
+    """Return the tool `environment`.
 
-    Raises SetupError where a package is missing or, for Gymnasium, the environment cannot be made.
+    Raises SetupError for a missing package, or for a Gymnasium environment that fails to start.
     """
     require(settings.backend, "environment", "environment")
     data = services.data / "environment"
@@ -41,10 +41,10 @@ def make(settings: Settings, services: Services) -> Tool:
     if settings.backend == "gymnasium":
         _check(options)
     variables = {
-        # ALFWorld makes this directory when it is imported, and fails if it cannot. Nothing of ours
-        # is in it: games are kept in `data`, and drawn again where that cannot be written.
+        # ALFWorld creates this directory at import, and fails if it cannot. We keep nothing in it:
+        # games are stored in `data`, and drawn again where that is not writable.
         "ALFWORLD_DATA": tempfile.gettempdir(),
-        "PYTHONHASHSEED": "0",  # the order of what a room's description lists depends on it
+        "PYTHONHASHSEED": "0",  # a room's description lists things in an order that depends on it
     }
     stock = Stock(options, variables, most=settings.max_environments, spares=settings.spares)
     services.at_end(stock.aclose)
@@ -68,7 +68,7 @@ def make(settings: Settings, services: Services) -> Tool:
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Raise SetupError unless the environment can be made, which is tried in another process."""
+    """Raise SetupError unless a separate process can make the environment."""
     code = f"import json, sys; from {MODULE} import prepare; prepare(json.load(sys.stdin))"
     command = [sys.executable, "-P", "-c", code]
     try:
@@ -81,7 +81,7 @@ def _check(options: dict[str, Any]) -> None:
             timeout=CHECK_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        reason = f"it takes more than {CHECK_SECONDS:g} seconds to make"
+        reason = f"making it takes more than {CHECK_SECONDS:g} seconds"
     else:
         if ended.returncode == 0:
             return

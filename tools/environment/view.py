@@ -1,4 +1,4 @@
-"""What a game shows after each step, and the text of it that the model gets."""
+"""What a game shows after each step, and its text for the model."""
 
 from collections.abc import Sequence
 from typing import Literal, TypedDict
@@ -9,17 +9,17 @@ MAX_ACTIONS_CHARACTERS = 600
 
 
 class View(TypedDict):
-    """What a game shows; it travels as JSON."""
+    """What a game shows, as JSON-able data."""
 
     text: str
     actions: list[str]
-    """What can be done now, the most useful first."""
+    """The possible actions, the most useful first."""
     outcome: Literal["won", "lost"] | None
     """None: the game goes on."""
 
 
 def shown(view: View) -> str:
-    """The observation, and a last line on what can be done or how the game ended."""
+    """Return the observation, and a last line with the possible actions or the outcome."""
     text = view["text"].strip()
     if len(text) > MAX_OBSERVATION_CHARACTERS:
         text = f"{text[:MAX_OBSERVATION_CHARACTERS]}... (cut)"
@@ -28,7 +28,7 @@ def shown(view: View) -> str:
 
 
 def you_can(actions: Sequence[str]) -> str:
-    """`You can: look, go to fridge 1, and 12 more`, within the limits."""
+    """Return `You can: look, go to fridge 1, and 12 more`, within the limits."""
     fit: list[str] = []
     left = MAX_ACTIONS_CHARACTERS
     for action in actions[:MAX_ACTIONS]:

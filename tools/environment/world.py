@@ -1,4 +1,4 @@
-"""One session's environment: its process, the game under way, and what is said of both."""
+"""One session's environment: its process and its current game."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,9 @@ MAX_QUOTED_CHARACTERS = 60
 
 
 class World:
-    """Plays games for one session, in a process of its own, which is taken at the first call.
+    """Plays games for one session in a process of its own, which the first call takes.
 
-    next_game: gives the number of the game to play next. Calls at the same time take turns.
+    next_game: returns the number of the next game. Concurrent calls take turns.
     """
 
     def __init__(self, stock: Stock, next_game: Callable[[], int], max_steps: int) -> None:
@@ -25,15 +25,15 @@ class World:
         self._turn = asyncio.Lock()
         self._worker: Worker | None = None
         self._view: View | None = None
-        """What the game showed last; None: no game is under way."""
+        """The game's last view; None: no game is running."""
         self._steps = 0
         self._lost = False
         self._closed = False
 
     async def act(self, action: str) -> str:
-        """Do something, and say what there is to see; "reset" starts the next game.
+        """Perform an action and return the observation; "reset" starts the next game.
 
-        Raises RuntimeError, whose message is for the model, where the game has broken down.
+        Raises RuntimeError, whose message is for the model, where the game has failed.
         """
         async with self._turn:
             if action.strip().lower() in RESETS:
@@ -53,7 +53,7 @@ class World:
             return shown(await self._step(action))
 
     async def aclose(self) -> None:
-        """End the process, whatever it is doing."""
+        """End the process, even during a call."""
         self._closed = True
         await self._drop()
 
@@ -79,7 +79,7 @@ class World:
         return view
 
     async def _call(self, function: str, **arguments: Any) -> View:
-        """Ask the process; one that does not answer as it should is ended, and the game with it."""
+        """Call the process; if it fails or answers wrongly, end it together with the game."""
         worker = self._worker
         if worker is None:
             raise RuntimeError("the session has ended")

@@ -1,4 +1,4 @@
-"""Pictures: charts from Vega-Lite, drawings from SVG, and what a diffusion model paints.
+"""Pictures: charts from Vega-Lite, drawings from SVG, and images by a diffusion model.
 
-What is drawn is checked here and drawn in worker processes, which may hang or crash alone.
+Input is checked here and drawn in worker processes, which may hang or crash on their own.
 """

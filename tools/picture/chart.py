@@ -28,15 +28,15 @@ PARAMETERS = {
 
 
 class Settings(ToolSettings):
-    """What `[tools.render_chart]` may say."""
+    """Settings of `[tools.render_chart]`."""
 
-    workers: int = Field(1, ge=1, le=16, description="processes that draw")
+    workers: int = Field(1, ge=1, le=16, description="worker processes")
     max_rows: int = Field(5_000, ge=1, le=100_000, description="rows of data in one chart")
     max_side: int = Field(2_048, ge=16, le=8_192, description="the longest side, in pixels")
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool, for `Toolset`. Raises SetupError where vl-convert is not installed."""
+    """Return the tool, for `Toolset`. Raises SetupError where vl-convert is not installed."""
     require("vl_convert", "pictures", "render_chart")
     drawer = Drawer(services, settings.workers)
 
@@ -62,9 +62,9 @@ _by_schema = schema_validator(PARAMETERS)
 
 
 def _validate(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments checked; a specification written as a JSON string is read first."""
+    """Return the checked arguments; a specification in a JSON string is parsed first."""
     spec = arguments.get("spec")
     if isinstance(spec, str):
-        with suppress(ValueError, RecursionError):  # told below: a string is no object
+        with suppress(ValueError, RecursionError):  # the check below refuses a string
             arguments = {**arguments, "spec": json.loads(spec)}
     return _by_schema(arguments)

@@ -1,4 +1,4 @@
-"""Having a picture drawn by a worker process, as the tools see it."""
+"""Drawing in worker processes, as the tools call it."""
 
 import asyncio
 import base64
@@ -11,13 +11,13 @@ from caesura.tools.services import Services
 from caesura.tools.worker import WorkerDied, WorkerFailed, WorkerPool
 
 MAX_CALLS = 1_000
-"""A process that has drawn so many pictures is replaced, so that it cannot grow for ever."""
+"""A process is replaced after this many pictures, so that its memory cannot grow for ever."""
 
 log = logging.getLogger(__name__)
 
 
 class Drawer:
-    """Worker processes that draw, and the store for what they have drawn."""
+    """Worker processes that draw, and the store for their pictures."""
 
     def __init__(self, services: Services, workers: int) -> None:
         self._store = services.artifacts
@@ -25,19 +25,18 @@ class Drawer:
         services.at_end(self._pool.aclose)
 
     async def draw(self, function: str, /, **arguments: Any) -> Output:
-        """Call a function of the child that draws; store the PNG.
+        """Call a drawing function of the child and store the PNG.
 
-        A call that is cancelled, as by a time-out, kills the process. Raises PictureError and
-        ArtifactError.
+        A cancelled call kills the process. Raises PictureError and ArtifactError.
         """
         try:
             text = await self._pool.call(function, **arguments)
         except WorkerFailed as error:
             raise PictureError(str(error)) from None
         except WorkerDied as error:
-            log.warning("drawing: %s", error)
+            log.warning("drawing failed: %s", error)
             raise PictureError(
-                "the picture cannot be drawn: it needs too much memory, or breaks the library "
-                "that draws it; make it simpler"
+                "the picture cannot be drawn: it needs too much memory or crashes "
+                "the drawing library; make it simpler"
             ) from None
         return await save_picture(self._store, await asyncio.to_thread(base64.b64decode, text))

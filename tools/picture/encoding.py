@@ -1,7 +1,7 @@
-"""What a chart's columns are, and the `encoding` that a specification leaves out or half says.
+"""Fills in the `encoding` that a specification leaves out, from the types of its columns.
 
-Vega-Lite takes a field without a type for nominal and sorts names alphabetically; models mean the
-type that the data has, and the order that it stands in.
+Vega-Lite treats a field without a type as nominal and sorts names alphabetically. Models mean the
+type of the data, and the order of its rows.
 """
 
 import re
@@ -23,9 +23,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def completed(spec: dict[str, Any], rows: Rows) -> dict[str, Any]:
-    """The specification with its encodings filled in from the data's rows.
+    """Return the specification with its encodings filled in from the data's rows.
 
-    Raises DrawingError for a field that is no column, where nothing else can have made it.
+    Raises DrawingError for a field that is not a column and that no transform can have made.
     """
     kinds = {name: _kind(rows, name) for name in _columns(rows)}
     if "mark" in spec and not spec.get("encoding"):
@@ -45,7 +45,7 @@ class _Filling:
         self._single = single
 
     def part(self, part: Any, mark: str = "") -> Any:
-        """A view, or what holds views, with its encodings filled in."""
+        """Return a view, or a container of views, with its encodings filled in."""
         if isinstance(part, list):
             return [self.part(each, mark) for each in part]
         if not isinstance(part, dict):
@@ -73,7 +73,7 @@ class _Filling:
         if given not in TYPES and not any(definition.get(each) for each in _DERIVED):
             kind = self._kinds.get(field, "quantitative" if name == "y" else "nominal")
             if mark == "bar" and name == "x" and kind == "quantitative":
-                kind = "ordinal"  # a bar over a number, such as a year, stands for that number
+                kind = "ordinal"  # a bar over a number, such as a year, needs a discrete scale
             definition = definition | {"type": kind}
         if definition.get("type") in ("nominal", "ordinal"):
             if name in _IN_ORDER_OF_ROWS and self._kinds.get(field) == "nominal":
@@ -89,17 +89,17 @@ class _Filling:
             raise DrawingError(f"the data has no column {field[:60]!r}: its columns are {known}")
 
     def _angle(self, field: str) -> int:
-        """The angle of the labels under the x axis: level while they fit side by side."""
+        """Return the angle of the x axis labels: horizontal while they fit side by side."""
         names = {str(row.get(field)) for row in self._rows}
         pixels = len(names) * (max(map(len, names)) + 2) * _CHARACTER_PIXELS
         return 0 if pixels <= _LABEL_PIXELS else -45
 
 
 def _default(mark: str, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """The first column along x and the second along y; a pie's slices are named by the first."""
+    """Return the default: the first column along x, the second along y; a pie's by colour."""
     first, *others = [*kinds][:2] or ("",)
     if not first:
-        raise DrawingError('the chart has no "encoding", and the data no rows to tell it from')
+        raise DrawingError('the chart has no "encoding", and no rows of data to derive it from')
     size: dict[str, Any] = {"field": others[0]} if others else {"aggregate": "count"}
     if mark == "arc":
         return {"theta": size, "color": {"field": first}}
@@ -107,12 +107,12 @@ def _default(mark: str, kinds: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _columns(rows: Rows) -> list[str]:
-    """The columns' names, in the order in which they are first seen."""
+    """Return the columns' names, in the order of their first occurrence."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _kind(rows: Rows, name: str) -> str:
-    """The Vega-Lite type that a column's values have."""
+    """Return the Vega-Lite type of a column's values."""
     values = [row[name] for row in rows if row.get(name) is not None]
     if values and all(isinstance(each, int | float) for each in values):
         return "nominal" if any(isinstance(each, bool) for each in values) else "quantitative"
@@ -127,7 +127,7 @@ def _mark(view: Mapping[str, Any]) -> str:
 
 
 def _mentions(part: Any, names: Sequence[str]) -> bool:
-    """Whether any of these keys stands anywhere outside of the rows."""
+    """Return whether any of these keys occurs outside of the rows."""
     if isinstance(part, list):
         return any(_mentions(each, names) for each in part)
     if not isinstance(part, dict):

@@ -1,6 +1,6 @@
-"""Fonts that are there: what draws SVG leaves out a text whose fonts it has not got.
+"""Fallback fonts: the SVG library leaves out a text whose fonts are not installed.
 
-vl-convert brings a sans-serif font, so that every list of families ends with that.
+vl-convert includes a sans-serif font, so every list of families ends with it.
 """
 
 import re
@@ -15,7 +15,7 @@ _DECLARED = re.compile(r"(?P<property>\bfont(?:-family)?\s*:)(?P<families>[^;{}!
 
 
 def with_fallback(families: str) -> str:
-    """A list of font families that ends with families of its kind that are there."""
+    """Return a list of font families that ends with available families of its kind."""
     families = families.strip().rstrip(",")
     if families.lower() in _AS_THEY_ARE:
         return families
@@ -24,7 +24,7 @@ def with_fallback(families: str) -> str:
 
 
 def css_with_fallback(css: str) -> str:
-    """CSS in which every list of font families is `with_fallback`."""
+    """Return CSS in which every list of font families has a fallback."""
     return _DECLARED.sub(
         lambda found: f"{found['property']} {with_fallback(found['families'])}", css
     )

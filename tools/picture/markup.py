@@ -1,7 +1,7 @@
-"""SVG from strangers, made safe to draw: bounded, of a known size, with no way out.
+"""Makes untrusted SVG safe to draw: bounded, of a known size, without outside references.
 
-The text is taken apart by a parser and written anew from what is allowed, so that the library that
-draws it sees no declaration, no entity, no file name and no address.
+A parser reads the text, and only what is allowed is written again. So the library that draws it
+sees no declaration, entity, file name or address.
 """
 
 import math
@@ -17,11 +17,11 @@ from caesura.tools.picture.fonts import LAST_RESORT, css_with_fallback, with_fal
 MAX_CHARACTERS = 1_000_000
 MAX_ELEMENTS = 20_000
 MAX_DEPTH = 100
-"""How deep elements may be nested; the drawing library recurses, and overflows its stack."""
+"""The deepest nesting of elements; the drawing library recurses and could overflow its stack."""
 MAX_SIDE = 2048
 """The longest side of a picture, in pixels; a larger one is scaled down."""
 DEFAULT_SIDE = 200.0
-"""The side of a picture that says nothing of its size."""
+"""The side of a picture without a size."""
 
 _NAMESPACES = {
     "xmlns": "http://www.w3.org/2000/svg",
@@ -37,7 +37,7 @@ _OUTSIDE = re.compile(r"url\(\s*[\"']?\s*(?!#|\s|[\"'])|@import", re.IGNORECASE)
 
 
 class DrawingError(ValueError):
-    """A drawing that is not drawn. The message is one sentence for the model."""
+    """A drawing is refused. The message is one sentence for the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,15 @@ def safe_drawing(
     max_characters: int = MAX_CHARACTERS,
     max_elements: int = MAX_ELEMENTS,
 ) -> Drawing:
-    """The SVG in `text`, made safe; what stands around it, such as a Markdown fence, is dropped.
+    """Return the SVG in `text`, made safe; text around it, such as a Markdown fence, is dropped.
 
-    Namespaces that the root forgot are added. Raises DrawingError, and nothing else.
+    Namespaces missing in the root are added. Raises DrawingError, and no other exception.
     """
     text = text[text.find("<") : text.rfind(">") + 1]
     if len(text) > max_characters:
-        raise DrawingError(f"the SVG is longer than {max_characters} characters")
+        raise DrawingError(
+            f"the SVG has {len(text)} characters; at most {max_characters} are allowed"
+        )
     filtered = _Filter(max_elements)
     try:
         filtered.read(text.encode("utf-8", "replace").decode())
@@ -78,7 +80,7 @@ def safe_drawing(
 
 
 class _Filter:
-    """Expat's handlers: what is allowed is collected in `parts`, the root's attributes apart."""
+    """Expat's handlers: allowed content goes to `parts`, the root's attributes apart from it."""
 
     def __init__(self, max_elements: int) -> None:
         self.root: dict[str, str] = {}
@@ -90,7 +92,7 @@ class _Filter:
     def read(self, text: str) -> None:
         data = text.encode()
         parser = expat.ParserCreate()
-        # A text comes in one piece, however long it is: what is refused must not hide on a border.
+        # A text comes in one piece of any length, so that refused content cannot span two pieces.
         parser.buffer_text, parser.buffer_size = True, max(1, len(data))
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
@@ -108,7 +110,7 @@ class _Filter:
         if self._elements > self._max_elements:
             raise DrawingError(f"the SVG has more than {self._max_elements} elements")
         if len(self._open) > MAX_DEPTH:
-            raise DrawingError(f"the SVG's elements are nested deeper than {MAX_DEPTH}")
+            raise DrawingError(f"the SVG's elements are nested deeper than {MAX_DEPTH} levels")
         kept = {
             key: _drawable(key, value)
             for key, value in attributes.items()
@@ -135,13 +137,13 @@ class _Filter:
 
 
 def _is_kept(element: str, name: str, value: str) -> bool:
-    """Whether an attribute stays. Raises DrawingError for one that reaches outside."""
+    """Return whether an attribute is kept. Raises DrawingError for an outside reference."""
     local = name.rpartition(":")[2].lower()
     if local == "base" or local.startswith("on"):
         return False
     if local in ("href", "src"):
         if element.rpartition(":")[2] == "a":
-            return False  # where a link leads makes no difference to a picture
+            return False  # a link's target does not change the picture
         if not value.startswith("#") and not _PICTURE.fullmatch(value):
             _refuse(value)
     elif _OUTSIDE.search(value):
@@ -150,7 +152,7 @@ def _is_kept(element: str, name: str, value: str) -> bool:
 
 
 def _drawable(name: str, value: str) -> str:
-    """An attribute's value, with fonts that are there."""
+    """Return an attribute's value, with fallback fonts."""
     match name:
         case "font-family":
             return with_fallback(value)
@@ -171,7 +173,7 @@ def _attributes(attributes: Mapping[str, str]) -> str:
 
 
 def _size(root: Mapping[str, str], max_side: int) -> tuple[int, int, str]:
-    """The width and height in whole pixels, within `max_side`, and the viewBox."""
+    """Return the width and height in whole pixels, within `max_side`, and the viewBox."""
     box = _box(root.get("viewBox", ""))
     ratio = box[2] / box[3] if box else 1.0
     width, height = _pixels(root, "width"), _pixels(root, "height")
@@ -183,14 +185,14 @@ def _size(root: Mapping[str, str], max_side: int) -> tuple[int, int, str]:
     elif height is None:
         height = width / ratio
     if not (0 < width < math.inf and 0 < height < math.inf):
-        raise DrawingError("the SVG's width and height must be above 0 and finite")
+        raise DrawingError("the SVG's width and height must be positive and finite")
     shown = " ".join(map(repr, box or (0.0, 0.0, width, height)))
     scale = min(1.0, max_side / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale)), shown
 
 
 def _box(text: str) -> tuple[float, float, float, float] | None:
-    """The four numbers of a viewBox; None if they make none."""
+    """Return the four numbers of a viewBox; None if it is invalid."""
     try:
         x, y, width, height = (float(each) for each in text.replace(",", " ").split())
     except ValueError:
@@ -201,7 +203,7 @@ def _box(text: str) -> tuple[float, float, float, float] | None:
 
 
 def _pixels(root: Mapping[str, str], name: str) -> float | None:
-    """A length in pixels; None where it is missing, relative, or cannot be read."""
+    """Return a length in pixels; None where it is missing, relative or invalid."""
     found = _LENGTH.fullmatch(root.get(name, ""))
     if found is None or found["unit"] == "%":
         return None

@@ -1,7 +1,6 @@
-"""Drawing, in a worker process: charts and SVG become PNG by vl-convert, within bounded memory.
+"""Drawing in a worker process: vl-convert turns charts and SVG into PNG, in bounded memory.
 
-vl-convert draws SVG with resvg and brings fonts of its own, so that text is drawn on machines that
-have none.
+vl-convert draws SVG with resvg and includes fonts, so that text appears on machines without any.
 """
 
 import base64
@@ -13,19 +12,19 @@ from caesura.tools.picture.markup import DrawingError, safe_drawing
 from caesura.tools.picture.vegalite import prepared
 
 MAX_MEMORY_BYTES = 2**30
-"""What the process may allocate; vl-convert's JavaScript engine does not start with 400 MiB."""
+"""Limit for the process's allocations; vl-convert's JavaScript engine needs over 400 MiB."""
 MAX_CHART_CHARACTERS = 20_000_000
 MAX_CHART_ELEMENTS = 200_000
 
 
 def svg(text: str, max_side: int) -> str:
-    """The SVG as PNG in base64. Raises DrawingError."""
+    """Return the SVG as PNG in base64. Raises DrawingError."""
     _bounded()
     return _png(text, max_side)
 
 
 def chart(spec: dict[str, Any], max_rows: int, max_side: int) -> str:
-    """The Vega-Lite specification's chart as PNG in base64. Raises DrawingError."""
+    """Return the Vega-Lite specification's chart as PNG in base64. Raises DrawingError."""
     import vl_convert
 
     _bounded()
@@ -53,7 +52,7 @@ def _png(text: str, max_side: int, **limits: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the library's own frame and without its stack."""
+    """Return the error's message without the library's own prefix and stack trace."""
     lines = [line.strip() for line in str(error).splitlines()]
     told = [line for line in lines if line and not line.endswith("failed:")]
     text = (told or lines)[0].removeprefix("Vega-Lite to SVG conversion failed:").strip()
@@ -62,5 +61,5 @@ def _reason(error: Exception) -> str:
 
 @functools.cache
 def _bounded() -> None:
-    """Bound this process's memory; not its address space, of which V8 reserves much more."""
+    """Limit this process's memory, but not its address space: V8 reserves much more of that."""
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))

@@ -1,4 +1,4 @@
-"""What kind of picture some bytes are, storing them, and the sentence that tells the model."""
+"""Identifying, storing and describing a picture."""
 
 import asyncio
 import struct
@@ -9,16 +9,16 @@ from caesura.tools.errors import Permanent
 from caesura.tools.result import Output
 
 _NO_SIZE = {0xC4, 0xC8, 0xCC}
-"""JPEG's markers among those of frames that begin no frame."""
+"""JPEG markers in the range of frame headers that do not start a frame."""
 
 
 class PictureError(Permanent):
-    """There is no picture. The message is one sentence for the model."""
+    """The picture could not be made. The message is one sentence for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What a file says of itself: its suffix, its format's name, its size in pixels."""
+    """A picture file's suffix, its format's name, and its size in pixels."""
 
     suffix: str
     format: str
@@ -27,7 +27,7 @@ class Picture:
 
 
 def picture_of(data: bytes) -> Picture:
-    """Read the head of a PNG, JPEG or WebP. Raises PictureError for anything else."""
+    """Read the header of a PNG, JPEG or WebP. Raises PictureError for other data."""
     try:
         if data[:8] == b"\x89PNG\r\n\x1a\n" and data[12:16] == b"IHDR":
             return Picture("png", "PNG", *struct.unpack_from(">II", data, 16))
@@ -37,12 +37,12 @@ def picture_of(data: bytes) -> Picture:
             return Picture("webp", "WebP", *_webp_size(data))
     except (struct.error, IndexError, ValueError):
         raise PictureError("the picture is damaged") from None
-    raise PictureError("what came is no PNG, JPEG or WebP picture")
+    raise PictureError("the result is not a PNG, JPEG or WebP picture")
 
 
 async def save_picture(store: ArtifactStore, data: bytes) -> Output:
-    """Store a picture and say where. Raises PictureError and ArtifactError."""
-    # In a thread too: the head of a large file can be made so that reading it takes seconds.
+    """Store a picture and return its description. Raises PictureError and ArtifactError."""
+    # In a thread too: a hostile header can take seconds to read.
     picture = await asyncio.to_thread(picture_of, data)
     artifact = await asyncio.to_thread(store.put, data, picture.suffix)
     text = f"{picture.format} picture, {picture.width} x {picture.height}"
@@ -50,7 +50,7 @@ async def save_picture(store: ArtifactStore, data: bytes) -> Output:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Go from marker to marker until the one that begins the frame."""
+    """Return the size in the first frame header, found by following the markers."""
     at = 2
     while data[at] == 0xFF:
         marker = data[at + 1]
@@ -62,7 +62,7 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
-    """By the kind of the first chunk: extended, lossless, lossy."""
+    """Return the size, which depends on the first chunk: extended, lossless or lossy."""
     match data[12:16]:
         case b"VP8X":
             return (

@@ -1,4 +1,4 @@
-"""How charts look where the specification says nothing: size, padding, fonts, colours."""
+"""Default look of charts: size, padding, fonts and colours that a specification leaves out."""
 
 from typing import Any
 
@@ -43,9 +43,9 @@ _FACETS = ("row", "column", "facet")
 
 
 def styled(spec: dict[str, Any]) -> dict[str, Any]:
-    """The specification with a size for the whole picture and a look; what it says itself stays.
+    """Return the specification with a default size and look; its own values take precedence.
 
-    The size of a chart of several views side by side is what its views make of it.
+    A chart of several views side by side gets its size from its views.
     """
     config = spec.get("config")
     styled = spec | {"config": _merged(CONFIG, config if isinstance(config, dict) else {})}
@@ -58,14 +58,14 @@ def styled(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_single(spec: dict[str, Any]) -> bool:
-    """Whether the chart has one pair of axes, rather than several views side by side."""
+    """Return whether the chart has one pair of axes, and not several views side by side."""
     encoding = spec.get("encoding")
     facets = isinstance(encoding, dict) and any(each in encoding for each in _FACETS)
     return not facets and not any(each in spec for each in _COMPOSED)
 
 
 def _merged(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """Both; where they differ, theirs."""
+    """Return both dictionaries merged; where they differ, `theirs` wins."""
     merged = ours | theirs
     for name, value in theirs.items():
         if isinstance(value, dict) and isinstance(ours.get(name), dict):

@@ -17,14 +17,14 @@ PARAMETERS = {
 
 
 class Settings(ToolSettings):
-    """What `[tools.render_svg]` may say."""
+    """Settings of `[tools.render_svg]`."""
 
-    workers: int = Field(1, ge=1, le=16, description="processes that draw")
+    workers: int = Field(1, ge=1, le=16, description="worker processes")
     max_side: int = Field(2_048, ge=16, le=8_192, description="the longest side, in pixels")
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool, for `Toolset`. Raises SetupError where vl-convert is not installed."""
+    """Return the tool, for `Toolset`. Raises SetupError where vl-convert is not installed."""
     require("vl_convert", "pictures", "render_svg")
     drawer = Drawer(services, settings.workers)
 

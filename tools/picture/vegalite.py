@@ -1,7 +1,7 @@
-"""Vega-Lite from a model, made ready to draw: within bounds, with its data in it, its gaps filled.
+"""Prepares a model's Vega-Lite for drawing: checks its limits and fills in what is missing.
 
-Data stands inside the specification and nothing is fetched. What a model tends to leave out is
-filled in from the data (`encoding`), and what it says nothing of looks well (`style`).
+The data must be inside the specification; nothing is fetched. `encoding` fills in what models
+tend to leave out, and `style` adds a default look.
 """
 
 import re
@@ -14,7 +14,7 @@ from caesura.tools.picture.style import styled
 
 MAX_DEPTH = 50
 MAX_VIEW_SIDE = 4_000
-"""The largest width or height, in pixels, that a part of a chart may ask for."""
+"""The largest width or height, in pixels, of a part of a chart."""
 VIEWS = ("mark", "layer", "facet", "hconcat", "vconcat", "concat", "repeat")
 MARKS = (
     *("arc", "area", "bar", "boxplot", "circle", "errorband", "errorbar", "geoshape", "line"),
@@ -25,23 +25,23 @@ _INLINE = 'put the data in, as {"values": [{"month": "May", "sales": 3}, ...]}'
 
 
 def prepared(spec: Mapping[str, Any], max_rows: int) -> dict[str, Any]:
-    """The specification to draw. Raises DrawingError, and nothing else, for any JSON object."""
+    """Return the specification to draw. Raises only DrawingError, for any JSON object."""
     reading = _Reading(max_rows)
     try:
         ready = reading.part(_clean(spec))
     except RecursionError:
-        raise DrawingError("the chart's data is nested too deep") from None
+        raise DrawingError("the chart's data is nested too deeply") from None
     for ignored in ("$schema", "usermeta"):
         ready.pop(ignored, None)
     if not any(ready.get(view) for view in VIEWS):
-        raise DrawingError(f'the chart has no "mark": {_one_of_the_marks()}')
+        raise DrawingError(f'the chart has no "mark"; {_one_of_the_marks()}')
     if not reading.has_data:
         raise DrawingError(f'the chart has no "data": {_INLINE}')
     return styled(completed(ready, reading.records))
 
 
 class _Reading:
-    """One specification's reading: its checked copy, and what was seen of its data."""
+    """Reads one specification: makes a checked copy and counts its data."""
 
     def __init__(self, max_rows: int) -> None:
         self.has_data = False
@@ -50,12 +50,12 @@ class _Reading:
         self._rows = 0
 
     def part(self, value: Any, key: str = "", depth: int = 0, *, style: bool = False) -> Any:
-        """A checked copy of a part of the specification; rows of data are taken as they are.
+        """Return a checked copy of a part of the specification; rows of data are not copied.
 
-        key: what it stands under; style: it belongs to "config", where names mean other things.
+        key: the part's key. style: the part belongs to "config", where names mean other things.
         """
         if depth > MAX_DEPTH:
-            raise DrawingError(f"the chart is nested deeper than {MAX_DEPTH}")
+            raise DrawingError(f"the chart is nested deeper than {MAX_DEPTH} levels")
         if not style:
             match key:
                 case "data" if value is not None:
@@ -79,7 +79,7 @@ class _Reading:
         }
 
     def _data(self, data: Any) -> Any:
-        """A source of data; a bare list is one too."""
+        """Return a checked source of data, which may be a bare list."""
         self.has_data = True
         if not isinstance(data, dict):
             data = {"values": data}
@@ -94,7 +94,7 @@ class _Reading:
         return data | {"values": self._table(values)}
 
     def _table(self, values: Any) -> Any:
-        """Rows, counted; plain values become rows of `x`, their number, and `y`."""
+        """Return counted rows; plain values become rows of `x`, their index, and `y`."""
         if isinstance(values, str):
             self._count(values.count("\n"))
         if not isinstance(values, list):
@@ -110,12 +110,12 @@ class _Reading:
         self._rows += rows
         if self._rows > self._max_rows:
             raise DrawingError(
-                f"the chart has more than {self._max_rows} rows of data: sum the data up first"
+                f"the chart has more than {self._max_rows} rows of data: aggregate the data first"
             )
 
 
 def _clean(value: Any) -> Any:
-    """The value without control characters, which break the library that measures texts."""
+    """Return the value without control characters, which crash the text measuring library."""
     if isinstance(value, str):
         return _CONTROL.sub("", value)
     if isinstance(value, list):
@@ -133,25 +133,25 @@ def _check_nothing_is_fetched(part: Mapping[str, Any]) -> None:
 def _check_mark(mark: Any) -> None:
     name = mark.get("type") if isinstance(mark, dict) else mark
     if not isinstance(name, str) or name not in MARKS:
-        raise DrawingError(f"no mark {str(name)[:40]!r} is drawn: {_one_of_the_marks()}")
+        raise DrawingError(f"unknown mark {str(name)[:40]!r}; {_one_of_the_marks()}")
 
 
 def _one_of_the_marks() -> str:
-    return f"it is one of {', '.join(MARKS)}"
+    return f"choose from: {', '.join(MARKS)}"
 
 
 def _rows_of_columns(columns: Mapping[str, Any]) -> Any:
-    """Rows from an object of equally long lists; anything else stays as it is."""
+    """Return rows from an object of equally long lists; other values stay as they are."""
     lists = list(columns.values())
     if not lists or not all(isinstance(each, list) for each in lists):
         return columns
     if len({len(each) for each in lists}) > 1:
-        raise DrawingError("the data's columns are not equally long")
+        raise DrawingError("the data's columns must have equal lengths")
     return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
 def _steps(sequence: Any) -> int:
-    """How many rows a generated sequence has. Raises DrawingError for one without end."""
+    """Return a generated sequence's number of rows. Raises DrawingError for an endless one."""
     try:
         start, stop, step = sequence.get("start", 0), sequence["stop"], sequence.get("step", 1)
         return max(0, int((stop - start) / step))

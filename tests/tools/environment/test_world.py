@@ -222,7 +222,7 @@ async def test_tools_put_away_while_somebody_plays(tmp_path):
         await player.do("reset")
     told = await player.start("hello")
     assert told.error == "failed"
-    assert "put away" in (await player.start("reset")).content
+    assert "are closed" in (await player.start("reset")).content
     await player.leave()
 
 

@@ -89,8 +89,8 @@ async def test_a_picture_behind_a_url_is_fetched_without_the_key(using, service,
     [
         ({"data": []}, "without a picture"),
         ([], "without a picture"),
-        ({"data": [{"b64_json": "no base64!"}]}, "no base64"),
-        ({"data": [{"b64_json": "AAAA"}]}, "no PNG, JPEG or WebP"),
+        ({"data": [{"b64_json": "no base64!"}]}, "not valid base64"),
+        ({"data": [{"b64_json": "AAAA"}]}, "not a PNG, JPEG or WebP"),
         ({"data": [{"url": "file:///etc/passwd"}]}, "must begin with http"),
     ],
 )
@@ -115,7 +115,7 @@ async def test_arguments(using, service, arguments):
     [
         ({}, "no back end"),
         ({"backend": "diffusers"}, "no back end"),
-        ({"backend": "diffusers", "directory": "/nowhere"}, "/nowhere holds no model_index.json"),
+        ({"backend": "diffusers", "directory": "/nowhere"}, "/nowhere has no model_index.json"),
         ({"backend": "endpoint"}, "has no url"),
         ({"backend": "endpoint", "url": "ftp://example.com"}, "must begin with http"),
         ({"backend": "endpoint", "url": "http://127.0.0.1:9/v1"}, "allow_private = true"),

@@ -37,7 +37,7 @@ def test_nothing_is_fetched(part):
     "mark", ["image", "im\x00age", {"type": "image"}, "bars", {}, 7, None, ["bar"]]
 )
 def test_unknown_marks_are_told(mark):
-    with pytest.raises(DrawingError, match="one of arc, area, bar"):
+    with pytest.raises(DrawingError, match="choose from: arc, area, bar"):
         ready(mark=mark)
 
 
@@ -58,7 +58,7 @@ def test_a_column_may_be_called_url():
         ({"data": {"sequence": {"start": 0, "stop": 1e9}}, "mark": "bar"}, "more than 100 rows"),
         ({"data": {"sequence": {"start": 0, "stop": 9, "step": 0}}, "mark": "bar"}, "sequence"),
         ({"data": {"sequence": 7}, "mark": "bar"}, "sequence"),
-        ({"data": {"values": {"a": [1], "b": [1, 2]}}, "mark": "bar"}, "equally long"),
+        ({"data": {"values": {"a": [1], "b": [1, 2]}}, "mark": "bar"}, "must have equal lengths"),
     ],
 )
 def test_what_is_refused(spec, told):

@@ -1,6 +1,6 @@
-"""ALFWorld's household games, on rooms that are drawn here.
+"""ALFWorld's household games, in rooms that are drawn from a seed.
 
-ALFWorld's package holds the rules, the language, the goals and the floor plans; what is in which
-cupboard at the start it takes from a download. Here that is drawn from a seed instead. Only the
-process that plays imports these modules: ALFWorld brings packages under the GPL.
+ALFWorld's package has the rules, the language, the goals and the floor plans. It takes the initial
+positions of things from a download; here they are drawn from a seed instead. Only the process that
+plays imports these modules: ALFWorld depends on packages under the GPL.
 """

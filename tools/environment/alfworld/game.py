@@ -1,4 +1,4 @@
-"""Playing: games that are drawn, compiled, solved once by a planner, kept in files, and stepped."""
+"""Draws, compiles and stores games, checks with a planner that they can be won, and plays them."""
 
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from caesura.tools.environment.alfworld.task import Task, core, draw
 from caesura.tools.environment.view import View
 
 FORMAT = 1
-"""Counts up when other games are drawn from the same seeds, so that kept files are not used."""
+"""Increased when the same seeds give other games, so that stored files are not used."""
 TRIES = 5
 USEFUL_FIRST = ("move", "heat", "cool", "clean", "use", "open", "take", "slice", "go", "close")
 
@@ -37,9 +37,9 @@ class AlfworldGames:
         self._planner = PddlEnv(textworld.EnvInfos(policy_commands=True))
 
     def reset(self, number: int) -> View:
-        """Start game `number`. Raises RuntimeError where no game was found that can be won."""
+        """Start game `number`. Raises RuntimeError where no drawn game can be won."""
         path = self._directory / f"{self._digest(number)}.tw-pddl"
-        with contextlib.suppress(OSError, ValueError):  # it is not there, or is no game any more
+        with contextlib.suppress(OSError, ValueError):  # the file is missing or damaged
             return _view(self._begin(json.loads(path.read_text()), number))
         for attempt in range(TRIES):
             name = f"{self._options['seed']}/{number}/{attempt}"
@@ -50,25 +50,25 @@ class AlfworldGames:
             if found["solvable"] and len(found["walkthrough"]) <= self._options["max_steps"]:
                 _keep(path, found)
                 return _view(self._begin(found, number))
-        raise RuntimeError(f"of {TRIES} games that were drawn none can be won")
+        raise RuntimeError(f"none of the {TRIES} games drawn can be won")
 
     def step(self, action: str) -> View:
-        """Do what the game calls `action`; what it does not know makes nothing happen."""
+        """Perform what the game calls `action`; an unknown action has no effect."""
         words = " ".join(action.lower().split()).strip(" .!\"'`")
         state, _, _ = self._env.step(words)
         return _view(state)
 
     def _begin(self, found: dict[str, Any], number: int) -> Any:
-        random.seed(number)  # TextWorld's grammar draws from the modules' own generators
+        random.seed(number)  # TextWorld's grammar draws from the module's own generator
         np.random.seed(number)
         self._env.load(found)
         return self._env.reset()
 
     def _walkthrough(self, task: Task, state: Any) -> list[str] | None:
-        """The commands that win the game that has just begun, tried out in it; else None.
+        """Return the commands that win the game just started, tried out in it; else None.
 
-        Fast Downward plans in a room with nothing but what the task takes: in a full one that
-        may take minutes, and its plan is as good there.
+        Fast Downward plans in a room reduced to what the task needs: a full room may take minutes,
+        and the plan is valid there too.
         """
         self._planner.load(game(core(task), random.Random(0)))
         names = {thing: info.name.strip() for thing, info in state["_entity_infos"].items()}
@@ -86,7 +86,7 @@ class AlfworldGames:
 
 
 def _keep(path: Path, found: dict[str, Any]) -> None:
-    """Write a game's file, whole or not at all; without it the game is drawn again."""
+    """Write a game's file, whole or not at all; if that fails, the game is drawn again later."""
     part = path.with_name(f".{os.getpid()}.part")
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,6 +104,6 @@ def _view(state: Any) -> View:
 
 
 def _in_order(commands: Sequence[str]) -> list[str]:
-    """The commands, those that change something first."""
+    """Return the commands, those that change something first."""
     ranks = {verb: rank for rank, verb in enumerate(USEFUL_FIRST)}
     return sorted(commands, key=lambda each: (ranks.get(each.split()[0], len(ranks)), each))

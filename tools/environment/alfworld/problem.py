@@ -21,7 +21,7 @@ PROPERTIES = {
 
 
 def game(task: Task, rng: random.Random) -> dict[str, Any]:
-    """The game's file, as `alfworld-generate` writes it; `rng` chooses the goal's wording."""
+    """Return a game file as `alfworld-generate` writes it; `rng` chooses the goal's wording."""
     wording = rng.choice(gdict[task.type]["templates"]).format(
         obj=task.thing_kind.lower(), recep=task.place_kind.lower(), toggle=LAMP.lower()
     )
@@ -34,7 +34,7 @@ def game(task: Task, rng: random.Random) -> dict[str, Any]:
 
 
 def problem(task: Task) -> str:
-    """The problem's text: what there is, how it stands at the start, and the goal."""
+    """Return the problem's text: the objects, their initial state, and the goal."""
     place_kinds = sorted({place.kind for place in task.places})
     thing_kinds = sorted({thing.kind for thing in task.things})
     objects = ["agent1 - agent", "loc_bar_start - location"]
@@ -60,16 +60,16 @@ def problem(task: Task) -> str:
 
 
 def goal(task: Task) -> str:
-    """The goal, from ALFWorld's goal library."""
+    """Return the goal, from ALFWorld's goal library."""
     text: str = gdict[task.type]["pddl"].format(
         obj=task.thing_kind, recep=task.place_kind, toggle=LAMP
     )
-    # The library closes the whole problem behind its goal, and writes "#" for PDDL's "-".
+    # The library's text also closes the whole problem, and has "#" for PDDL's "-".
     return text.strip().removesuffix(")").replace("#", "-")
 
 
 def _all_place_kinds(kinds: list[str]) -> list[str]:
-    """With those that the domain names itself, whether or not the room has one."""
+    """Return the kinds with those that the domain itself names, even if absent in the room."""
     return sorted({*kinds, "SinkBasin", "Microwave", "Fridge"})
 
 

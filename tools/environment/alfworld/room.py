@@ -1,4 +1,4 @@
-"""A room at the start of a game: places to put things, and things in them, drawn from a seed."""
+"""A room at the start of a game: places, and the things in them, drawn from a seed."""
 
 import json
 import random
@@ -10,7 +10,7 @@ from alfworld.gen import constants
 
 LAMP = "DeskLamp"
 LAMP_PLACES = ("Desk", "SideTable", "Dresser", "Shelf", "CoffeeTable", "DiningTable")
-"""Where a lamp may stand: ALFWorld's tables leave it out, since its lamps come with the room."""
+"""Where a lamp may stand: ALFWorld's tables omit it, since its lamps come with the room."""
 MAX_THINGS = 20
 LAYOUTS = Path(constants.__file__).parent / "layouts"
 STATIC = frozenset(constants.RECEPTACLES - constants.MOVABLE_RECEPTACLES_SET)
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """An object and where it is at the start."""
+    """An object and its place at the start."""
 
     id: str
     kind: str
@@ -35,8 +35,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A floor plan of AI2-THOR: the receptacles that an agent can reach, and the kinds of things
-    that the room has."""
+    """A floor plan of AI2-THOR: its reachable receptacles, and the kinds of things in the room."""
 
     number: int
     places: tuple[Place, ...]
@@ -49,11 +48,11 @@ class Plan:
 
 
 def plan(number: int) -> Plan:
-    """Read floor plan `number` from ALFWorld's package."""
+    """Return floor plan `number`, read from ALFWorld's package."""
     named = json.loads((LAYOUTS / f"FloorPlan{number}-openable.json").read_text())
     kinds = set(json.loads((LAYOUTS / f"FloorPlan{number}-objects.json").read_text()))
     places = [_place(name) for name in sorted(named)]
-    # The file lists what a robot has to stand in front of; stoves and the like it leaves out.
+    # The file lists what a robot must stand in front of, and omits others such as stoves.
     unlisted = (kinds & STATIC) - {place.kind for place in places}
     places += [Place(f"{kind}_bar_0", kind) for kind in sorted(unlisted)]
     places = [place for place in places if place.kind in constants.VAL_RECEPTACLE_OBJECTS]
@@ -62,7 +61,7 @@ def plan(number: int) -> Plan:
 
 
 def holds(place_kind: str, thing_kind: str) -> bool:
-    """Whether things of one kind may lie in places of the other."""
+    """Return whether things of one kind may lie in places of the other."""
     if thing_kind == LAMP:
         return place_kind in LAMP_PLACES
     return thing_kind in constants.VAL_RECEPTACLE_OBJECTS[place_kind]
@@ -85,8 +84,8 @@ def choose_places(
 def fill(
     rng: random.Random, found: Plan, places: Sequence[Place], wanted: Sequence[tuple[str, str]]
 ) -> tuple[Thing, ...]:
-    """Put things into places: first each of `wanted`, a kind and the place kind to keep out of;
-    then others of the room's, one or two of a kind, none of a wanted kind."""
+    """Put things into places: first each of `wanted`, a kind and the place kind to avoid; then
+    one or two of each other kind of the room."""
     things: list[Thing] = []
 
     def put(kind: str, keep_out: str = "") -> None:
@@ -107,7 +106,7 @@ def fill(
 
 
 def _place(name: str) -> Place:
-    """`Sink|-00.70|+00.93|-00.65|SinkBasin` as a place of kind SinkBasin."""
+    """Return `Sink|-00.70|+00.93|-00.65|SinkBasin` as a place of kind SinkBasin."""
     kind = name.split("|")[0]
     if name.endswith("Basin"):
         kind = name.rpartition("|")[2]

@@ -1,4 +1,4 @@
-"""What is to be done in a game: one of ALFWorld's six kinds of tasks, and the room for it."""
+"""A game's task: one of ALFWorld's six kinds, and a room for it."""
 
 import random
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from caesura.tools.environment.alfworld.room import (
     plan,
 )
 
-# Task type -> the property that a thing needs for it, and the place where it gets done.
+# Task type -> the property that a thing needs for it, and the place where it is done.
 TREATED = {
     "pick_clean_then_place_in_recep": ("Cleanable", "SinkBasin"),
     "pick_heat_then_place_in_recep": ("Heatable", "Microwave"),
@@ -31,7 +31,7 @@ TRIES = 200
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task in a room. `place_kind` is where the thing belongs, or "" where it is looked at."""
+    """A task in a room. `place_kind` is the thing's destination, or "" for a thing to look at."""
 
     type: str
     thing_kind: str
@@ -42,7 +42,7 @@ class Task:
 
 
 def core(task: Task) -> Task:
-    """The task in a room with nothing but what it takes, which is quickly planned."""
+    """Return the task in a room reduced to what it needs, which is quick to plan."""
     things = tuple(thing for thing in task.things if thing.kind in (task.thing_kind, LAMP))
     needed = [task.place_kind, TREATED.get(task.type, ("", ""))[1]]
     places = {thing.place for thing in things}
@@ -52,7 +52,7 @@ def core(task: Task) -> Task:
 
 
 def draw(seed: str, types: Sequence[str], max_places: int) -> Task:
-    """The task that belongs to a seed. Raises ValueError where no room suits any of the types."""
+    """Return the task of a seed. Raises ValueError where no room suits any of the types."""
     rng = random.Random(seed)
     for _ in range(TRIES):
         task_type = rng.choice(list(types))
@@ -61,11 +61,11 @@ def draw(seed: str, types: Sequence[str], max_places: int) -> Task:
         goals = _goals(task_type, found)
         if goals:
             return _furnish(rng, task_type, found, rng.choice(goals), max_places)
-    raise ValueError(f"no room was found for {', '.join(types)}")
+    raise ValueError(f"no room has what the tasks {', '.join(types)} need")
 
 
 def _goals(task_type: str, found: Plan) -> list[tuple[str, str]]:
-    """What may be asked for in this room: kinds of things, and where each is to be put."""
+    """Return the possible goals in this room: kinds of things, and each one's destination."""
     kinds, place_kinds = found.kinds, found.place_kinds
     if task_type == LOOK:
         if LAMP not in kinds or not any(holds(place, LAMP) for place in place_kinds):
@@ -87,7 +87,7 @@ def _goals(task_type: str, found: Plan) -> list[tuple[str, str]]:
 
 
 def _homes(kind: str, target: str, place_kinds: Sequence[str]) -> list[str]:
-    """Where things of a kind may lie at the start: anywhere but where they are to go."""
+    """Return where things of a kind may lie at the start: anywhere but their destination."""
     return [place for place in place_kinds if place != target and holds(place, kind)]
 
 
@@ -102,7 +102,7 @@ def _furnish(
     if task_type in TREATED:
         needed.append([TREATED[task_type][1]])
     wanted = [(kind, target)] * (2 if task_type == TWO else 1)
-    if rng.random() < 0.5:  # one more than there has to be, as often in a real room
+    if rng.random() < 0.5:  # one more than needed, as often in a real room
         wanted.append((kind, target))
     if task_type == LOOK:
         needed.append(LAMP_PLACES)

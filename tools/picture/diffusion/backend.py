@@ -1,4 +1,4 @@
-"""The diffusers back end of generate_image, as the API process sees it."""
+"""The diffusers back end of generate_image, as the API process calls it."""
 
 import asyncio
 import base64
@@ -12,7 +12,7 @@ from caesura.tools.picture.saved import PictureError
 from caesura.tools.worker import WorkerDied, WorkerFailed, WorkerPool
 
 GRACE_SECONDS = 10.0
-"""How long a picture that nobody waits for may take to its next step, until it is killed."""
+"""How long a cancelled picture may take to reach its next step before the process is killed."""
 _PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HF_HOME", "HF_HUB_CACHE")
 _PASSED_TO_DOWNLOAD = ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "SSL_CERT_FILE")
 
@@ -20,9 +20,9 @@ _PASSED_TO_DOWNLOAD = ("HF_TOKEN", "HF_ENDPOINT", "HTTPS_PROXY", "SSL_CERT_FILE"
 class Diffusion:
     """One model in one worker process, which is loaded at the first picture and kept.
 
-    loaded: which model and how, as `diffusion_child.paint` takes it. A picture that is cancelled
-    is given up between two steps, since loading the model again takes long; the process is killed
-    only if it does not stop.
+    loaded: the model and how to load it, as `child.paint` takes it. A cancelled picture stops
+    between two steps, since loading the model again takes long. The process is killed only if it
+    does not stop.
     """
 
     def __init__(self, loaded: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ class Diffusion:
         )
 
     async def paint(self, prompt: str, seed: int, options: dict[str, Any]) -> bytes:
-        """The picture as PNG; options: of the pipeline's call. Raises PictureError."""
+        """Return the picture as PNG. options: of the pipeline's call. Raises PictureError."""
         stop = Path(self._stops.name) / str(next(self._numbers))
         call = asyncio.ensure_future(
             self._pool.call(
@@ -69,18 +69,18 @@ class Diffusion:
 
 
 async def _give_up(call: asyncio.Future[Any], stop: Path) -> None:
-    """Ask the process to stop; cancel the call, which kills it, if that takes too long."""
+    """Ask the process to stop; if that takes too long, cancel the call, which kills it."""
     await asyncio.to_thread(stop.touch)
     if not (await asyncio.wait([call], timeout=GRACE_SECONDS))[0]:
         call.cancel()
         await asyncio.wait([call])
     if not call.cancelled():
-        call.exception()  # seen, and of no interest any more
+        call.exception()  # marks it as retrieved; its result is not needed
     await asyncio.to_thread(stop.unlink, missing_ok=True)
 
 
 def _environment(*, download: bool) -> dict[str, str]:
-    """What the process needs to know besides what every worker does."""
+    """Return the variables that the process needs besides those of every worker."""
     passed = _PASSED + (_PASSED_TO_DOWNLOAD if download else ())
     known = {name: os.environ[name] for name in passed if name in os.environ}
     return known if download else {**known, "HF_HUB_OFFLINE": "1"}

@@ -1,6 +1,6 @@
-"""A diffusion model, in a worker process that loads it once and keeps it.
+"""A diffusion model in a worker process, loaded once.
 
-The only module of the tools that imports torch; nothing imports this one but a worker.
+This is the only module of the tools that imports torch; only a worker imports it.
 """
 
 import base64
@@ -13,33 +13,33 @@ MAX_SEED = 2**63
 
 
 class Stopped(RuntimeError):
-    """Nobody waits for the picture any more."""
+    """The picture was cancelled."""
 
 
 def paint(
     loaded: dict[str, Any], options: dict[str, Any], prompt: str, seed: int, stop: str
 ) -> str:
-    """A picture of what the prompt describes, as PNG in base64.
+    """Return a picture for the prompt, as PNG in base64.
 
-    loaded: which model and how, the arguments of `_pipeline`; options: of the pipeline's call
-    (`width`, `num_inference_steps`...). Given up between two steps when a file named `stop`
-    appears.
+    loaded: the model and how to load it, the arguments of `_pipeline`. options: arguments of the
+    pipeline's call (`width`, `num_inference_steps`...). Stops between two steps when a file named
+    `stop` appears.
     """
     import torch
 
     def look(pipeline: Any, step: int, timestep: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         if Path(stop).exists():
-            raise Stopped("the picture was given up")
+            raise Stopped("the picture was cancelled")
         return kwargs
 
     pipeline = _pipeline(**loaded)
-    # On the CPU, so that a seed gives the same noise on any device.
+    # The generator is on the CPU, so that a seed gives the same noise on any device.
     generator = torch.Generator("cpu").manual_seed(seed % MAX_SEED)
     result = pipeline(
         prompt, generator=generator, callback_on_step_end=look, output_type="pil", **options
     )
     if any(getattr(result, "nsfw_content_detected", None) or ()):
-        raise RuntimeError("the model's safety checker held the picture back")
+        raise RuntimeError("the model's safety checker withheld the picture")
     file = io.BytesIO()
     result.images[0].save(file, format="PNG")
     return base64.b64encode(file.getvalue()).decode()

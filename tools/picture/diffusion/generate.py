@@ -19,9 +19,9 @@ from caesura.tools.tool import Tool
 
 TIMEOUT_SECONDS = 300.0
 MIN_SIDE = 64
-"""Pixels."""
+"""In pixels."""
 STEP = 8
-"""Sides are multiples of so many pixels: what one number of the latent picture stands for."""
+"""Sides are multiples of this many pixels, the size of one latent."""
 MAX_PROMPT_CHARACTERS = 4_000
 _SIDE = {"type": "integer", "description": "In pixels."}
 PARAMETERS = {
@@ -50,30 +50,32 @@ Paint = Callable[[str, int, int, int | None], Awaitable[bytes]]
 
 
 class Settings(ToolSettings):
-    """What `[tools.generate_image]` may say."""
+    """Settings of `[tools.generate_image]`."""
 
-    backend: Literal["diffusers", "endpoint"] | None = Field(None, description="what paints")
+    backend: Literal["diffusers", "endpoint"] | None = Field(None, description="the back end")
     directory: Path | None = Field(None, description="diffusers: the model's directory")
     model: str | None = Field(
-        None, description="diffusers: a Hugging Face id instead; endpoint: its name of its model"
+        None, description="diffusers: a Hugging Face id; endpoint: the name of the service's model"
     )
-    width: int = Field(512, ge=MIN_SIDE, description="pixels, where a call says nothing")
-    height: int = Field(512, ge=MIN_SIDE, description="pixels, where a call says nothing")
+    width: int = Field(512, ge=MIN_SIDE, description="default width, in pixels")
+    height: int = Field(512, ge=MIN_SIDE, description="default height, in pixels")
     max_side: int = Field(1_024, ge=MIN_SIDE, le=4_096, description="the longest side, in pixels")
     steps: int = Field(25, ge=1, le=1_000, description="diffusers: denoising steps")
-    guidance_scale: float | None = Field(None, ge=0, description="diffusers: the model's own")
+    guidance_scale: float | None = Field(
+        None, ge=0, description="diffusers: guidance; default: the model's own"
+    )
     device: str = Field("auto", description="diffusers: cpu, cuda, cuda:1, mps")
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
-        "auto", description="diffusers: float16 except on a CPU"
+        "auto", description="diffusers: number type; auto: float16, except on a CPU"
     )
     cpu_threads: int = Field(1, ge=1, description="diffusers: threads for a model on the CPU")
-    allow_download: bool = Field(False, description="diffusers: fetch a Hugging Face id")
+    allow_download: bool = Field(False, description="diffusers: download a Hugging Face id")
     url: str | None = Field(None, description="endpoint: the service's address, up to /v1")
     api_key_env: str | None = Field(None, description="endpoint: the variable with its key")
 
 
 def make(settings: Settings, services: Services) -> Tool:
-    """The tool, for `Toolset`. Raises SetupError where it has no back end that can work."""
+    """Return the tool, for `Toolset`. Raises SetupError without a working back end."""
     if settings.backend is None:
         raise SetupError(_NO_BACKEND)
     backend = _diffusers if settings.backend == "diffusers" else _endpoint
@@ -110,8 +112,8 @@ def _diffusers(settings: Settings, services: Services) -> Paint:
         model = str(settings.directory.expanduser())
         if not Path(model, "model_index.json").is_file():
             raise SetupError(
-                f"[tools.generate_image] directory: {model} holds no model_index.json, "
-                "which a model that diffusers has saved does"
+                f"[tools.generate_image] directory: {model} has no model_index.json; give the "
+                "directory of a model that diffusers saved"
             )
     if model is None:
         raise SetupError(_NO_BACKEND)
@@ -162,7 +164,7 @@ def _endpoint(settings: Settings, services: Services) -> Paint:
                 try:
                     return await asyncio.to_thread(base64.b64decode, text, validate=True)
                 except binascii.Error:
-                    raise PictureError("the service's picture is no base64") from None
+                    raise PictureError("the service's picture is not valid base64") from None
             case {"data": [{"url": str(url)}, *_]}:
                 return (await endpoint.get_bytes(url)).data
         raise PictureError("the service answered without a picture")
