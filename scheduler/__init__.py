@@ -1,1 +1,1 @@
-"""Who runs next. `records` are plain; `vllm` is the adapter to the engine."""
+"""The scheduler: which request runs next. `vllm` is the adapter to the engine."""

@@ -1,7 +1,7 @@
-"""What an engine's steps and copies were measured to cost, and the file that keeps it.
+"""The measured cost of an engine's steps and copies, and the file that keeps it.
 
-`fit` and `fit_rate` turn measurements into a cost model; a `Calibration` says for which model on
-which device it holds, and refuses to be used for another.
+`fit` and `fit_rate` turn measurements into a cost model. A `Calibration` names the model and the
+device that it was measured on, and refuses any other.
 """
 
 import json
@@ -28,29 +28,30 @@ Array = NDArray[np.float64]
 MIN_STEPS = 8
 MIN_COPIES = 2
 MAX_POINTS = 48
-APART = 1.25  # sizes of steps that differ by less are the same
-KNEE_GAIN = 0.9  # a saturation point is seen if it leaves less than this part of the squared error
-ROUNDING = 1e-4  # a relative error that needs no explanation
-EFFICIENT = 4.0  # without one, S is where the tokens take this many times what the base takes
+APART = 1.25  # step sizes with a smaller ratio count as the same size
+KNEE_GAIN = 0.9  # a saturation point counts if it leaves less than this share of the squared error
+ROUNDING = 1e-4  # relative errors below this are noise
+EFFICIENT = 4.0  # without a saturation point, the tokens of S cost this many times the base
 
 
 class CalibrationError(UsageError, ValueError):
-    """A calibration that is missing, broken or another engine's; the message says the mend."""
+    """A calibration is missing, broken or of another engine; the message says how to fix it."""
 
 
 def fit(samples: Iterable[Step]) -> tuple[CostModel, float]:
-    """Fit the cost of steps; return the model, without a link, and the mean relative error.
+    """Return the cost model of measured steps, without a link, and its mean relative error.
 
-    Least squares of the relative error with no term below zero, for each saturation point S that
-    the samples could show. Where none makes a difference, a token costs the same everywhere, and
-    S is where a step is about as efficient as it gets. Raises `ValueError` if the samples are too
-    few, or no measurements.
+    The fit is least squares of the relative error with non-negative terms, for each saturation
+    point S that the samples could show. If no S reduces the error, every token costs the same, and
+    S is where a step is nearly as efficient as it can be. Raises `ValueError` for fewer than
+    `MIN_STEPS` samples, and for samples that cannot be measurements.
     """
     steps = list(samples)
     if len(steps) < MIN_STEPS:
-        raise ValueError(f"a fit takes {MIN_STEPS} measured steps, not {len(steps)}")
+        raise ValueError(f"a fit needs at least {MIN_STEPS} measured steps, got {len(steps)}")
     tokens, context, seconds = (np.array(column, np.float64) for column in zip(*steps, strict=True))
-    _demand(bool((tokens >= 1).all() and (context >= 0).all()), "a step has tokens and a context")
+    _demand(bool((tokens >= 1).all()), "a step needs at least 1 token", tokens.min())
+    _demand(bool((context >= 0).all()), "a step's context must be >= 0", context.min())
     ones = np.ones_like(tokens)
     terms, flat_error = _least_squares([ones, tokens, context], seconds)
     base, per_token, per_context = (float(term) for term in terms)
@@ -68,28 +69,33 @@ def fit(samples: Iterable[Step]) -> tuple[CostModel, float]:
 
 
 def fit_rate(copies: Iterable[tuple[int, float]]) -> tuple[float, float]:
-    """Fit (tokens, seconds) of copies one way; return tokens per second, mean relative error.
+    """Return (tokens per second, mean relative error) of copies (tokens, seconds) in one direction.
 
-    What a copy costs whatever its size is set apart. Raises `ValueError` if the copies are too few
-    or do not tell a rate.
+    The constant cost of a copy does not count towards the rate. Raises `ValueError` for fewer than
+    `MIN_COPIES` copies, and for copies that show no rate.
     """
     pairs = list(copies)
     if len(pairs) < MIN_COPIES:
-        raise ValueError(f"a rate takes {MIN_COPIES} measured copies, not {len(pairs)}")
+        raise ValueError(f"a rate needs at least {MIN_COPIES} measured copies, got {len(pairs)}")
     tokens, seconds = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
-    _demand(bool((tokens >= 1).all()), "a copy has tokens")
+    _demand(bool((tokens >= 1).all()), "a copy needs at least 1 token", tokens.min())
     (latency, per_token), _ = _least_squares([np.ones_like(tokens), tokens], seconds)
-    _demand(bool(per_token > 0), "larger copies take longer; measure copies of several sizes")
+    _demand(
+        bool(per_token > 0),
+        "larger copies must take longer (measure several sizes); seconds per token",
+        per_token,
+    )
     error = np.abs((latency + per_token * tokens) / seconds - 1).mean()
     return float(1 / per_token), float(error)
 
 
 def _least_squares(columns: list[Array], seconds: Array) -> tuple[Array, float]:
-    """Return the non-negative factors of the columns, and the squared relative error they leave.
+    """Return the non-negative factors of the columns, and their squared relative error.
 
-    There are so few columns that each set of those above zero is tried.
+    There are few columns, so that every set of positive factors can be tried.
     """
-    _demand(bool(((seconds > 0) & np.isfinite(seconds)).all()), "what is measured takes some time")
+    timed = (seconds > 0) & np.isfinite(seconds)
+    _demand(bool(timed.all()), "seconds must be positive and finite", seconds[~timed][:1])
     scales = np.array([max(float(np.abs(column / seconds).max()), 1e-300) for column in columns])
     design = np.stack(columns, axis=1) / seconds[:, None] / scales
     best, least = np.zeros(len(columns)), float(len(seconds))
@@ -105,9 +111,9 @@ def _least_squares(columns: list[Array], seconds: Array) -> tuple[Array, float]:
 
 
 def _saturations(tokens: Array) -> list[int]:
-    """Return the saturation points to try: those with steps of two sizes beyond them.
+    """Return the saturation points to try: those with steps of at least two sizes beyond them.
 
-    One size alone would take any hiccup of it for saturation.
+    With one size beyond it, an outlier of that size would look like saturation.
     """
     others = tokens[tokens <= tokens.max() / APART]
     low, high = max(SMALLEST_CHUNK, float(tokens.min())), float(others.max(initial=0.0))
@@ -118,24 +124,24 @@ def _saturations(tokens: Array) -> list[int]:
 
 
 def _efficient(base: float, per_token: float, most: int) -> int:
-    """Return S where a token costs the same everywhere: most of the best rate is reached there."""
+    """Return S if every token costs the same: the size that reaches most of the best rate."""
     wanted = EFFICIENT * base / per_token if per_token > 0 else most
     return max(1, min(most, max(SMALLEST_CHUNK, round(wanted))))
 
 
-def _demand(true: bool, fact: str) -> None:
+def _demand(true: bool, rule: str, value: object) -> None:
     if not true:
-        raise ValueError(f"measurements that cannot be: {fact}")
+        raise ValueError(f"impossible measurement: {rule}, got {value}")
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A measured engine: which one it is, its cost model, how well that fits, and the samples.
+    """A measured engine: its identity, its cost model, the errors of the fit, and the samples.
 
-    `bytes_per_token` is M. `date` is the day of the measurement. The errors are mean relative ones
-    of `fit` and `fit_rate`; those of the link are zero where there is none. The link's rates in
-    `cost` are those beside a forward pass; `out_alone` and `in_alone` are what it carries in
-    tokens per second while the engine is idle, and nothing goes by them.
+    `bytes_per_token` is M. `date` is the day of the measurement. The errors are the mean relative
+    errors of `fit` and `fit_rate`; without a link, the link's errors are 0. The link's rates in
+    `cost` were measured beside a forward pass. `out_alone` and `in_alone` are its rates in tokens
+    per second while the engine is idle; they are informative only.
     """
 
     model: str
@@ -155,7 +161,7 @@ class Calibration:
     in_alone: float = 0.0
 
     def check(self, model: str, dtype: str, device: str, vllm_version: str) -> None:
-        """Raise `CalibrationError`, naming each difference, if this is not the engine measured."""
+        """Raise `CalibrationError` that names each difference from the measured engine."""
         wanted = {"model": model, "dtype": dtype, "device": device, "vllm_version": vllm_version}
         wrong = [
             f"{name.replace('_version', '')} {getattr(self, name)!r}, not {value!r}"
@@ -163,10 +169,10 @@ class Calibration:
             if getattr(self, name) != value
         ]
         if wrong:
-            raise CalibrationError(f"the calibration is for {'; '.join(wrong)}: {_mend(model)}")
+            raise CalibrationError(f"the calibration is for {'; '.join(wrong)}: {_fix(model)}")
 
     def save(self, path: Path) -> None:
-        """Write the file; a reader finds the old one or the new one, never a part.
+        """Write the file; a reader finds the old file or the new one, never a part.
 
         Raises `OSError`.
         """
@@ -177,25 +183,25 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> "Calibration":
-        """Read a file; raises `CalibrationError` if there is none or it is broken."""
+        """Return a file's calibration; raises `CalibrationError` if it is missing or broken."""
         try:
             return cls.from_wire(json.loads(path.read_text()))
         except OSError as error:
             problem = f"no calibration at {path} ({error.strerror})"
         except ValueError as error:
-            problem = f"{path} is no calibration ({error})"
+            problem = f"{path} is not a calibration ({error})"
         raise CalibrationError(
             f"{problem}: run `caesura calibrate --output {path}`, with the same --model"
         )
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Calibration":
-        """Read what `save` writes; raises `ValueError` if it is anything else."""
+        """Return the calibration that `save` wrote; raises `ValueError` for any other data."""
         try:
             wire = {"out_alone": 0.0, "in_alone": 0.0, **wire}
             values = {item.name: wire[item.name] for item in fields(cls)}
             for name in ("model", "dtype", "device", "vllm_version", "date"):
-                _demand(isinstance(values[name], str), f"{name} is a text")
+                _demand(isinstance(values[name], str), f"{name} must be a text", repr(values[name]))
             for name in ("block_size", "bytes_per_token"):
                 values[name] = int(values[name])
             for name in ("step_error", "out_error", "in_error", "out_alone", "in_alone"):
@@ -208,7 +214,7 @@ class Calibration:
         return cls(**values)
 
 
-def _mend(model: str) -> str:
-    # Only an id tells how the model is named on the command line; a directory's name does not.
+def _fix(model: str) -> str:
+    # The calibration keeps only a directory's name, which does not work as --model; an id does.
     named = f" --model {model}" if "/" in model else ""
     return f"run `caesura calibrate{named}` again" + ("" if named else ", with the same --model")

@@ -1,4 +1,4 @@
-"""Errors that an engine may raise; `caesura.runtime.errors` draws the whole tree."""
+"""Errors that an engine may raise; `caesura.runtime.errors` shows the whole tree."""
 
 
 class CaesuraError(Exception):
@@ -6,7 +6,7 @@ class CaesuraError(Exception):
 
 
 class UsageError(CaesuraError):
-    """The caller's mistake; the message says the mend."""
+    """The caller made a mistake; the message says how to fix it."""
 
 
 class ContextOverflow(CaesuraError):

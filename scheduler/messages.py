@@ -1,4 +1,4 @@
-"""What the runtime hands to an engine: messages, sampling settings, and how a session opens."""
+"""The runtime's input to an engine: messages, sampling settings, and the spec of a session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ ToolSpec = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to decode; None leaves a setting to the model's own generation configuration.
+    """Sampling settings; None leaves a setting to the model's generation configuration.
 
-    `max_tokens` bounds one turn (None: what the context window leaves), `stop` are texts that end
+    `max_tokens` limits one turn (None: only the context window does). `stop` are texts that end
     the turn and are not part of it.
     """
 
@@ -33,12 +33,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class SessionSpec:
-    """What a session with an engine is opened with.
+    """The settings of a new session.
 
-    `tools` are shown to the model. `pausing` sessions pause inside the engine at a call and wait
-    for its results; others end with their calls, as a client that runs its own tools expects.
-    `tool_choice` is `auto` or `none` (the tools are shown, calls are not parsed). `pauses` are
-    hints about how long the tools' calls last, by name.
+    `tools` are shown to the model. A `pausing` session pauses inside the engine at a call and
+    waits for the results. Any other session ends with its calls, as clients that run their own
+    tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not parsed).
+    `pauses` are hints about how long the tools' calls last, by tool name.
     """
 
     tools: Sequence[ToolSpec] = ()

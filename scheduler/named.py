@@ -1,7 +1,7 @@
-"""Makes what is selected by name: `name`, or `name:key=value,key=value` with parameters.
+"""Construct an object from a spec: `name`, or `name:key=value,key=value` with parameters.
 
-A name with a dot in it is imported (`package.module.Class`), so that what this project does not
-have can be plugged in from outside.
+A name with a dot in it is imported (`package.module.Class`), so that other packages can add their
+own.
 """
 
 import inspect
@@ -18,17 +18,16 @@ KINDS = {
     "float": "a number",
     "str": "text",
 }
-"""Annotations that a value is held to, and what that asks for."""
+"""The annotations that values are checked against, and their names in errors."""
 
 
 def make_named(spec: str, known: Mapping[str, Callable[..., T]], what: str) -> T:
-    """Call what `spec` names with the parameters that it gives, as keywords.
+    """Return the object that `spec` names, called with the spec's parameters as keywords.
 
-    Values are whole numbers, numbers, truths (`true`, `yes`, `false`, `no`) or text: as the
-    parameter's annotation asks, or as they look where it asks for nothing of these. What is
-    imported is not checked to be a `T`. Raises `ValueError`, which begins with `what` and the
-    spec, for a name that is not known or cannot be imported, for parameters that there are not,
-    and for values that are not accepted.
+    Values are whole numbers, numbers, truths (`true`, `yes`, `false`, `no`) or text. The
+    parameter's annotation decides which; without one of these annotations, the value's look does.
+    An imported object is not checked to be a `T`. Raises `ValueError`, which begins with `what`
+    and the spec, for an unknown name, a failed import, an unknown parameter, or a wrong value.
     """
     name, colon, rest = spec.partition(":")
     try:
@@ -44,13 +43,15 @@ def _find(name: str, known: Mapping[str, Callable[..., T]]) -> Callable[..., T]:
         return known[name]
     module, _, attribute = name.rpartition(".")
     if not (module and attribute):
-        raise ValueError(f"there is no {name!r}, but {', '.join(known)}, or package.module.Class")
+        raise ValueError(
+            f"unknown name {name!r}; choose from: {', '.join(known)}, or package.module.Class"
+        )
     try:
         found: Callable[..., T] = getattr(import_module(module), attribute)
-    except Exception as error:  # a module may raise anything while it is imported
+    except Exception as error:  # an imported module can raise any exception
         raise ValueError(f"cannot import {name}: {error!r}") from error
     if not callable(found):
-        raise ValueError(f"{name} is nothing that can be called")
+        raise ValueError(f"{name} is a {type(found).__name__} and cannot be called: name a class")
     return found
 
 
@@ -59,9 +60,9 @@ def _pairs(text: str) -> dict[str, str]:
     for item in text.split(","):
         key, _, value = (part.strip() for part in item.partition("="))
         if not (key and value):
-            raise ValueError(f"{item!r} is not key=value")
+            raise ValueError(f"a parameter must be key=value, got {item!r}")
         if key in pairs:
-            raise ValueError(f"{key} is given twice")
+            raise ValueError(f"parameter {key} is given twice: remove one")
         pairs[key] = value
     return pairs
 
@@ -74,14 +75,14 @@ def _arguments(make: Callable[..., Any], pairs: Mapping[str, str]) -> dict[str, 
             keywords[one.name] = one.annotation
     for key, text in pairs.items():
         if key not in keywords and not open_ended:
-            there = f"there are {', '.join(keywords)}" if keywords else "it takes none"
-            raise ValueError(f"no parameter {key!r}; {there}")
+            there = f"choose from: {', '.join(keywords)}" if keywords else "it takes none"
+            raise ValueError(f"unknown parameter {key!r}; {there}")
         arguments[key] = _value(key, text, keywords.get(key))
     return arguments
 
 
 def _value(key: str, text: str, annotation: Any) -> bool | int | float | str:
-    # An annotation is a class, or its name where a module postpones the evaluation of them.
+    # An annotation is a class, or its name in modules that postpone the evaluation of annotations.
     kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     if kind == "str":
         return text
@@ -89,12 +90,12 @@ def _value(key: str, text: str, annotation: Any) -> bool | int | float | str:
     if kind == "float" and type(value) is int:
         return float(value)
     if kind in KINDS and type(value).__name__ != kind:
-        raise ValueError(f"{key} is {KINDS[kind]}, not {text!r}")
+        raise ValueError(f"{key} must be {KINDS[kind]}, got {text!r}")
     return value
 
 
 def plain(text: str) -> bool | int | float | str:
-    """Return the truth, the number or the text that a value looks like."""
+    """Return the truth value, the number or the text that `text` looks like."""
     if text.lower() in TRUTHS:
         return TRUTHS[text.lower()]
     for number in (int, float):

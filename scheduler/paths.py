@@ -1,7 +1,7 @@
-"""Where measurements and observations are kept between runs: in the user's own directories.
+"""Paths of the files that keep measurements and observations between runs.
 
-As the XDG base directory specification has it, so that `XDG_CACHE_HOME` and `XDG_STATE_HOME` move
-them.
+They follow the XDG base directory specification, so that `XDG_CACHE_HOME` and `XDG_STATE_HOME`
+move them.
 """
 
 import os
@@ -10,28 +10,28 @@ from pathlib import Path
 
 
 def calibration_directory() -> Path:
-    """Return where calibrations are looked for."""
+    """Return the directory of calibrations."""
     return _base("XDG_CACHE_HOME", ".cache") / "calibration"
 
 
 def calibration_path(model: str, dtype: str, device: str, vllm_version: str) -> Path:
-    """Return where the calibration of an engine is kept; `vllm_version` makes no other file."""
+    """Return the file of an engine's calibration; all vLLM versions share one file."""
     name = "-".join(map(_slug, (model, dtype, device)))
     return calibration_directory() / f"{name}.json"
 
 
 def pauses_path() -> Path:
-    """Return where what was observed of tools' pauses is kept."""
+    """Return the file of the observed pauses of tools."""
     return _base("XDG_STATE_HOME", ".local/state") / "pauses.json"
 
 
 def traces_path() -> Path:
-    """Return where traces are recorded unless they are to go elsewhere."""
+    """Return the default file of traces."""
     return _base("XDG_STATE_HOME", ".local/state") / "traces.sqlite"
 
 
 def _base(variable: str, default: str) -> Path:
-    # A path that is not absolute is to be ignored, says the specification.
+    # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))
     return (given if given.is_absolute() else Path.home() / default) / "caesura"
 

@@ -1,4 +1,4 @@
-"""What the scheduler is told at its start, under `caesura` in vLLM's `additional_config`."""
+"""The scheduler's settings, given under `caesura` in vLLM's `additional_config`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,32 +19,30 @@ LIMITS = {
     "chunk_saturations": 1,
     "max_copy_failures": 1,
 }
-"""The least value of each setting that is a whole number."""
+"""The smallest allowed value of each setting that is a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How paused requests are treated, and who runs next.
+    """Settings of paused KV, of the queue's order, and of records.
 
-    `handling` names what happens to the KV cache of paused requests. `ranking` names the order in
-    which waiting requests are tried, `admission` what may keep them waiting although their blocks
-    are free, each with its parameters: `caesura:beta=50`, `past-future:reserve=0.05`. Under all of
-    them `backfill` and the four limits behind it hold in every step; `StepRules` describes them.
-    `prediction` says where expected lengths, pauses and calls come from.
+    `handling` decides about the KV cache of paused requests. `ranking` orders the waiting
+    requests. `admission` may make a request wait although its blocks are free. Both take
+    parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill` and the four limits after
+    it apply under every ranking and admission; `StepRules` describes them. `prediction` is the
+    predictor of lengths, pauses and calls.
 
-    `chunk` is the most query tokens of a step in which any request decodes: `auto` goes by what
-    saturates the device, if there is a calibration (else by vLLM's), `vllm` by its
-    `max_num_batched_tokens`; or a number. `chunk_saturations` is how often the saturation fits into
-    such a step. While fewer than `write_behind_free_share` of all blocks are free, the idle link
-    makes copies that may never be needed. After `max_copy_failures` failures in a row, nothing is
-    copied to the host any more.
+    `chunk` is the largest number of query tokens in a step that decodes. `auto` uses the
+    calibrated saturation of the device, or vLLM's limit without a calibration. `vllm` uses
+    `max_num_batched_tokens`. `chunk_saturations` is the number of saturations in such a step.
+    While fewer than `write_behind_free_share` of all blocks are free, the idle link makes copies
+    that may never be needed. After `max_copy_failures` failures in a row, copies to the host stop.
 
-    `calibration` is the path of a file that `caesura calibrate` has written. `pauses` is the path
-    of a file that keeps what was observed of tools' pauses and of sessions over restarts.
-    `pause_deadline` is how many seconds a pause may last before its KV cache is given up
-    altogether, on the host too; `retention` how many seconds the KV cache of a request that ended
-    with calls is kept for its follow-up (0: not at all). `records` has a record made of every
-    pause and every step.
+    `calibration` is the path of a file that `caesura calibrate` wrote. `pauses` is the path of a
+    file that keeps observed pauses and sessions over restarts. After `pause_deadline` seconds of a
+    pause, its KV cache is discarded, on the host too. The KV cache of a request that ended with
+    calls is kept for its follow-up for `retention` seconds (0: not at all). With `records`, every
+    pause and every step is recorded.
     """
 
     handling: str = DEFAULT_HANDLING
@@ -69,8 +67,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.handling not in HANDLINGS:
             known = ", ".join(sorted(HANDLINGS))
-            raise ValueError(f"caesura.handling must be one of {known}, not {self.handling!r}")
-        if not self.prediction.startswith("oracle"):  # which takes a simulation to be made
+            raise ValueError(f"caesura.handling must be one of {known}, got {self.handling!r}")
+        if not self.prediction.startswith("oracle"):  # only a simulation can make an oracle
             make_predictor(self.prediction)
         make_ranking(self.ranking)
         make_admission(self.admission, Random(0))
@@ -79,23 +77,23 @@ class Settings:
         for name in ("pause_deadline", "retention"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise ValueError(f"caesura.{name} must be a number of seconds, not {value!r}")
+                raise ValueError(f"caesura.{name} must be a number of seconds >= 0, got {value!r}")
         for name in ("calibration", "pauses"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise ValueError(f"caesura.{name} must be a path, not {value!r}")
+                raise ValueError(f"caesura.{name} must be a path, got {value!r}")
 
     def _check_limits(self) -> None:
         for name, least in LIMITS.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(
-                    f"caesura.{name} must be a whole number of at least {least}, not {value!r}"
+                    f"caesura.{name} must be a whole number of at least {least}, got {value!r}"
                 )
         share = self.write_behind_free_share
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ValueError(
-                f"caesura.write_behind_free_share must be a share from 0 to 1, not {share!r}"
+                f"caesura.write_behind_free_share must be a share from 0 to 1, got {share!r}"
             )
 
     @property
@@ -113,16 +111,17 @@ class Settings:
         number = isinstance(self.chunk, int) and not isinstance(self.chunk, bool)
         if not (self.chunk in ("auto", "vllm") or (number and int(self.chunk) > 0)):
             raise ValueError(
-                f"caesura.chunk must be auto, vllm or a number of tokens, not {self.chunk!r}"
+                f"caesura.chunk must be auto, vllm or a number of tokens, got {self.chunk!r}"
             )
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> "Settings":
-        """Read settings; raises `ValueError` naming what is wrong."""
+        """Return settings from a mapping; raises `ValueError` that names the wrong setting."""
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(given) - known)
         if unknown:
             raise ValueError(
-                f"caesura has no setting {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+                f"caesura has no setting {', '.join(unknown)};"
+                f" choose from: {', '.join(sorted(known))}"
             )
         return cls(**given)

@@ -1,4 +1,4 @@
-"""The admissions by name: how many requests run together."""
+"""The admission policies by name; they decide how many requests run together."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,14 +21,13 @@ ADMISSIONS: dict[str, Callable[..., Admission]] = {
 }
 
 SAMPLING = ("past-future",)
-"""Those that draw samples: a `random.Random` is their first argument."""
+"""The policies that draw samples; their first argument is a `random.Random`."""
 
 
 def make_admission(spec: str, random: Random) -> Admission:
-    """Return the admission of that name, such as `past-future:reserve=0.05,window=1000`.
+    """Return the admission policy of a spec such as `past-future:reserve=0.05,window=1000`.
 
-    `random` is what it draws samples with, if it does. Raises `ValueError` that lists what there
-    is.
+    Policies that draw samples use `random`. Raises `ValueError` that lists the names or the keys.
     """
     known = {
         name: partial(make, random) if name in SAMPLING else make

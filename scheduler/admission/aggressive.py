@@ -1,7 +1,7 @@
-"""Admits by what requests hold now, up to a watermark, as if nobody decoded any further.
+"""Admission by the tokens that requests hold now, up to a watermark.
 
-The aggressive baseline of Past-Future (sections 2.4 and 5.3): the memory is full, and what grows
-in it is evicted.
+This is the aggressive baseline of Past-Future (sections 2.4 and 5.3). It ignores further decoding:
+the memory is full, and requests that grow cause evictions.
 """
 
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ from caesura.scheduler.admission.view import Batched, Gate
 
 
 def tokens_held(one: Batched) -> int:
-    """Return what a request holds now."""
+    """Return the tokens that a request holds now."""
     return one.held_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Aggressive:
-    """Fills `watermark` of the capacity; raises `ValueError` if that is not in (0, 1]."""
+    """Fills the share `watermark` of the capacity; raises `ValueError` if it is not in (0, 1]."""
 
     watermark: float = 0.95
 
     @property
     def name(self) -> str:
-        """The name under which it is selected."""
+        """Return the name under which the policy is selected."""
         return "aggressive"
 
     def __post_init__(self) -> None:
         if not 0 < self.watermark <= 1:
-            raise ValueError(f"a watermark is between 0 and 1, not {self.watermark!r}")
+            raise ValueError(f"watermark must be > 0 and <= 1, got {self.watermark!r}")
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Return a gate that counts contexts as they are."""
+        """Return a gate that counts the tokens of each context."""
         return Budget(running, capacity_tokens * self.watermark, tokens_held)
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """Nothing to learn."""
+        """Do nothing: this policy does not learn."""

@@ -1,4 +1,4 @@
-"""Admits while a sum over the batch stays under a limit."""
+"""A gate that admits requests while a sum over the batch stays below a limit."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,9 +6,9 @@ from caesura.scheduler.admission.view import Batched
 
 
 class Budget:
-    """A gate that counts each request with `tokens_of` it, up to `limit_tokens` together.
+    """Admits requests while the sum of `tokens_of` each stays within `limit_tokens`.
 
-    Whoever comes while the batch is empty is admitted: it would wait for ever otherwise.
+    An empty batch admits any request, which would otherwise wait for ever.
     """
 
     def __init__(
@@ -22,7 +22,7 @@ class Budget:
         self._tokens_of = tokens_of
 
     def admits(self, candidate: Batched) -> bool:
-        """Whether the candidate fits; if so it is counted from here on."""
+        """Return whether the candidate fits; an admitted request counts from then on."""
         tokens = self._tokens_of(candidate)
         if tokens > self._left and not self._empty:
             return False

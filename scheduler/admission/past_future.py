@@ -1,13 +1,13 @@
-"""Admits while the peak of the batch's future fits, with lengths drawn from the recent past.
+"""Admission while the batch's future peak fits, with lengths drawn from the recent past.
 
-Past-Future (Gong et al., ASPLOS 2025; Algorithm 1). At every step the length of each running
-request is drawn anew from P(l | l > what it has decoded), that of a candidate from P(l), and the
-candidate joins if the batch's peak M* leaves the reserve free. A draw is not kept until the next
-step: so it is in the paper, and the more a request has decoded, the better the next draw is.
+This is Past-Future (Gong et al., ASPLOS 2025; Algorithm 1). Every step draws the length of each
+running request from P(l | l > its decoded tokens), and that of a candidate from P(l). The candidate
+joins if the batch's peak M* leaves the reserve free. As in the paper, a draw is not kept until the
+next step: the more a request has decoded, the better the next draw is.
 
-In traffic with tools the lengths are those of segments: a paused request's KV is reclaimable, so
-that a call ends its growth as the end would. They differ by kind, so that each kind has a window
-of its own once it has seen enough, which the paper does not have.
+In traffic with tools the lengths are those of segments. A paused request's KV is reclaimable, so
+a call ends its growth as the end of the request would. Unlike the paper, each kind of request has
+its own window once it has enough lengths, since lengths differ by kind.
 """
 
 from collections.abc import Sequence
@@ -23,23 +23,23 @@ from caesura.scheduler.predict.lengths import WINDOW, Lengths, Tokens
 
 MAX_KINDS = 100
 MIN_LENGTHS = 32
-"""Lengths that a kind has seen before its own window is asked."""
+"""The number of lengths that a kind needs before its own window is used."""
 
 MAX_DRAWS = 5
 DRAWN_REQUESTS = 200
-"""A batch of n is drawn 1 + `DRAWN_REQUESTS` // n times, up to `MAX_DRAWS`.
+"""A batch of n requests is drawn 1 + `DRAWN_REQUESTS` // n times, up to `MAX_DRAWS`.
 
 The highest peak counts: "when the size of the running batch is low, the sampling prediction is
-repeated several times" (section 4). The numbers are those of the authors' artifact."""
+repeated several times" (section 4). The numbers are from the authors' artifact."""
 
 
 class PastFuture:
-    """Draws from `random`; all of its state is the windows, which `observe` fills.
+    """Draws lengths from `random`; its only state is the windows, which `observe` fills.
 
-    `reserve` is the share of the capacity that M* leaves free (0.03 to 0.10 in the paper),
-    `window` how many lengths are remembered. Before anything has been seen, half of the window
-    holds `longest`, the preset maximum length; no request is taken to decode more than it may.
-    Raises `ValueError` for numbers that make no sense.
+    `reserve` is the share of the capacity that M* leaves free (0.03 to 0.10 in the paper).
+    `window` is the number of lengths that are kept. At first, half of the window holds `longest`,
+    the preset maximum length. A request's own limit bounds every draw. Raises `ValueError` for a
+    reserve outside [0, 1), a window below 2, or a longest length below 1.
     """
 
     name = "past-future"
@@ -53,8 +53,8 @@ class PastFuture:
     ) -> None:
         if not (0 <= reserve < 1 and window >= 2 and longest >= 1):
             raise ValueError(
-                "past-future: a reserve in [0, 1), a window of at least 2 and a longest length of "
-                f"at least 1 are needed, not {reserve!r}, {window!r} and {longest!r}"
+                "past-future: reserve must be in [0, 1), window >= 2 and longest >= 1,"
+                f" got {reserve!r}, {window!r} and {longest!r}"
             )
         self._random = random
         self._reserve = reserve
@@ -65,16 +65,16 @@ class PastFuture:
         )
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Return a gate that draws the batch's lengths when somebody first asks to join."""
+        """Return a gate that draws the batch's lengths when its first candidate asks."""
         return Futures(self, running, capacity_tokens * (1 - self._reserve))
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """Remember a length; raises `ValueError` if it is below zero."""
+        """Add a length to the windows; raises `ValueError` if it is negative."""
         self._lengths.together.observe(generated_tokens)
         self._lengths.learn(kind).observe(generated_tokens)
 
     def remaining(self, batch: Sequence[Batched], draws: int) -> Tokens:
-        """Draw what is left to decode of each request: (draws, n) tokens."""
+        """Return drawn tokens left to decode for each of n requests, as (draws, n)."""
         generated = np.array([one.generated_tokens for one in batch], dtype=np.int64)
         most = np.array([one.most_new_tokens for one in batch], dtype=np.int64)
         uniform = self._uniform(draws, len(batch))
@@ -88,7 +88,7 @@ class PastFuture:
         return np.maximum(0, np.minimum(lengths, most) - generated)
 
     def remaining_of(self, one: Batched) -> int:
-        """Draw what is left to decode of one request, in tokens."""
+        """Return a draw of the tokens that one request has left to decode."""
         length = self._window(one.kind).sample(one.generated_tokens, self._random.random())
         return max(0, min(length, one.most_new_tokens) - one.generated_tokens)
 
@@ -102,10 +102,10 @@ class PastFuture:
 
 
 class Futures:
-    """One step's gate: the batch in as many drawn futures as its size asks for.
+    """The gate of one step: the batch in several drawn futures, more for a smaller batch.
 
-    A candidate is drawn in each of them when it asks. Whoever comes while the batch is empty is
-    admitted: it would wait for ever otherwise.
+    A candidate's length is drawn in each future when it asks. An empty batch admits any request,
+    which would otherwise wait for ever.
     """
 
     def __init__(self, policy: PastFuture, running: Sequence[Batched], limit_tokens: float) -> None:
@@ -116,9 +116,9 @@ class Futures:
         self._futures: list[Peak] = []
 
     def admits(self, candidate: Batched) -> bool:
-        """Whether the highest peak of the batch with the candidate fits."""
+        """Return whether the highest peak of the batch with the candidate fits."""
         if not self._futures:
-            # Not before: in most steps nobody asks.
+            # The batch is drawn late because most steps have no candidate.
             held = np.array([one.held_tokens for one in self._running], dtype=np.int64)
             drawn = self._policy.remaining(self._running, self._draws)
             self._futures = [Peak(held, remaining) for remaining in drawn]

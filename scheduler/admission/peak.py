@@ -1,8 +1,8 @@
-"""The most memory that a batch will need, if its lengths are known (Past-Future, section 3.3).
+"""The peak memory of a batch with known lengths (Past-Future, section 3.3).
 
-Memory grows with every step and falls when a request ends, so that it peaks just before one does.
-With the batch in the order of what is left to decode, longest first, only the first i requests are
-still there when the i-th ends:
+Memory grows with every step and falls when a request ends, so it peaks just before an end. Let the
+batch be in order of the tokens left to decode, most first. Then only the first i requests are still
+there when the i-th ends:
 
     M_i = (sum of held_j, j <= i) + remaining_i * i        (equation 3)
     M* = max M_i                                           (equation 4)
@@ -16,10 +16,10 @@ from caesura.scheduler.predict.lengths import Tokens
 
 
 class Peak:
-    """M* of a batch: of what its requests hold and have yet to decode, in tokens, both (n,).
+    """M* of a batch, from the tokens that its requests hold and have left to decode, both (n,).
 
-    One more request shifts all that end before it by one place, so that `with_one` finds the new
-    M* from sums that are made once, in O(log n).
+    One more request moves all requests that end before it by one place. So `with_one` finds the
+    new M* in O(log n), from sums that are computed once.
     """
 
     def __init__(self, held: Tokens, remaining: Tokens) -> None:
@@ -30,8 +30,8 @@ class Peak:
         self._held, self._remaining = held, remaining
         sums = np.cumsum(held)
         needed = sums + remaining * np.arange(1, len(held) + 1)
-        # Beside one more request that is still there, those that end sooner need what it holds and
-        # a token for each of their steps.
+        # With one more request in place, each request that ends sooner needs a further token for
+        # each of its steps, besides what the new request holds.
         beside = needed + remaining
         self._keys: list[int] = (-remaining).tolist()
         self._before: list[int] = [0, *sums.tolist()]
@@ -40,12 +40,12 @@ class Peak:
 
     @property
     def size(self) -> int:
-        """Requests of the batch."""
+        """Return the number of requests in the batch."""
         return len(self._keys)
 
     @property
     def tokens(self) -> int:
-        """M*, 0 of an empty batch."""
+        """Return M* in tokens; 0 for an empty batch."""
         return self._later[-1]
 
     def with_one(self, held: int, remaining: int) -> int:

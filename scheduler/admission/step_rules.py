@@ -1,21 +1,21 @@
-"""Rules of admission to a step that hold under every ranking: overtaking, and whose KV goes."""
+"""Rules of admission that hold under every ranking: overtaking, and taking KV from others."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class StepRules:
-    """When a request goes before others that came first, and takes KV from others that came back.
+    """When a request may overtake earlier ones, and may take KV from other returned requests.
 
-    With `backfill` a request that fits goes before one that does not; a step passes over at most
-    `max_misfits` requests that do not fit. A request is overtaken in at most `max_overtaken_steps`
-    steps of one wait: then nothing goes before it. What it lacked is asked again after
-    `misfit_steps` steps.
+    With `backfill`, a request that fits may overtake requests that do not fit (misfits). A step
+    passes over at most `max_misfits` of them. A request is overtaken in at most
+    `max_overtaken_steps` steps of one wait; after that, no request goes before it. A misfit is
+    checked again after `misfit_steps` steps.
 
-    Sessions that all come back at once form a convoy: each holds blocks, none can get the rest. So
-    one that came back and lacks at most `max_convoy_blocks` blocks takes them from the last in the
-    queue. `max_extra_requests` may be tried beyond the step's tokens, since the prefix cache may
-    hold more of them than is known.
+    Sessions that all return at once form a convoy: each holds blocks, and none can get the rest.
+    So a returned request that lacks at most `max_convoy_blocks` blocks takes them from the last in
+    the queue. Up to `max_extra_requests` are tried beyond the step's tokens, since the prefix cache
+    may hold more of their tokens than is known.
     """
 
     backfill: bool = True
@@ -26,24 +26,24 @@ class StepRules:
     misfit_steps: int = 16
 
     def is_overdue(self, overtaken_steps: int) -> bool:
-        """Return whether a request was overtaken so often that nothing may go before it now."""
+        """Return whether a request was overtaken so often that no request may go before it."""
         return overtaken_steps >= self.max_overtaken_steps
 
     def look_further(self, misfits: int, overtaken_steps: int) -> bool:
-        """Return whether to try requests behind one that does not fit, the `misfits`th of a step.
+        """Return whether to try requests behind the `misfits`th misfit of a step.
 
-        It was overtaken in `overtaken_steps` steps before this one.
+        That misfit was overtaken in `overtaken_steps` steps before this one.
         """
         allowed = self.backfill and misfits <= self.max_misfits
         return allowed and not self.is_overdue(overtaken_steps)
 
     def misfit_holds(self, steps: int) -> bool:
-        """Return whether what a request lacked so many steps ago need not be asked again."""
+        """Return whether a misfit checked `steps` steps ago need not be checked again."""
         return steps < self.misfit_steps
 
     def takes_from_returned(self, short_blocks: int, came_back: bool, forced: bool) -> bool:
-        """Return whether a request that lacks so many blocks takes those of others that came back.
+        """Return whether a request that lacks `short_blocks` takes blocks of returned requests.
 
-        `came_back`: it holds paused KV itself. `forced`: nothing runs, or it is overdue.
+        `came_back`: it holds paused KV itself. `forced`: no request runs, or it is overdue.
         """
         return forced or (came_back and short_blocks <= self.max_convoy_blocks)

@@ -1,4 +1,4 @@
-"""Admits whoever's blocks are free: vLLM's own admission, which asks that before it asks us."""
+"""vLLM's own admission: a request is admitted if its blocks are free, which vLLM checks itself."""
 
 from collections.abc import Sequence
 
@@ -6,17 +6,17 @@ from caesura.scheduler.admission.view import Batched, Gate
 
 
 class Stock:
-    """Always open."""
+    """Admits every request."""
 
     name = "vllm"
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Return a gate that is open; it is the policy itself, since there is nothing to count."""
+        """Return the policy itself, which is its own gate since it counts nothing."""
         return self
 
     def admits(self, candidate: Batched) -> bool:
-        """Admit."""
+        """Return True."""
         return True
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """Nothing to learn."""
+        """Do nothing: this policy does not learn."""

@@ -1,4 +1,4 @@
-"""What an admission policy sees of the batch and of a request that would join it."""
+"""The input of an admission policy: the batch, and a request that would join it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Batched:
-    """A request that runs, or would.
+    """A running request, or a candidate.
 
-    `held_tokens` is its context so far, prompt and decoded: what it needs in the KV cache now.
-    `generated_tokens` were decoded in this segment, `most_new_tokens` is how many it may decode in
-    it at most. A segment ends with the request or with a tool call: the KV of a paused request is
-    reclaimable, so that to the batch's future both are the same.
+    `held_tokens` is its context so far, prompt and decoded tokens, which the KV cache must hold.
+    `generated_tokens` were decoded in this segment. `most_new_tokens` is the most that it may
+    decode in this segment. A segment ends with the request or with a tool call. Both are the same
+    to the batch's future, since the KV of a paused request is reclaimable.
     """
 
     key: str
@@ -23,29 +23,29 @@ class Batched:
 
 
 class Gate(Protocol):
-    """One step's admission; it counts whom it lets in."""
+    """The admission of one step; it counts the requests that it admits."""
 
     def admits(self, candidate: Batched) -> bool:
-        """Whether the candidate may join now; if so it belongs to the batch from here on."""
+        """Return whether the candidate may join now; an admitted one belongs to the batch."""
         ...
 
 
 class Admission(Protocol):
-    """Decides how many requests run together, beyond what blocks are free for right now.
+    """Decides how many requests run together, beyond the check for free blocks.
 
-    Pure but for the outputs that it is shown: whoever makes one that draws samples hands in the
-    generator.
+    It depends only on its inputs and observations. A policy that draws samples gets its random
+    generator from the constructor.
     """
 
     @property
     def name(self) -> str:
-        """The name under which it is selected."""
+        """Return the name under which the policy is selected."""
         ...
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Look at the batch before a step; `capacity_tokens` is what the KV cache holds."""
+        """Return the gate of a step for this batch; `capacity_tokens` is the KV cache's size."""
         ...
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """A segment has ended after so many decoded tokens."""
+        """Learn that a segment ended after `generated_tokens` decoded tokens."""
         ...

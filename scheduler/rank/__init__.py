@@ -1,4 +1,4 @@
-"""The rankings by name: in which order requests that queue are admitted."""
+"""The rankings by name; a ranking decides the order in which waiting requests are admitted."""
 
 from collections.abc import Callable
 
@@ -20,9 +20,9 @@ RANKINGS: dict[str, Callable[..., Ranking]] = {
 
 
 def make_ranking(spec: str) -> Ranking:
-    """Return the ranking that `spec` names, as `lamps` or `caesura:beta=50`.
+    """Return the ranking of a spec such as `lamps` or `caesura:beta=50`.
 
-    Its keys are the fields of the class, and `package.module.Class` is imported. Raises
-    `ValueError` that says what there is (`caesura.scheduler.named`).
+    The keys are the fields of the class. A name such as `package.module.Class` is imported. Raises
+    `ValueError` that lists the names or the keys (`caesura.scheduler.named`).
     """
     return make_named(spec, RANKINGS, "ranking")

@@ -1,9 +1,9 @@
-"""Memory-time: a session's place in the line, moved back by the memory that it still needs.
+"""Memory-time ranking: order by arrival, delayed by the memory-time that a session still needs.
 
-A pause neither ends a session nor makes a new one, so that a session that comes back is ordered by
-when it first arrived. Among those that are near each other in that line, whoever will be done for
-the least memory-time goes first, in the manner of a Gittins index: the expected work until some
-later point, divided by what is gained by getting there, at the best such point.
+A resumed session is ordered by its first arrival, since a pause neither ends a session nor begins
+a new one. Among sessions with near arrivals, the one with the least remaining memory-time goes
+first, as with a Gittins index. That index is the expected work until a later point, divided by the
+gain of reaching it, at the best such point.
 """
 
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from math import inf, isfinite
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 
 UNLIKELY = 1e-3
-"""Sessions that go on with less than this chance are not followed further."""
+"""Segments that a session reaches with a smaller probability are ignored."""
 
 HELD_SHARE = 0.5
-"""Of the time in which all memory is recomputed: for so long a pause keeps its KV, at most."""
+"""The longest that a pause is assumed to hold its KV, as a share of recomputing all KV."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caesura:
-    """Orders by arrival + beta x K, K being `remaining_work`.
+    """Orders by arrival + beta x K, where K is `remaining_work`.
 
-    `beta` trades the tail (small) for the mean (large): it is how many seconds of arrival a second
-    of remaining work is worth; 0 is first come, first served. The session is followed for
-    `most_calls` more calls at most. A token that is loaded from the host costs `restore_weight` of
-    one that is recomputed. Raises `ValueError` for numbers below zero.
+    `beta` is the number of seconds of arrival that a second of remaining work is worth. A small
+    beta favours the tail, a large one the mean, and 0 is first come, first served. The work counts
+    at most `most_calls` further calls. Loading a token from the host costs `restore_weight` times
+    recomputing it. Raises `ValueError` for a negative number.
     """
 
     beta: float = 100.0
@@ -40,10 +40,10 @@ class Caesura:
         for key in ("beta", "most_calls", "restore_weight"):
             value = getattr(self, key)
             if not (isfinite(value) and value >= 0):
-                raise ValueError(f"{key} is a number, 0 or more, not {value!r}")
+                raise ValueError(f"{key} must be a finite number >= 0, got {value!r}")
 
     def score(self, queued: Queued, view: QueueView) -> Score:
-        """Return the second at which it arrived, plus `beta` times what it still needs."""
+        """Return the session's arrival in seconds, plus `beta` times its remaining work."""
         work = remaining_work(queued, view, self.most_calls, self.restore_weight)
         return (queued.arrival + self.beta * work,)
 
@@ -51,17 +51,17 @@ class Caesura:
 def remaining_work(
     queued: Queued, view: QueueView, most_calls: int = 80, restore_weight: float = 0.3
 ) -> float:
-    """Return K, what a session is expected to take until it ends or pauses, in seconds.
+    """Return K, the expected work of a session until it ends or pauses, in engine seconds.
 
-    A second is one of the whole engine: for decoding and for short pauses, the share of the memory
-    that is held times how long; for what is computed, its share of the engine's time. Stopping
-    behind the segment k from here, w_k is expected to have been spent; the session has ended with
-    probability F_k, and else it is away for a pause T that is worth rho = E[1 - exp(-T/H)] of an
+    One second is a second of the whole engine. Decoding and short pauses count the share of the
+    memory that they hold times the time that they hold it. Computation counts its time. w_k is the
+    expected work up to the end of the k-th segment from here. At that point the session has ended
+    with probability F_k. Otherwise it pauses for T, which is worth rho = E[1 - exp(-T/H)] of an
     end. K is the least w_k / (F_k + (1 - F_k) rho).
 
-    Both the work of a segment and the context grow by the same amount from one segment to the
-    next, and w never shrinks while no denominator exceeds 1, so that the search is over once w
-    alone is above the best: this runs whenever somebody is queued.
+    Both the context and the work of a segment grow by a constant from each segment to the next.
+    w never shrinks and no denominator exceeds 1, so the search stops once w alone exceeds the best
+    K. The early stop matters, since this runs for every request that is queued.
     """
     forecast, capacity = queued.forecast, max(1, view.capacity_tokens)
     seconds_per_token = view.cost.prefill_seconds_per_token
@@ -88,5 +88,6 @@ def remaining_work(
             return best
         work += alive * segment
         segment += growth
-    # Behind the last entry it ends surely; a session that was followed far enough has an index.
+    # A session ends surely after the last entry, so w itself is a candidate, unless the search
+    # stopped earlier because of `most_calls`.
     return min(best, work) if len(forecast.ends) <= most_calls or best == inf else best

@@ -1,7 +1,7 @@
-"""First come, first served, by when a session first arrived: the default.
+"""First come, first served, by the session's first arrival: the default.
 
-A request that comes back from a tool keeps the place of its session (InferCept, section 4.3): it
-is not sent to the tail for having paused.
+A resumed request keeps its session's place (InferCept, section 4.3): a pause does not send it to
+the tail of the queue.
 """
 
 from dataclasses import dataclass
@@ -18,5 +18,5 @@ class Fcfs:
     starvation_steps = 0
 
     def score(self, queued: Queued, view: QueueView) -> Score:
-        """Return the second at which the session arrived."""
+        """Return the session's arrival in seconds."""
         return (queued.arrival,)

@@ -1,15 +1,15 @@
-"""LAMPS: least memory over time first, with the handling of the next call in it (arXiv 2410.18248).
+"""LAMPS: least memory over time first, including the next call's handling (arXiv 2410.18248).
 
-A request is taken to its next call and through it (section 4.1: each segment is ranked anew). Its
-memory grows with every decoded token; what it costs during the call depends on how its KV will be
-handled, which is predicted by the least of InferCept's equations 1 to 3 (section 4.2). The area
-under that curve (Fig. 4) is its rank (section 4.3).
+The rank covers a request up to the end of its next call, since each segment is ranked separately
+(section 4.1). Its memory grows with every decoded token. Its memory during the call depends on the
+handling, which is predicted by the least of InferCept's equations 1 to 3 (section 4.2). The area
+under that curve (Fig. 4) is the rank (section 4.3).
 
-Where the paper is open: in its worked example (Fig. 3) a longer request that is swapped goes before
-a shorter one that is discarded, since the other's handling is worse for everybody else (section
-3.2.2). The area of a request's own memory does not say so. Hence what others hold in vain while
-somebody's context is recomputed or copied (second terms of the equations) counts, unless `others`
-is off.
+The paper leaves one point open. In its worked example (Fig. 3) a longer request that is swapped
+goes before a shorter one that is discarded, since discarding costs other requests more (section
+3.2.2). The area of a request's own memory does not show that cost. So the memory that other
+requests hold while they wait for a recomputation or a copy is added, unless `others` is off. These
+are the second terms of the equations.
 """
 
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ from caesura.scheduler.rank.view import Queued, QueueView, Score
 
 @dataclass(frozen=True, slots=True)
 class Lamps:
-    """Orders by `memory_over_time`; those that starve go first, in the order of their arrival.
+    """Orders by `memory_over_time`; starved requests go first, in order of arrival.
 
-    The paper refreshes scores every `refresh_steps` = 10 steps on ToolBench (section 5) and lets a
-    request starve after `starvation_steps` = 100 (section 4.4). `others` counts what others hold
-    in vain. Raises `ValueError` for numbers below zero.
+    The paper refreshes scores every `refresh_steps` = 10 steps on ToolBench (section 5). A request
+    starves after `starvation_steps` = 100 steps (section 4.4). `others` adds the memory that other
+    requests hold while they wait. Raises `ValueError` for a negative number.
     """
 
     refresh_steps: int = 10
@@ -39,7 +39,9 @@ class Lamps:
     def __post_init__(self) -> None:
         for key in ("refresh_steps", "starvation_steps"):
             if getattr(self, key) < 0:
-                raise ValueError(f"{key} is a number of steps, not {getattr(self, key)!r}")
+                raise ValueError(
+                    f"{key} must be a number of steps >= 0, got {getattr(self, key)!r}"
+                )
 
     def score(self, queued: Queued, view: QueueView) -> Score:
         """Return 0 and the arrival of a starved request, or 1 and the memory over time."""
@@ -50,10 +52,10 @@ class Lamps:
 
 
 def predicted_handling(queued: Queued, view: QueueView) -> Action:
-    """Return what is expected to become of the request's KV at its next call (section 4.2).
+    """Return the predicted action for the request's KV at its next call (section 4.2).
 
-    The least of InferCept's equations 1 to 3 for the predicted context at the call and the mean
-    pause, beside the requests that run now.
+    It is the least of InferCept's equations 1 to 3 for the predicted context at the call, the mean
+    pause, and the requests that run now.
     """
     seconds = queued.forecast.pause_seconds
     context = _context_at_call(queued)
@@ -63,11 +65,11 @@ def predicted_handling(queued: Queued, view: QueueView) -> Action:
 def memory_over_time(
     queued: Queued, view: QueueView, handling: Action, others: bool = True
 ) -> float:
-    """Return the memory that a segment takes from here through its call, in token-seconds (Fig. 4).
+    """Return the memory over time of a segment through its call, in token-seconds (Fig. 4).
 
-    What is missing is loaded, or computed in one step while the memory fills; then every step adds
-    a token. A segment that may end its session has a call only with the rest of the probability.
-    With `others`, what they hold while they wait for this one's call is added.
+    Missing context is loaded, or computed in one step while the memory fills. Then every step adds
+    a token. The call's memory counts with the probability that the session does not end before it.
+    With `others`, the memory of the requests that wait for this call's handling is added.
     """
     forecast, context, cost = queued.forecast, queued.context_tokens, view.cost
     missing, hosted = queued.missing_tokens, queued.hosted_tokens
@@ -86,11 +88,11 @@ def memory_over_time(
 def call_memory(
     handling: Action, context_tokens: int, pause_seconds: float, other_tokens: int, cost: CostModel
 ) -> float:
-    """Return the memory that a call takes under its handling, in token-seconds.
+    """Return the memory over time of a call under its handling, in token-seconds.
 
     Fig. 4 (a): a plateau of C tokens for T_INT. (b): nothing, then a ramp up to C in T_fwd(C).
-    (c): C while it is copied out, then nothing, and C while it is copied in. In (b) and (c) the
-    `other_tokens` wait for as long as that takes (InferCept, equations 1 and 3).
+    (c): C during the copy out, then nothing, then C during the copy in. In (b) and (c) the
+    `other_tokens` wait for the ramp or the copies (InferCept, equations 1 and 3).
     """
     if handling == "preserve":
         return waste_preserve(pause_seconds, context_tokens)

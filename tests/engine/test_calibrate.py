@@ -100,5 +100,5 @@ async def test_what_the_engines_process_refuses_is_told(
         return begin(*args, **options)
 
     monkeypatch.setattr(launch.AsyncLLM, "from_vllm_config", begin_late)
-    with pytest.raises(CalibrationError, match="is no calibration"):
+    with pytest.raises(CalibrationError, match="is not a calibration"):
         await start_engine(settings={"calibration": str(path)})

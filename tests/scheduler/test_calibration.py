@@ -158,7 +158,7 @@ def test_a_broken_file(tmp_path: Path, change: dict[str, object]) -> None:
     path = tmp_path / "calibration.json"
     calibration().save(path)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CalibrationError, match="is no calibration"):
+    with pytest.raises(CalibrationError, match="is not a calibration"):
         Calibration.load(path)
 
 
@@ -166,7 +166,7 @@ def test_a_broken_file(tmp_path: Path, change: dict[str, object]) -> None:
 def test_a_file_of_something_else(tmp_path: Path, text: str) -> None:
     path = tmp_path / "calibration.json"
     path.write_text(text)
-    with pytest.raises(CalibrationError, match="is no calibration"):
+    with pytest.raises(CalibrationError, match="is not a calibration"):
         Calibration.load(path)
 
 

@@ -65,27 +65,31 @@ def test_values_have_the_type_that_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("nob", "knob 'nob': there is no 'nob', but knob, plain, any, or package.module.Class"),
-        ("", "there is no ''"),
-        ("knob:", "'' is not key=value"),
-        ("knob:size", "'size' is not key=value"),
-        ("knob:size=", "'size=' is not key=value"),
-        ("knob:=3", "'=3' is not key=value"),
-        ("knob:size=1,", "'' is not key=value"),
-        ("knob:size=1,size=2", "size is given twice"),
-        ("knob:colour=red", "no parameter 'colour'; there are size, weight, loud, label"),
-        ("plain:size=1", "no parameter 'size'; it takes none"),
-        ("knob:size=1.5", "size is a whole number, not '1.5'"),
-        ("knob:size=true", "size is a whole number, not 'true'"),
-        ("knob:weight=heavy", "weight is a number, not 'heavy'"),
-        ("knob:weight=yes", "weight is a number, not 'yes'"),
-        ("knob:loud=1", "loud is true or false, not '1'"),
+        (
+            "nob",
+            "knob 'nob': unknown name 'nob'; choose from: knob, plain, any,"
+            " or package.module.Class",
+        ),
+        ("", "unknown name ''"),
+        ("knob:", "a parameter must be key=value, got ''"),
+        ("knob:size", "a parameter must be key=value, got 'size'"),
+        ("knob:size=", "a parameter must be key=value, got 'size='"),
+        ("knob:=3", "a parameter must be key=value, got '=3'"),
+        ("knob:size=1,", "a parameter must be key=value, got ''"),
+        ("knob:size=1,size=2", "parameter size is given twice"),
+        ("knob:colour=red", "unknown parameter 'colour'; choose from: size, weight, loud, label"),
+        ("plain:size=1", "unknown parameter 'size'; it takes none"),
+        ("knob:size=1.5", "size must be a whole number, got '1.5'"),
+        ("knob:size=true", "size must be a whole number, got 'true'"),
+        ("knob:weight=heavy", "weight must be a number, got 'heavy'"),
+        ("knob:weight=yes", "weight must be a number, got 'yes'"),
+        ("knob:loud=1", "loud must be true or false, got '1'"),
         ("knob:size=-1", "knob 'knob:size=-1': size is negative"),
         ("no_such_package.Knob", "cannot import no_such_package.Knob: ModuleNotFoundError"),
         ("math.no_such_name", "cannot import math.no_such_name: AttributeError"),
-        ("math.pi", "math.pi is nothing that can be called"),
-        (".Knob", "there is no '.Knob'"),
-        ("math.", "there is no 'math.'"),
+        ("math.pi", "math.pi is a float and cannot be called"),
+        (".Knob", "unknown name '.Knob'"),
+        ("math.", "unknown name 'math.'"),
     ],
 )
 def test_what_mistakes_say(spec: str, says: str) -> None:
@@ -109,7 +113,7 @@ def test_a_class_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "named_broken.py").write_text("raise RuntimeError('not today')")
     mine = make("named_outside.Mine:size=4,weight=2")
     assert (mine.size, mine.weight, type(mine.weight)) == (4, 2.0, float)
-    with pytest.raises(ValueError, match="size is a whole number, not 'four'"):
+    with pytest.raises(ValueError, match="size must be a whole number, got 'four'"):
         make("named_outside.Mine:size=four")
     with pytest.raises(ValueError, match="missing 1 required positional argument: 'size'"):
         make("named_outside.Mine")

@@ -23,7 +23,9 @@ def test_by_name() -> None:
     assert make_ranking("caesura:beta=300") == Caesura(beta=300.0)
     assert make_ranking("lamps:others=false,refresh_steps=1") == Lamps(1, 100, others=False)
     assert make_ranking("caesura.scheduler.rank.lamps.Lamps") == Lamps()
-    with pytest.raises(ValueError, match="ranking 'sjf': there is no 'sjf', but fcfs, caesura"):
+    with pytest.raises(
+        ValueError, match="ranking 'sjf': unknown name 'sjf'; choose from: fcfs, caesura"
+    ):
         make_ranking("sjf")
 
 

@@ -221,7 +221,7 @@ def test_a_cache_that_cannot_be_written_is_no_reason_not_to_serve(
         (["--retention", "soon"], "retention"),
         (["--pause-deadline", "-1"], "pause-deadline"),
         (["--calibration", "nowhere.json"], "no calibration at nowhere.json"),
-        (["--calibration", __file__], "is no calibration"),
+        (["--calibration", __file__], "is not a calibration"),
         (["--records", "."], "records"),
     ],
 )
@@ -286,6 +286,6 @@ def test_doctor_knows_the_calibrations(
     replace(FOUND, vllm_version="0.31.0").save(default_file())
     assert "(2026-01-31, for another vLLM)" in doctor._calibration()
     default_file().write_text("{}")
-    with pytest.raises(doctor.Complaint, match="is no calibration") as caught:
+    with pytest.raises(doctor.Complaint, match="is not a calibration") as caught:
         doctor._calibration()
     assert caught.value.mend == f"rm {default_file()}"
