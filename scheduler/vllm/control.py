@@ -97,10 +97,10 @@ class EngineControl:
             owner = "paused" if request_id in self.pauses.open else owner
             owned[owner] |= real_ids(self.port.blocks_of(request_id))
         for kv in self.manager.paused_kvs.values():
-            owned["paused"].update(ids_of(kv.detached or ()))
+            owned["paused"] |= real_ids(kv.detached or ())
         if self.manager.planner is not None:
             owned["copying"].update(ids_of(self.manager.planner.blocks_in_flight()))
-        owned["fenced"].update(ids_of(self.port.blocks_given_back()))
+        owned["fenced"] |= real_ids(self.port.blocks_given_back())
         return owned
 
     def facts(self, kv_cache_config: KVCacheConfig, workers: int) -> dict[str, Any]:

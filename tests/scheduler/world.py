@@ -29,7 +29,12 @@ from vllm.config import (
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -98,6 +103,7 @@ def make_scheduler(
     scheduler_class: type | None = None,
     host_blocks: int | None = None,
     in_step: bool = True,
+    window: int | None = None,
     formats: tuple[CallFormat, ...] | None = None,
     clock: Callable[[], float] | None = None,
     wall: Callable[[], float] = time.time,
@@ -105,7 +111,8 @@ def make_scheduler(
 ) -> Any:
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
-    `host_blocks`: it has our connector, and so much host memory. `formats` are those in which the
+    `host_blocks`: it has our connector, and so much host memory. `window`: the model attends to so
+    many tokens only. `formats` are those in which the
     model writes calls that are not watched. `settings` are Caesura's own.
     """
     config = VllmConfig(
@@ -127,8 +134,11 @@ def make_scheduler(
         config.kv_transfer_config = connector_config(host_blocks, block_size, in_step)
     config.cache_config.num_gpu_blocks = blocks + 1
     register_all_kvcache_specs(config)
-    spec = FullAttentionSpec(
-        block_size=block_size, num_kv_heads=1, head_size=1, dtype=torch.float32
+    shape: Any = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1}
+    spec = (
+        FullAttentionSpec(**shape, dtype=torch.float32)
+        if window is None
+        else SlidingWindowSpec(**shape, dtype=torch.float32, sliding_window=window)
     )
     ours = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
     clock = clock or SteppedClock()
@@ -189,6 +199,8 @@ class World:
         self.scheduler = scheduler
         self.depth = depth
         self.block_size = scheduler.block_size
+        spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        self._window: int = getattr(spec, "sliding_window", None) or scheduler.max_model_len
         self.sessions: dict[str, Session] = {}
         clock = self.parts.clock if hasattr(scheduler, "parts") else None
         self._clock = clock if isinstance(clock, SteppedClock) else SteppedClock()
@@ -427,7 +439,7 @@ class World:
             view["computed"] = end
             return [0] if end == len(tokens) else []
         hashes = _prefix_hashes(tokens)
-        for position in range(end):
+        for position in range(max(0, start + 1 - self._window), end):
             slot = (blocks[position // self.block_size], position % self.block_size)
             if position >= start:
                 self._memory[slot] = hashes[position]

@@ -42,7 +42,7 @@ def ids_of(blocks: Sequence[Block]) -> list[int]:
 
 def referenced_once(block: Block) -> bool:
     """Return whether one more release would free the block."""
-    return bool(block.ref_cnt == 1)
+    return bool(block.ref_cnt == 1 and not block.is_null)
 
 
 def owned_alone(blocks: Sequence[Block]) -> int:

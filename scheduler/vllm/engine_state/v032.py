@@ -11,7 +11,7 @@ from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks
+from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks, owned_alone
 from caesura.scheduler.vllm.engine_state.port import EngineState, LoadsOverSteps, Queue, StepWork
 from caesura.scheduler.vllm.engine_state.requests import READY, waits_for_tool
 
@@ -313,9 +313,9 @@ class EngineState032(EngineState):
         if keep is None:
             scheduler._free_request_blocks(request)
         else:
-            blocks = self._manager.pop_blocks_for_free(request)
+            blocks = self._take_blocks(request)
             kept, rest = blocks[:keep], blocks[keep:]
-            freed = sum(block.ref_cnt == 1 for block in rest)
+            freed = owned_alone(rest)
             if rest:
                 self.give_back(request, rest)
         scheduler.encoder_cache_manager.free(request)
@@ -323,6 +323,10 @@ class EngineState032(EngineState):
         request.num_computed_tokens = 0
         scheduler.waiting.prepend_request(request)
         return kept, freed
+
+    def _take_blocks(self, request: Request) -> list[Block]:
+        """Take all blocks of a request, front to back; null blocks fill the places of others."""
+        return list(self._manager.pop_blocks_for_free(request))
 
     def give_back(self, request: Request | None, blocks: Sequence[Block]) -> None:
         scheduler = self._scheduler

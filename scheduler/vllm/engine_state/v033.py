@@ -1,5 +1,8 @@
 """The port to vLLM 0.33, where it differs from 0.32."""
 
+from vllm.v1.request import Request
+
+from caesura.scheduler.vllm.engine_state.blocks import Block
 from caesura.scheduler.vllm.engine_state.v032 import EngineState032
 
 
@@ -9,3 +12,9 @@ class EngineState033(EngineState032):
     def requeue_stopped(self) -> None:
         # vLLM itself queues sessions again that stop while they are preempted.
         self._displaced.clear()
+
+    def _take_blocks(self, request: Request) -> list[Block]:
+        # vLLM leaves out the null blocks at the front, whose tokens a sliding window has passed.
+        places = self.block_count(request.request_id)
+        blocks = super()._take_blocks(request)
+        return [self._manager.block_pool.null_block] * (places - len(blocks)) + blocks
