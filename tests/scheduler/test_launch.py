@@ -1,10 +1,13 @@
 """Mistakes that are told before an engine starts."""
 
 import pytest
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+
+from .world import connector_config
 
 
 def test_vllms_own_flags_are_read_as_vllm_serve_does() -> None:
@@ -36,3 +39,10 @@ def test_what_vllm_refuses() -> None:
         start(BUNDLED_MODEL, engine_args={"max_model_len": 10**6})
     with pytest.raises(UsageError, match="no_such_field"):
         start(BUNDLED_MODEL, engine_args={"no_such_field": 1})
+
+
+def test_sleep_mode_beside_swapping_is_refused() -> None:
+    """vLLM 0.33 asks for it when it checks its configuration; the default is to allow it."""
+    config = connector_config(host_blocks=1, block_size=16, in_step=True)
+    connector = KVConnectorFactory.get_connector_class(config)
+    assert not connector.supports_sleep_mode(config)

@@ -85,6 +85,11 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         """Loads that join their step wait in every layer, which full CUDA graphs would skip."""
         return bool(extra_config.get("in_step", False))
 
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        """Refuse vLLM's sleep mode: it unmaps the KV cache that the worker copies from and to."""
+        return False
+
     # -- in the scheduler ------------------------------------------------------------------------
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
