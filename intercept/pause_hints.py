@@ -8,8 +8,8 @@ from typing import Any
 PERSON = "person:"
 """Prefix of the key under which waits for a person are learned."""
 
-LEAST_SECONDS = 1e-9
-MOST_SECONDS = 1e9
+MIN_SECONDS = 1e-9
+MAX_SECONDS = 1e9
 """A nanosecond and thirty years; beyond these, sums and quotients overflow or underflow."""
 
 
@@ -19,7 +19,7 @@ class PauseHint:
 
     `seconds` is the expected mean. `deadline_seconds` is the longest a pause can last (None:
     unknown). `person`: the pause lasts until a person has answered, so its duration says nothing
-    about the tool itself. Seconds are clamped to `LEAST_SECONDS` and `MOST_SECONDS`.
+    about the tool itself. Seconds are clamped to `MIN_SECONDS` and `MAX_SECONDS`.
     Raises `ValueError` for a number that is not positive and finite.
     """
 
@@ -34,7 +34,7 @@ class PauseHint:
                 continue
             if not 0 < seconds < inf:
                 raise ValueError(f"{name} of a pause must be a positive number, got {seconds!r}")
-            object.__setattr__(self, name, min(max(seconds, LEAST_SECONDS), MOST_SECONDS))
+            object.__setattr__(self, name, min(max(seconds, MIN_SECONDS), MAX_SECONDS))
 
     def key(self, tool: str) -> str:
         """Return the key under which pauses for the tool are learned."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from caesura.tools.dispatch.breaker import Breakers
-from caesura.tools.dispatch.call_stats import Observed
-from caesura.tools.dispatch.slots import Limits
+from caesura.tools.dispatch.call_stats import CallStats
+from caesura.tools.dispatch.slots import Slots
 from caesura.tools.tool import Tool
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
@@ -27,10 +27,10 @@ class Registry:
 
         Raises what `add` raises.
         """
-        self.limits: Limits = Limits() if shared is None else shared.limits
+        self.limits: Slots = Slots() if shared is None else shared.limits
         self.breakers: Breakers = Breakers() if shared is None else shared.breakers
-        self.observed: defaultdict[str, Observed] = (
-            defaultdict(Observed) if shared is None else shared.observed
+        self.observed: defaultdict[str, CallStats] = (
+            defaultdict(CallStats) if shared is None else shared.observed
         )
         self._tools: dict[str, Tool] = {}
         for tool in tools:

@@ -19,8 +19,8 @@ from caesura.intercept.pause_hints import PauseHint, hints_from_wire
 
 Turn = Literal["fresh", "begun", "holding"]
 
-MOST_TEXTS = 1000
-MOST_CHARACTERS = 65536
+MAX_TEXTS = 1000
+MAX_CHARACTERS = 65536
 """Limits for each list of texts in a plan; each token may be compared with all of them."""
 
 
@@ -41,8 +41,8 @@ class WatchPlan:
     `begun` (an in-line call has been answered), or `holding` (there also was a call that pauses
     at the turn's end). `pauses` are hints about the tools' pauses, by name. `thinking` is the
     opener of the region of thinking in which the turn begins, or empty. Raises `ValueError` for an
-    opener outside `REGIONS`, and for a list with more than `MOST_TEXTS` entries or
-    `MOST_CHARACTERS` characters.
+    opener outside `REGIONS`, and for a list with more than `MAX_TEXTS` entries or
+    `MAX_CHARACTERS` characters.
     """
 
     formats: tuple[str, ...]
@@ -60,9 +60,9 @@ class WatchPlan:
             )
         for name in ("formats", "tools", "stop", "pauses"):
             texts = getattr(self, name)
-            if len(texts) > MOST_TEXTS or sum(map(len, texts)) > MOST_CHARACTERS:
+            if len(texts) > MAX_TEXTS or sum(map(len, texts)) > MAX_CHARACTERS:
                 raise ValueError(
-                    f"watch.{name} may have at most {MOST_TEXTS} entries and {MOST_CHARACTERS}"
+                    f"watch.{name} may have at most {MAX_TEXTS} entries and {MAX_CHARACTERS}"
                     f" characters, got {len(texts)} and {sum(map(len, texts))}"
                 )
 

@@ -21,7 +21,7 @@ COPY_GAIN = 0.1
 TOGETHER = 0.3  # the share of a step's error that moves all of its terms together
 LARGEST_SURPRISE = 0.5  # a measurement counts as this far from the prediction at most
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
-LEAST_FACTOR = 1e-3
+MIN_FACTOR = 1e-3
 
 
 class Recompute(NamedTuple):
@@ -213,7 +213,7 @@ class CostTracker:
         predicted = sum(f * term for f, term in zip(factors, terms, strict=True))
         move = STEP_GAIN * _surprise(seconds, predicted) / power
         for index, term in enumerate(terms):
-            factors[index] = max(LEAST_FACTOR, factors[index] + move * (term + common))
+            factors[index] = max(MIN_FACTOR, factors[index] + move * (term + common))
         self._model = None
 
     def observe_copy(self, direction: Direction, tokens: int, seconds: float) -> None:

@@ -12,11 +12,10 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import exp, inf, isfinite, sqrt
+from math import exp, inf, isfinite
 from typing import Any
 
 SAMPLE_SIZE = 128
-FEW_OBSERVATIONS = 4
 OVERDUE = 0.3
 
 
@@ -35,7 +34,6 @@ class Durations:
     recent: tuple[float, ...] = ()
     sample: tuple[float, ...] = field(init=False, repr=False, compare=False)
     mean: float = field(init=False, repr=False, compare=False)
-    spread: float = field(init=False, repr=False, compare=False)
     _sums: tuple[float, ...] = field(init=False, repr=False, compare=False)  # of sample[i:]
     tail_mean: float = field(init=False, repr=False, compare=False)
 
@@ -56,12 +54,10 @@ class Durations:
         total, whole = sum(sample), len(sample) + weight
         tail_mean = (total + weight * prior) / whole
         mean = (total + weight * tail_mean) / whole
-        square = (sum(s * s for s in sample) + weight * 2 * tail_mean * tail_mean) / whole
         sums = tuple(accumulate(reversed(sample), initial=0.0))[::-1]
         put = object.__setattr__
         put(self, "sample", sample)
         put(self, "mean", mean)
-        put(self, "spread", sqrt(max(0.0, square - mean * mean)) / mean)
         put(self, "_sums", sums)
         put(self, "tail_mean", tail_mean)
 
@@ -80,11 +76,6 @@ class Durations:
     def count(self) -> int:
         """Return the number of pauses in the sample."""
         return len(self.sample)
-
-    @property
-    def is_variable(self) -> bool:
-        """Return whether the mean is unreliable: few pauses, or a coefficient of variation > 1."""
-        return len(self.sample) < FEW_OBSERVATIONS or self.spread > 1.0
 
     def survival(self, seconds: float) -> float:
         """Return the probability that a pause lasts longer than `seconds`."""

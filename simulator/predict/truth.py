@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from caesura.intercept.kv.pause_durations import FEW_OBSERVATIONS, Durations
+from caesura.intercept.kv.pause_durations import Durations
 
 MIN_SHARE = 0.01
 """A wrong prediction is no less than this share of the truth."""
 
 MIN_SECONDS = 1e-9
+
+CERTAIN_OBSERVATIONS = 4
+"""So many equal observations stand for a pause that is known."""
 
 
 class PlannedSegment(Protocol):
@@ -64,7 +67,7 @@ def certain(seconds: float) -> Durations:
     last as long again, and never less than `OVERDUE` times what has passed.
     """
     seconds = max(seconds, MIN_SECONDS)
-    return Durations(seconds, 1e-9, (seconds,) * FEW_OBSERVATIONS)
+    return Durations(seconds, 1e-9, (seconds,) * CERTAIN_OBSERVATIONS)
 
 
 def expect(plan: Plan, key: str, error: float, seed: int) -> tuple[Expected, ...]:

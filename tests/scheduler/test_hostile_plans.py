@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caesura.intercept.calls.formats import NAMES
-from caesura.intercept.calls.watch import MOST_CHARACTERS, MOST_TEXTS, WatchPlan
-from caesura.intercept.pause_hints import LEAST_SECONDS, MOST_SECONDS, PauseHint
+from caesura.intercept.calls.watch import MAX_CHARACTERS, MAX_TEXTS, WatchPlan
+from caesura.intercept.pause_hints import MAX_SECONDS, MIN_SECONDS, PauseHint
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.session import VllmSession
@@ -45,8 +45,8 @@ def send(world: World, request_id: str, plan: Any) -> Session:
         {"formats": ["inline"], "tools": ["calc"], "pauses": {"calc": [1, 2]}},
         {"formats": ["inline"], "tools": ["calc"], "pauses": {"calc": [float("nan"), None, 1]}},
         {"formats": ["inline"], "tools": ["calc"], "pauses": {"calc": [10**400, None, 1]}},
-        {"formats": ["inline"], "tools": ["t"] * (MOST_TEXTS + 1)},
-        {"formats": [], "stop": ["s" * (MOST_CHARACTERS + 1)]},
+        {"formats": ["inline"], "tools": ["t"] * (MAX_TEXTS + 1)},
+        {"formats": [], "stop": ["s" * (MAX_CHARACTERS + 1)]},
     ],
 )
 def test_a_request_with_a_bad_plan_runs_unwatched(
@@ -92,7 +92,7 @@ def test_no_plan_stops_the_engine(plans: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("handling", ["caesura", "infercept", "lamps", "ttl"])
-@pytest.mark.parametrize("seconds", [5e-324, LEAST_SECONDS, MOST_SECONDS, 1e308])
+@pytest.mark.parametrize("seconds", [5e-324, MIN_SECONDS, MAX_SECONDS, 1e308])
 @pytest.mark.parametrize("deadline", [None, 5e-324, 1e308])
 def test_no_hint_is_too_short_or_too_long(
     handling: str, seconds: float, deadline: float | None

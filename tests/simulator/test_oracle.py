@@ -93,7 +93,6 @@ def test_a_certain_pause_counts_down_and_is_never_about_to_return() -> None:
     assert pause.remaining(1000.0) == OVERDUE * 1000
     assert pause.survival(7.99) == pytest.approx(1.0)
     assert pause.survival(8.0) < 1e-6
-    assert not pause.is_variable
     assert certain(0.0).remaining(0.0) < 1e-6
 
 

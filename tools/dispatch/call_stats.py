@@ -9,7 +9,7 @@ _FAILURES: tuple[ErrorKind, ...] = ("failed", "timeout")
 
 
 @dataclass(slots=True)
-class Observed:
+class CallStats:
     """Statistics of one tool's calls, over all sessions that share a registry."""
 
     calls: int = 0

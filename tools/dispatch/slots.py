@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 from caesura.tools.tool import Tool
 
 
-class Limits:
+class Slots:
     """The concurrency slots of tools, shared by the sessions that share a registry.
 
     A tool that is made again, such as after an MCP server lists its tools again, keeps its slots.

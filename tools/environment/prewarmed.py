@@ -9,7 +9,7 @@ from caesura.tools.worker import Worker
 MODULE = "caesura.tools.environment.child"
 
 
-class Stock:
+class Prewarmed:
     """Hands out prepared workers, up to `most` at a time, and keeps `spares` ready after the first.
 
     options: for the child's `prepare`. environment: variables of the processes. The pool belongs

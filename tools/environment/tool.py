@@ -8,7 +8,7 @@ import tempfile
 from typing import Any
 
 from caesura.tools.context import current
-from caesura.tools.environment.prewarmed import MODULE, Stock
+from caesura.tools.environment.prewarmed import MODULE, Prewarmed
 from caesura.tools.environment.settings import Settings
 from caesura.tools.environment.world import World
 from caesura.tools.services import Services, SetupError, require
@@ -46,12 +46,12 @@ def make(settings: Settings, services: Services) -> Tool:
         "ALFWORLD_DATA": tempfile.gettempdir(),
         "PYTHONHASHSEED": "0",  # a room's description lists things in an order that depends on it
     }
-    stock = Stock(options, variables, most=settings.max_environments, spares=settings.spares)
-    services.at_end(stock.aclose)
+    pool = Prewarmed(options, variables, most=settings.max_environments, spares=settings.spares)
+    services.at_end(pool.aclose)
     count = itertools.count()
 
     async def begin() -> World:
-        return World(stock, lambda: next(count) % settings.games, settings.max_steps)
+        return World(pool, lambda: next(count) % settings.games, settings.max_steps)
 
     async def environment(action: str) -> str:
         world = await current().scope.keep("environment", begin, World.aclose)

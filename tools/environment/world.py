@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from caesura.tools.environment.prewarmed import Stock
+from caesura.tools.environment.prewarmed import Prewarmed
 from caesura.tools.environment.view import View, shown
 from caesura.tools.worker import Worker, WorkerDied, WorkerFailed
 
 RESETS = frozenset({"reset", "start", "restart"})
-MAX_QUOTED_CHARACTERS = 60
 
 
 class World:
@@ -18,8 +17,8 @@ class World:
     next_game: returns the number of the next game. Concurrent calls take turns.
     """
 
-    def __init__(self, stock: Stock, next_game: Callable[[], int], max_steps: int) -> None:
-        self._stock = stock
+    def __init__(self, pool: Prewarmed, next_game: Callable[[], int], max_steps: int) -> None:
+        self._pool = pool
         self._next_game = next_game
         self._max_steps = max_steps
         self._turn = asyncio.Lock()
@@ -61,7 +60,7 @@ class World:
         if self._worker is not None and not self._worker.is_alive:
             await self._drop()
         if self._worker is None:
-            self._worker = await self._stock.take()
+            self._worker = await self._pool.take()
         if self._closed:
             await self._drop()
             raise RuntimeError("the session has ended")
@@ -97,4 +96,4 @@ class World:
     async def _drop(self) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
-            await self._stock.give_back(worker)
+            await self._pool.give_back(worker)

@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from caesura.tools.context import CallContext, current
-from caesura.tools.dispatch.slots import Limits
+from caesura.tools.dispatch.slots import Slots
 from caesura.tools.errors import TimedOut
 from caesura.tools.people.people import People
 from caesura.tools.tool import Tool
@@ -23,7 +23,7 @@ class ApprovedCall:
         """How long a person has to approve a call."""
         self._tool = tool
         self._people = people
-        self._limits = Limits()
+        self._slots = Slots()
         self._approved: WeakKeyDictionary[asyncio.Task[Any], CallContext] = WeakKeyDictionary()
 
     @property
@@ -40,7 +40,7 @@ class ApprovedCall:
         """
         await self._approval(arguments)
         seconds = self._tool.timeout_seconds
-        async with self._limits.slot(self._tool):
+        async with self._slots.slot(self._tool):
             limit = asyncio.timeout(seconds)
             try:
                 async with limit:

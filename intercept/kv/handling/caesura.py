@@ -17,7 +17,8 @@ from caesura.intercept.kv.handling.taking import returned_last, take
 from caesura.intercept.kv.offload_order import turnover_seconds
 from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 
-PATIENCE = 20.0  # in recompute turnovers: shorter pauses keep uncopied blocks while copies proceed
+MAX_TURNOVERS = 20.0
+"""In recompute turnovers: shorter pauses keep uncopied blocks while copies proceed."""
 BACKLOG_SECONDS = 0.8  # link seconds of uncopied KV beyond which copies will come too late
 SHORTEST = 1e-6  # seconds; all shorter pauses count as equally short
 
@@ -75,7 +76,7 @@ def _worth_taking(waiting: Sequence[PausedKVView], step: StepView) -> list[tuple
     rest = []
     for one in waiting:
         hopeless = late or one.uncopied > step.host_free
-        if one.remaining > (recompute if hopeless else PATIENCE * recompute):
+        if one.remaining > (recompute if hopeless else MAX_TURNOVERS * recompute):
             rest.append((one.key, one.resident))
     return copied + rest
 

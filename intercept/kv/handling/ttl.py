@@ -21,7 +21,7 @@ from caesura.intercept.kv.pause_durations import Durations
 from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 from caesura.intercept.kv.waste import prices
 
-BEYOND = 3.0
+MAX_MEANS = 3.0
 """The largest tau as a multiple of the mean pause, unless a longer pause was observed."""
 
 
@@ -61,8 +61,8 @@ def best_times(durations: Durations) -> BestTime:
 def _lines(durations: Durations) -> list[tuple[float, float, float]]:
     """Return (P(T <= tau), -E[min(T, tau)], tau) for each candidate tau."""
     taus, tail = list(durations.sample), durations.tail_mean
-    if not taus or taus[-1] < BEYOND * tail:
-        taus.append(BEYOND * tail)
+    if not taus or taus[-1] < MAX_MEANS * tail:
+        taus.append(MAX_MEANS * tail)
     lines, shorter_seconds = [], 0.0
     whole = durations.count + durations.prior_weight
     for index, tau in enumerate(taus):

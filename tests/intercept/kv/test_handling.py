@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS, make_handling
-from caesura.intercept.kv.handling.caesura import PATIENCE, recompute_turnover_seconds
-from caesura.intercept.kv.handling.ttl import BEYOND, best_times
+from caesura.intercept.kv.handling.caesura import MAX_TURNOVERS, recompute_turnover_seconds
+from caesura.intercept.kv.handling.ttl import MAX_MEANS, best_times
 from caesura.intercept.kv.offload_order import turnover_seconds
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.intercept.kv.views import PausedKVView, StepView
@@ -160,7 +160,7 @@ def values_by_force(durations: Durations, ratio: float) -> dict[float, float]:
         mean_held = (sum(held) + durations.prior_weight * held_unseen) / whole
         return (1 - durations.survival(tau)) * ratio - mean_held
 
-    beyond = max((BEYOND * durations.tail_mean, *durations.sample))
+    beyond = max((MAX_MEANS * durations.tail_mean, *durations.sample))
     return {tau: value(tau) for tau in (0.0, *durations.sample, beyond)}
 
 
@@ -220,10 +220,10 @@ def test_to_admit_a_request_short_pauses_are_spared() -> None:
 
 
 def test_without_need_nothing_is_recomputed() -> None:
-    one = paused("a", remaining=0.5 * PATIENCE * RECOMPUTE)
+    one = paused("a", remaining=0.5 * MAX_TURNOVERS * RECOMPUTE)
     assert one.remaining > RECOMPUTE
     assert take([one], 10, False, step()) == []
-    assert take([replace(one, remaining=2 * PATIENCE * RECOMPUTE)], 10, False, step()) == [
+    assert take([replace(one, remaining=2 * MAX_TURNOVERS * RECOMPUTE)], 10, False, step()) == [
         ("a", 10)
     ]
 

@@ -20,7 +20,7 @@ DURATIONS = st.builds(
 
 def test_nothing_seen_is_the_prior() -> None:
     unseen = Durations(5.0)
-    assert (unseen.mean, unseen.spread, unseen.count) == (5.0, 1.0, 0)
+    assert (unseen.mean, unseen.count) == (5.0, 0)
     assert unseen.mean_residual(0.0) == unseen.mean_residual(100.0) == 5.0
     assert unseen.survival(5.0) == pytest.approx(exp(-1))
 
@@ -52,12 +52,6 @@ def test_recent_behaviour_counts() -> None:
         durations = durations.observe(9.0)
         assert durations.count == SAMPLE_SIZE
     assert set(durations.sample) == {9.0}
-
-
-def test_variable_is_hardly_seen_or_widely_spread() -> None:
-    assert Durations(1.0, recent=(1.0,) * 3).is_variable
-    assert not Durations(1.0, recent=(1.0,) * 4).is_variable
-    assert Durations(1.0, recent=(0.1,) * 20 + (50.0,)).is_variable
 
 
 def test_a_long_pause_of_a_bimodal_tool_is_one_of_its_long_ones() -> None:
