@@ -12,10 +12,10 @@ DEFAULT_PREDICTOR = "history"
 
 
 def make_predictor(spec: str, pauses: PausePredictor | None = None) -> Predictor:
-    """Return the predictor of that name, `history` or a class that is imported.
+    """Return the predictor of a spec: `history`, or a class to import.
 
-    `pauses` is what is known of tools' pauses already, and learns on. Raises `ValueError` that
-    says what is wrong; `oracle` is a predictor that only the simulator can make.
+    `pauses` holds the observed pauses and continues to learn. Raises `ValueError` that says what
+    is wrong. Only the simulator can make the `oracle`.
     """
 
     known: dict[str, Callable[..., Predictor]] = {
@@ -26,4 +26,4 @@ def make_predictor(spec: str, pauses: PausePredictor | None = None) -> Predictor
 
 
 def _oracle(**_: object) -> Predictor:
-    raise ValueError("only a simulation knows what will happen; use history")
+    raise ValueError("oracle works only in a simulation, which knows the future; use history")

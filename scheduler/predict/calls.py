@@ -1,12 +1,12 @@
-"""How many calls sessions make: the hazard that one ends with the segment that it is in.
+"""The number of calls of sessions: the hazard that a session ends with its current segment.
 
-q[n] = P(N = n | N >= n) of N calls is a ratio of two counts, sessions that ended after n calls and
-those that came so far. A kind of few sessions leans on all kinds together, and those on a geometric
-distribution, whose hazard is the same everywhere.
+q[n] = P(N = n | N >= n) for N calls is a ratio of two counts: sessions that ended after n calls,
+and sessions that made at least n. A kind with few sessions leans on all kinds together. Those lean
+on a geometric distribution, whose hazard is constant.
 
-What a session is compared with changes from the tools that it is offered to the tool that it
-called, so that its end counts for every kind that it has been of. Otherwise those that end as they
-began would be those without a call, and would say that nobody ever calls.
+A session changes its kind at a call, from the tools that it is offered to the tool that it called.
+Its end counts for every kind that it had. Otherwise only sessions without a call would count for
+their first kind, and that kind would seem to make no calls.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from caesura.scheduler.predict.kinds import Kinds
 
 PRIOR_CALLS = 4.0
-"""Calls of a session, before any has ended."""
+"""The assumed number of calls of a session before any session has ended."""
 
 WEIGHT = 2.0
-"""How many sessions a belief from elsewhere is worth, at every n."""
+"""The number of sessions that a prior counts as, at every n."""
 
 HORIZON = 80
-"""How many hazards are told from where a session stands."""
+"""The largest number of hazards in a forecast."""
 
 MAX_CALLS = 256
 MAX_SESSIONS = 1000
@@ -37,10 +37,10 @@ Hazards = NDArray[np.float64]
 
 
 class CallCounts:
-    """How many sessions of one kind ended after n calls.
+    """Counts of the sessions of one kind that ended after n calls.
 
-    All counts are halved when they exceed `MAX_SESSIONS` together, so that what is recent counts
-    more. A session of `MAX_CALLS` calls or more counts as one that goes on.
+    All counts are halved when their sum exceeds `MAX_SESSIONS`, so that recent sessions count more.
+    A session of `MAX_CALLS` calls or more counts as one that continues.
     """
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class CallCounts:
         self._made: tuple[Hazards, Hazards] | None = None
 
     def observe_end(self, calls: int) -> None:
-        """A session of this kind has ended; raises `ValueError` if `calls` is below zero."""
+        """Count a session that ended after `calls`; raises `ValueError` if that is negative."""
         if calls < 0:
-            raise ValueError(f"a session of {calls!r} calls")
+            raise ValueError(f"calls of a session must be >= 0, got {calls!r}")
         if calls < MAX_CALLS:
             self._ended[calls] += 1
         else:
@@ -63,13 +63,13 @@ class CallCounts:
 
     @property
     def sessions(self) -> float:
-        """How many have ended."""
+        """Return the number of ended sessions."""
         return float(self._ended.sum()) + self._longer
 
     def hazards(self, prior: Hazards) -> Hazards:
-        """Return q[n] for n < `BINS`, where `WEIGHT` more sessions are as `prior` says.
+        """Return q[n] for n < `BINS`; `prior` counts as `WEIGHT` further sessions.
 
-        The same object for the same prior, until a session ends.
+        The same prior gives the same object until a session ends.
         """
         if self._made is None or self._made[0] is not prior:
             alive = np.cumsum(self._ended[::-1])[::-1] + self._longer
@@ -77,50 +77,51 @@ class CallCounts:
         return self._made[1]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data; `from_wire` reads it back."""
+        """Return the counts as plain data, which `from_wire` reads."""
         ended = np.trim_zeros(self._ended, "b").tolist()
         return {"ended": ended, "longer": self._longer}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "CallCounts":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
+        """Return the counts that `to_wire` wrote; raises `ValueError` for any other data."""
         counts = cls()
         try:
             ended = [float(sessions) for sessions in wire["ended"]]
             counts._longer = float(wire["longer"])
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"not counts of calls: {error!r}") from error
+            raise ValueError(f"not counts of calls: {error!r}, in {wire!r:.200}") from error
         if len(ended) > MAX_CALLS:
-            raise ValueError(f"counts go up to {MAX_CALLS} calls, not {len(ended)}")
-        if not all(0 <= count < inf for count in (*ended, counts._longer)):
-            raise ValueError("counts are finite numbers, none below zero")
+            raise ValueError(f"there may be at most {MAX_CALLS} counts of calls, got {len(ended)}")
+        wrong = [count for count in (*ended, counts._longer) if not 0 <= count < inf]
+        if wrong:
+            raise ValueError(f"counts of sessions must be finite and >= 0, got {wrong[0]!r}")
         counts._ended[: len(ended)] = ended
         return counts
 
 
 class Calls:
-    """Hazards by kind.
+    """Hazards by kind of session.
 
-    `mean` is how many calls are expected of a session before any has ended; raises `ValueError`
-    if it is not positive.
+    `mean` is the assumed number of calls before any session has ended. Raises `ValueError` if it
+    is not positive.
     """
 
     def __init__(self, mean: float = PRIOR_CALLS) -> None:
         if not 0 < mean < inf:
-            raise ValueError(f"a mean of {mean!r} calls")
+            raise ValueError(f"the mean number of calls must be positive, got {mean!r}")
         self.kinds: Kinds[CallCounts] = Kinds(CallCounts(), lambda _: CallCounts())
         self._prior: Hazards = np.full(BINS, 1 / (1 + mean))
 
     def observe_end(self, kind: str, calls: int) -> None:
-        """A session has ended after so many calls; told for every kind that it has been of."""
+        """Count an ended session with `calls`; the caller repeats this for each of its kinds."""
         self.kinds.together.observe_end(calls)
         self.kinds.learn(kind).observe_end(calls)
 
     def ends(self, kind: str, calls: int) -> tuple[float, ...]:
-        """Return the hazards of a session of that kind from here on, after so many calls.
+        """Return the hazards of a session of this kind from its current segment on.
 
-        There are `HORIZON` of them, or as many as leave fewer than `MIN_ALIVE_SHARE` of all
-        sessions behind them.
+        The session has made `calls` so far. The result has `HORIZON` hazards, or fewer if less than
+        `MIN_ALIVE_SHARE` of such sessions remain after them.
         """
         hazards = self.kinds.together.hazards(self._prior)
         counts = self.kinds.find(kind)

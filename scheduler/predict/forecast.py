@@ -1,4 +1,4 @@
-"""What is expected of a request, and who says so."""
+"""The forecast of a session, and the interface of predictors."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,11 +8,11 @@ from caesura.intercept.kv.pause_durations import Durations
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a session when somebody asks.
+    """The session to forecast.
 
     `kind` is the class of sessions that it is compared with: the tool that it called last, or the
-    tools that it is offered. `calls` counts its calls so far, `decoded_tokens` what this segment
-    has decoded.
+    tools that it is offered. `calls` counts its calls so far. `decoded_tokens` were decoded in the
+    current segment.
     """
 
     key: str
@@ -23,13 +23,13 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of a session from here on; tokens and seconds are means.
+    """The expected future of a session; tokens and seconds are means.
 
-    `decode_tokens` are left in this segment. `segment_tokens` is what a later segment decodes,
-    `result_tokens` what a call returns, `pause_seconds` how long one takes; `pause_discount` is
-    E[1 - exp(-T / 60 s)] of a pause T. `ends[i]` is the chance that the session ends with the
-    segment i from here (0: this one), given that it has come so far; behind the last entry it
-    ends surely.
+    `decode_tokens` are left in the current segment. A later segment decodes `segment_tokens`. A
+    call returns `result_tokens` and takes `pause_seconds`. `pause_discount` is
+    E[1 - exp(-T / 60 s)] of a pause T. `ends[i]` is the probability that the session ends with the
+    i-th segment from here (0: the current one) if it reaches that segment. After the last entry
+    the session surely ends.
     """
 
     decode_tokens: float
@@ -41,36 +41,36 @@ class Forecast:
 
 
 class Predictor(Protocol):
-    """Forecasts sessions, and learns from what became of them. It has no clock."""
+    """Forecasts sessions, and learns from their segments, results, pauses and ends. No clock."""
 
     @property
     def name(self) -> str:
-        """The name under which it is selected."""
+        """Return the name under which the predictor is selected."""
         ...
 
     def forecast(self, about: About) -> Forecast:
-        """Return what is expected of a session that queues or runs."""
+        """Return the forecast of a session that waits or runs."""
         ...
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
-        """Return how long this session's pause for that tool is expected to be.
+        """Return the expected durations of a session's pause for a tool.
 
-        It is for the last of `calls` calls of the session, if that is known.
+        The pause is for the last of the session's `calls` calls, if that number is known.
         """
         ...
 
     def observe_segment(self, kind: str, decoded_tokens: int) -> None:
-        """A segment has ended, with a call or with its session."""
+        """Learn that a segment ended, with a call or with its session."""
         ...
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
-        """A tool has returned so many tokens."""
+        """Learn that a tool returned `tokens`."""
         ...
 
     def observe_pause(self, tool: str | None, seconds: float) -> None:
-        """A tool has kept its caller waiting for so long."""
+        """Learn that a pause for a tool lasted `seconds`."""
         ...
 
     def observe_end(self, kind: str, calls: int) -> None:
-        """A session has ended after so many calls."""
+        """Learn that a session ended after `calls`."""
         ...

@@ -1,8 +1,7 @@
-"""Expects of a session what became of those before it, by kind and by tool.
+"""The history predictor: it forecasts a session from earlier sessions, by kind and by tool.
 
-Nothing of the session itself is looked at but what it did: an agent's traffic is a few kinds of
-sessions, and which kind tells more than its prompt. What it costs to ask does not depend on how
-much has been seen.
+It uses only the calls of a session and not its prompt: agents' traffic has few kinds of sessions,
+and the kind says more than the prompt. The cost of a forecast does not grow with the history.
 """
 
 from collections.abc import Mapping
@@ -27,8 +26,8 @@ KIND_WINDOW = 256
 def pause_discount(durations: Durations) -> float:
     """Return E[1 - exp(-T / `HORIZON_SECONDS`)] of a pause T, from 0 (none) to 1 (endless).
 
-    Over the sample, and over the prior as the exponential pause of mean m that it is, which gives
-    m / (m + H).
+    The expectation is over the sample and the prior. The prior is an exponential pause of mean m,
+    which gives m / (m + H).
     """
     seen = durations.count - sum(exp(-seconds / HORIZON_SECONDS) for seconds in durations.sample)
     tail_mean, weight = durations.tail_mean, durations.prior_weight
@@ -37,18 +36,18 @@ def pause_discount(durations: Durations) -> float:
 
 
 def _lengths() -> Kinds[Lengths]:
-    """Return lengths by kind; a new kind is taken for one like all others."""
+    """Return empty lengths by kind; a new kind begins with the mean of all kinds as its prior."""
     together = Lengths(PRIOR_TOKENS, KIND_WEIGHT, WINDOW)
     return Kinds(together, lambda all_: Lengths(max(1.0, all_.mean), KIND_WEIGHT, KIND_WINDOW))
 
 
 class History:
-    """Learns lengths, results and numbers of calls; pauses are `pauses`, which may be shared.
+    """Learns lengths, results and numbers of calls; `pauses`, which may be shared, learns pauses.
 
-    A session's `kind` is looked up among the tools too, since it is the tool that it called last:
-    agents mostly call the same one again. A kind or tool of which nothing is known is taken for
-    the mean of what is. The `MAX_KINDS` that were seen last are remembered. `calls` is how many
-    calls are expected of a session before any has ended.
+    The forecast of results and pauses uses a session's `kind` as its tool. The kind is the tool
+    that the session called last, and agents mostly call the same tool again. An unknown kind or
+    tool gets the mean of all known ones. The last `MAX_KINDS` kinds are kept. `calls` is the
+    assumed number of calls before any session has ended.
     """
 
     name = "history"
@@ -61,7 +60,7 @@ class History:
         self._discounts: dict[str, tuple[Durations, float]] = {}
 
     def forecast(self, about: About) -> Forecast:
-        """Return what sessions of that kind did from there on."""
+        """Return the forecast from earlier sessions of the same kind."""
         segments = self._segments.find(about.kind) or self._segments.together
         results = self._results.find(about.kind) or self._results.together
         durations = self._pauses.durations_for(about.kind)
@@ -75,32 +74,32 @@ class History:
         )
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
-        """Return what is known of the tool's pauses; the session does not matter."""
+        """Return the durations of the tool's pauses, the same for all sessions."""
         return self._pauses.durations_for(tool)
 
     def observe_segment(self, kind: str, decoded_tokens: int) -> None:
-        """A segment has ended; raises `ValueError` if its tokens are below zero."""
+        """Learn a segment's length; raises `ValueError` if it is negative."""
         self._segments.together.observe(decoded_tokens)
         self._segments.learn(kind).observe(decoded_tokens)
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
-        """A tool has returned; raises `ValueError` if its tokens are below zero."""
+        """Learn a result's length; raises `ValueError` if it is negative."""
         self._results.together.observe(tokens)
         self._results.learn(tool or "").observe(tokens)
 
     def observe_pause(self, tool: str | None, seconds: float) -> None:
-        """A tool has kept its caller waiting; raises `ValueError` if `seconds` is not finite."""
+        """Learn a pause's duration; raises `ValueError` if it is not finite."""
         self._pauses.observe(tool, seconds)
 
     def observe_end(self, kind: str, calls: int) -> None:
-        """A session has ended; raises `ValueError` if its calls are below zero.
+        """Learn a session's number of calls; raises `ValueError` if it is negative.
 
-        It is told for every kind that the session has been of.
+        The caller repeats this for every kind that the session had.
         """
         self._calls.observe_end(kind, calls)
 
     def _discount(self, kind: str, durations: Durations) -> float:
-        """Return the pause's discount; it is made anew when the predictor knows more."""
+        """Return the discount of pauses of a kind; a new observation recomputes it."""
         known = self._discounts.get(kind)
         if known is None or known[0] is not durations:
             if len(self._discounts) >= MAX_KINDS:
@@ -109,7 +108,7 @@ class History:
         return known[1]
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data for a file, without the pauses: they have their own."""
+        """Return plain data for a file; the pauses are kept separately."""
         return {
             "segments": self._segments.to_wire(),
             "results": self._results.to_wire(),
@@ -117,9 +116,9 @@ class History:
         }
 
     def restore(self, wire: Mapping[str, Any]) -> None:
-        """Take over what `to_wire` wrote, or raise `ValueError` and change nothing."""
+        """Load the data that `to_wire` wrote, or raise `ValueError` and change nothing."""
         if not isinstance(wire, Mapping):
-            raise ValueError("not a record of sessions")
+            raise ValueError(f"a record of sessions must be an object, got {wire!r:.200}")
         segments, results, calls = _lengths(), _lengths(), Calls()
         segments.restore(wire.get("segments", {}), Lengths.from_wire)
         results.restore(wire.get("results", {}), Lengths.from_wire)

@@ -1,4 +1,4 @@
-"""One record for each kind of session or tool, and one for all of them together."""
+"""A record for each kind of session or tool, and one for all kinds together."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -8,10 +8,10 @@ MAX_KINDS = 1000
 
 
 class Record(Protocol):
-    """What is kept of a kind."""
+    """The record of one kind."""
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the record as plain data."""
         ...
 
 
@@ -19,9 +19,9 @@ R = TypeVar("R", bound=Record)
 
 
 class Kinds(Generic[R]):
-    """Records by kind; `together` is that of all kinds. The kinds that were seen last are kept.
+    """Records by kind; `together` is the record of all kinds. The last `most` kinds are kept.
 
-    `make` makes the record of a kind that is seen for the first time from `together`.
+    `make` returns the record of a new kind, given `together`.
     """
 
     def __init__(self, together: R, make: Callable[[R], R], most: int = MAX_KINDS) -> None:
@@ -34,11 +34,11 @@ class Kinds(Generic[R]):
         return len(self._records)
 
     def find(self, kind: str) -> R | None:
-        """Return the kind's record, if there is one."""
+        """Return the kind's record, or None."""
         return self._records.get(kind)
 
     def learn(self, kind: str) -> R:
-        """Return the kind's record, to be added to; the kind counts as the one seen last."""
+        """Return the kind's record for an observation, and mark the kind as the latest."""
         record = self._records.get(kind)
         if record is None:
             record = self._records[kind] = self._make(self.together)
@@ -49,15 +49,15 @@ class Kinds(Generic[R]):
         return record
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data; the kinds are in the order in which they were seen last."""
+        """Return the records as plain data, in the order of the kinds' last observations."""
         kinds = {kind: record.to_wire() for kind, record in self._records.items()}
         return {"together": self.together.to_wire(), "kinds": kinds}
 
     def restore(self, wire: Mapping[str, Any], read: Callable[[Mapping[str, Any]], R]) -> None:
-        """Take over what `to_wire` wrote, or raise `ValueError` and change nothing."""
+        """Load the data that `to_wire` wrote, or raise `ValueError` and change nothing."""
         kinds = wire.get("kinds") if isinstance(wire, Mapping) else None
         if not isinstance(kinds, Mapping) or not all(isinstance(kind, str) for kind in kinds):
-            raise ValueError("not records by kind: there is no mapping `kinds`")
+            raise ValueError(f"records by kind must have an object `kinds`, got {wire!r:.200}")
         together = read(wire.get("together", {}))
         records = [(kind, read(record)) for kind, record in list(kinds.items())[-self._most :]]
         self.together, self._records = together, OrderedDict(records)

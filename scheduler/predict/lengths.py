@@ -1,7 +1,7 @@
-"""How many tokens segments decode, or tools return: a window of the last ones, and a prior.
+"""The distribution of token counts of segments or tool results: a window of them, and a prior.
 
-The prior is a few observations' worth of a memoryless length, as it is with the pauses of
-`intercept/kv/pause_durations.py`, and what is overdue is expected to go on in the same proportion.
+The prior counts as a few observations of a memoryless length, as with the pauses of
+`intercept/kv/pause_durations.py`. An overdue length continues in the same proportion.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -16,20 +16,21 @@ from numpy.typing import NDArray
 from caesura.intercept.kv.pause_durations import OVERDUE
 
 WINDOW = 1000
-"""As many as Past-Future's history (section 4)."""
+"""The number of lengths in Past-Future's history (section 4)."""
 
 UNSEEN_FACTOR = 2
-"""A length beyond all that were seen is drawn as so many times what is there already."""
+"""A draw beyond all lengths in the window is this many times the decoded tokens."""
 
 Tokens = NDArray[np.int64]
 
 
 class Lengths:
-    """Token counts of one kind, in the order in which they were seen; the oldest are forgotten.
+    """The last token counts of one kind; a full window drops its oldest.
 
-    `prior_tokens` is the mean that is believed before anything is seen, `prior_weight` how many
-    observations that belief is worth, `window` how many are remembered. Raises `ValueError` for
-    numbers that are not such.
+    `prior_tokens` is the mean that is assumed before the first count, `prior_weight` the number of
+    observations that it counts as, and `window` the number of counts that are kept. `recent` are
+    the first counts, oldest first. Raises `ValueError` for a prior or weight that is not positive
+    and finite, for a window below 1, and for a negative count.
     """
 
     def __init__(
@@ -41,22 +42,22 @@ class Lengths:
     ) -> None:
         if not (0 < prior_tokens < inf and 0 < prior_weight < inf and window >= 1):
             raise ValueError(
-                "a prior is two positive numbers, and a window holds at least one, "
-                f"not {prior_tokens!r}, {prior_weight!r} and {window!r}"
+                "prior_tokens and prior_weight must be positive and window >= 1,"
+                f" got {prior_tokens!r}, {prior_weight!r} and {window!r}"
             )
         self._prior_tokens = prior_tokens
         self._prior_weight = prior_weight
         self._recent: deque[int] = deque(recent, maxlen=window)
-        if not all(tokens >= 0 for tokens in self._recent):
-            raise ValueError("lengths are numbers of tokens, none below zero")
+        if min(self._recent, default=0) < 0:
+            raise ValueError(f"token counts must be >= 0, got {min(self._recent)!r}")
         self._sorted = sorted(self._recent)
         self._total = sum(self._sorted)
         self._array: Tokens | None = None
 
     def observe(self, tokens: int) -> None:
-        """Learn from one more; raises `ValueError` if it is below zero."""
+        """Add a token count; raises `ValueError` if it is negative."""
         if tokens < 0:
-            raise ValueError(f"a length of {tokens!r} tokens")
+            raise ValueError(f"token count must be >= 0, got {tokens!r}")
         if len(self._recent) == self._recent.maxlen:
             oldest = self._recent[0]
             del self._sorted[bisect_left(self._sorted, oldest)]
@@ -68,12 +69,12 @@ class Lengths:
 
     @property
     def count(self) -> int:
-        """How many the window holds."""
+        """Return the number of counts in the window."""
         return len(self._recent)
 
     @property
     def mean(self) -> float:
-        """Tokens that are expected before the first has come."""
+        """Return the expected number of tokens of a new length."""
         whole = self.count + self._prior_weight
         return (self._total + self._prior_weight * self._tail_mean) / whole
 
@@ -83,9 +84,9 @@ class Lengths:
         return (self._total + self._prior_weight * self._prior_tokens) / whole
 
     def remaining(self, tokens: int) -> float:
-        """Return how many more are expected after so many: E[l - tokens | l > tokens].
+        """Return the expected number of further tokens: E[l - tokens | l > tokens].
 
-        It is never less than `OVERDUE` times those that have come.
+        The result is at least `OVERDUE` times `tokens`.
         """
         index, tail_mean = bisect_right(self._sorted, tokens), self._tail_mean
         longer = self.count - index
@@ -96,25 +97,25 @@ class Lengths:
         return max((seen + unseen * tail_mean) / (longer + unseen), OVERDUE * tokens)
 
     def sample(self, decoded: int, uniform: float) -> int:
-        """Draw a length from P(l | l > decoded), the window alone (Past-Future, equation 1).
+        """Return a draw from P(l | l > decoded), without the prior (Past-Future, equation 1).
 
-        `uniform` is a number in [0, 1). Where nothing in the window is longer, the length is
-        `UNSEEN_FACTOR` times what is decoded.
+        `uniform` is a number in [0, 1). If no length in the window is longer, the result is
+        `UNSEEN_FACTOR` times `decoded`.
         """
         first = bisect_right(self._sorted, decoded)
         longer = len(self._sorted) - first
         return self._sorted[first + int(uniform * longer)] if longer else _beyond(decoded)
 
     def samples(self, decoded: Tokens, uniform: NDArray[np.float64]) -> Tokens:
-        """Draw as `sample` does, for n segments at once and k times for each.
+        """Return draws as `sample` makes them, for n segments at once and k times for each.
 
-        `decoded` is (n,), `uniform` (k, n). Returns (k, n) lengths.
+        `decoded` has the shape (n,), `uniform` and the result have (k, n).
         """
         if self._array is None:
             self._array = np.asarray(self._sorted, dtype=np.int64)
         first = np.searchsorted(self._array, decoded, side="right")
         longer = len(self._array) - first
-        # The appended 0 is what there is to take where nothing is longer; it is replaced.
+        # The appended 0 keeps the index valid where no length is longer; it is replaced below.
         drawn = np.append(self._array, 0)[first + (uniform * longer).astype(np.int64)]
         known = longer > 0
         if not known.all():
@@ -123,7 +124,7 @@ class Lengths:
         return drawn
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data; `from_wire` reads it back."""
+        """Return the lengths as plain data, which `from_wire` reads."""
         return {
             "prior_tokens": self._prior_tokens,
             "prior_weight": self._prior_weight,
@@ -133,15 +134,15 @@ class Lengths:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "Lengths":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
+        """Return the lengths that `to_wire` wrote; raises `ValueError` for any other data."""
         try:
             recent = [int(tokens) for tokens in wire["recent"]]
             if max(recent, default=0) > np.iinfo(np.int32).max:
-                raise ValueError("lengths are numbers of tokens, not as large as these")
+                raise ValueError(f"token counts must fit 32 bits, got {max(recent)}")
             window = min(int(wire["window"]), WINDOW)
             return cls(float(wire["prior_tokens"]), float(wire["prior_weight"]), window, recent)
         except (TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"not a record of lengths: {error!r}") from error
+            raise ValueError(f"not a record of lengths: {error!r}, in {wire!r:.200}") from error
 
 
 def _beyond(decoded: int) -> int:

@@ -1,7 +1,7 @@
-"""How long each tool keeps its callers waiting: learned online, guessed from its name before that.
+"""Predict the pauses of each tool: learned online, and guessed from the tool's name before that.
 
-A guess from the name is worth two observations, a guess for an unknown tool one: what a tool does
-is seen within its first few calls, and errors of the guess matter only until then.
+A guess from the name counts as two observations, and a guess for an unknown tool as one. The first
+few calls of a tool show its durations, so errors of the guess matter only until then.
 """
 
 import re
@@ -25,7 +25,7 @@ def _kind(seconds: float, stems: str, words: str) -> tuple[re.Pattern[str], Dura
 
 A_PERSON = Durations(60.0, KIND_WEIGHT)
 
-# The first that matches the name counts. Stems match anywhere, short words only as a whole.
+# The first pattern that matches the name counts. Stems match anywhere, short words only as a whole.
 KINDS = (
     _kind(60.0, "human|approv|confirm", "ask|user_input"),
     _kind(1.0, "search|retriev|wiki|http|fetch|brows|lookup", "web|url|rag|curl|api"),
@@ -39,7 +39,7 @@ KINDS = (
 
 @lru_cache(maxsize=4096)
 def guess(tool: str) -> Durations | None:
-    """Return what a tool's name says about its pauses, if anything."""
+    """Return the pauses that a tool's name suggests, or None."""
     if tool.startswith(PERSON):
         return A_PERSON
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", tool).lower()
@@ -47,10 +47,10 @@ def guess(tool: str) -> Durations | None:
 
 
 class PausePredictor:
-    """What is known of each tool's pauses. No clock: it is told how long they were.
+    """Learns the pauses of each tool; it has no clock, and callers report the durations.
 
-    It remembers the `MAX_TOOLS` tools that returned last. A call of no known tool, and several
-    tools called at once, are None.
+    It keeps the last `MAX_TOOLS` tools. The tool is None for a call of an unknown tool, and for
+    several calls at once.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class PausePredictor:
         self._unknown: Durations | None = None
 
     def expect(self, tool: str, seconds: float) -> None:
-        """Believe this mean of the tool's pauses until some were seen; it counts as two."""
+        """Set the assumed mean of a tool's pauses; it counts as `KIND_WEIGHT` observations."""
         known = self._expected.get(tool)
         if known is None or known.prior_seconds != seconds:
             self._expected[tool] = Durations(seconds, KIND_WEIGHT)
@@ -68,13 +68,13 @@ class PausePredictor:
             self._expected.popitem(last=False)
 
     def durations_for(self, tool: str | None) -> Durations:
-        """Return what is known of the tool's pauses; the same object until more is."""
+        """Return the durations of a tool's pauses; the same object until the next observation."""
         name = tool or ""
         known = self._tools.get(name) or self._expected.get(name)
         return known or guess(name) or self._of_any_tool()
 
     def observe(self, tool: str | None, seconds: float) -> None:
-        """Learn from a pause that has ended; raises `ValueError` if `seconds` is not finite."""
+        """Learn the duration of a pause; raises `ValueError` if `seconds` is not finite."""
         name = tool or ""
         self._tools[name] = self.durations_for(tool).observe(seconds)
         self._tools.move_to_end(name)
@@ -83,7 +83,7 @@ class PausePredictor:
         self._unknown = None
 
     def _of_any_tool(self) -> Durations:
-        """Return the mean of all observed tools, each counted once, as the guess for another."""
+        """Return the guess for an unknown tool: the mean over observed tools, each counted once."""
         if self._unknown is None:
             means = [durations.mean for durations in self._tools.values()]
             mean = (UNKNOWN_SECONDS + sum(means)) / (1 + len(means))
@@ -91,15 +91,15 @@ class PausePredictor:
         return self._unknown
 
     def to_wire(self) -> dict[str, Any]:
-        """Return plain data for a file; the tools are in the order in which they returned last."""
+        """Return plain data for a file, in the order of the tools' last observations."""
         return {"tools": {name: durations.to_wire() for name, durations in self._tools.items()}}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "PausePredictor":
-        """Read what `to_wire` wrote; raises `ValueError` if it is anything else."""
+        """Return the predictor that `to_wire` wrote; raises `ValueError` for any other data."""
         tools = wire.get("tools") if isinstance(wire, Mapping) else None
         if not isinstance(tools, Mapping) or not all(isinstance(name, str) for name in tools):
-            raise ValueError("not a record of tools' pauses: it has no mapping `tools`")
+            raise ValueError(f"a record of pauses must have an object `tools`, got {wire!r:.200}")
         predictor = cls()
         for name, record in list(tools.items())[-MAX_TOOLS:]:
             try:

@@ -1,4 +1,4 @@
-"""Records of what the scheduler did and why: one schema for writers, readers, the page and docs."""
+"""Records of the scheduler's actions and their reasons: one schema for writers and readers."""
 
 from caesura.scheduler.records.parts import (
     DecisionRow,

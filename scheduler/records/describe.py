@@ -1,4 +1,4 @@
-"""The schema of records for other readers: TypeScript for the page, tables for the docs.
+"""Generate descriptions of the records' schema: TypeScript for the page, tables for the docs.
 
 `python -m caesura.scheduler.records.describe` writes both files; `--check` only compares them.
 """
@@ -29,7 +29,7 @@ PARTS: dict[type, str] = {
     DecisionRow: "Decision",
     SpanEvent: "SpanEvent",
 }
-"""Parts of records, by their names in TypeScript."""
+"""Parts of records, with their names in TypeScript."""
 
 TYPES = {float: "number", int: "number", str: "string", bool: "boolean"}
 TABLE_HEAD = ("| field | unit | what it says | read by |", "| --- | --- | --- | --- |")
@@ -44,7 +44,7 @@ export type Attributes = Record<string, Attribute | undefined>;
 
 
 def typescript() -> str:
-    """Return the page's types of all records."""
+    """Return the TypeScript types of all records."""
     parts = [_interface(part, name) for part, name in PARTS.items() if is_dataclass(part)]
     decision = ", ".join(
         f"{name}{'' if needed else '?'}: {_type(hint)}"
@@ -66,7 +66,7 @@ def typescript() -> str:
 
 
 def entry_name(kind: type[Record]) -> str:
-    """Return what a kind is called in TypeScript: `OpeningRecord` is an `OpeningEntry`."""
+    """Return a kind's name in TypeScript: `OpeningRecord` is `OpeningEntry`."""
     return kind.__name__.replace("Record", "Entry")
 
 
@@ -88,7 +88,7 @@ def _interface(kind: Any, name: str) -> str:
 
 
 def tables() -> str:
-    """Return the tables of docs/records.md: one for each kind, then those of their parts."""
+    """Return the tables of docs/records.md: one for each kind, then one for each part."""
     parts = [part for part in PARTS if part is not DecisionRow]
     sections = [*map(_table, KINDS.values()), *map(_table, [DecisionRow, *parts])]
     return "\n".join(sections)
@@ -161,7 +161,7 @@ def _quoted(text: str) -> str:
 
 
 def between(text: str, tables: str) -> str:
-    """Return a page of docs with the generated tables between their two marks."""
+    """Return the page `text` with `tables` between its two markers."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n\n{tables}\n{END}{rest.split(END)[1]}"
 

@@ -1,4 +1,4 @@
-"""What the kinds of records are built from: prices, inputs, decisions, lacks and events."""
+"""Parts of records: prices, inputs, decisions, lacked resources and events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 
 class About(NamedTuple):
-    """What a field says, in which unit, and which readers use it."""
+    """The meaning of a field, its unit, and the readers that use it."""
 
     says: str
     unit: str = ""
@@ -26,12 +26,12 @@ class Record:
 
 
 def plain_fields(record: Any) -> dict[str, Any]:
-    """Return the fields of a schema type by name, with nested schema types as plain data too."""
+    """Return the fields of a record or a part by name, with nested parts as plain data."""
     return {name: _plain(getattr(record, name)) for name in _names(type(record))}
 
 
 def _plain(value: Any) -> Any:
-    if type(value) is LackedSteps:  # zeros would say nothing, in many records
+    if type(value) is LackedSteps:  # most of its counts are zero, which is their default
         return {name: steps for name, steps in plain_fields(value).items() if steps}
     if is_dataclass(value):
         return plain_fields(value)
@@ -51,7 +51,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PriceRecord:
-    """What each alternative was expected to waste. Null means that it was not possible."""
+    """The expected waste of each alternative. Null means that it was not possible."""
 
     preserve: Annotated[float | None, About("keep the blocks", "block-seconds")] = None
     discard: Annotated[float | None, About("drop and recompute", "block-seconds")] = None
@@ -60,23 +60,27 @@ class PriceRecord:
 
 @dataclass(frozen=True, slots=True)
 class OpeningInputs:
-    """What the prices of an opening were computed from: the request first, then the engine."""
+    """The inputs of an opening's prices: those of the request first, then those of the engine."""
 
     elapsed: Annotated[float | None, About("time since the pause began", "s")] = None
     remaining: Annotated[float | None, About("expected time until the result", "s")] = None
     resident: Annotated[int | None, About("blocks that only this request holds", "blocks")] = None
-    free_to_release: Annotated[int | None, About("of them copied to the host", "blocks")] = None
-    uncopied: Annotated[int | None, About("of them without a copy", "blocks")] = None
+    free_to_release: Annotated[
+        int | None, About("resident blocks with a copy on the host", "blocks")
+    ] = None
+    uncopied: Annotated[int | None, About("resident blocks without a copy", "blocks")] = None
     hosted: Annotated[int | None, About("its blocks on the host only", "blocks")] = None
-    missing: Annotated[int | None, About("its blocks that are nowhere", "blocks")] = None
+    missing: Annotated[
+        int | None, About("its blocks on neither the device nor the host", "blocks")
+    ] = None
     block_size: Annotated[int | None, About("tokens of one block", "tokens")] = None
     total_blocks: Annotated[int | None, About("size of the KV cache", "blocks")] = None
     free_blocks: Annotated[int | None, About("free blocks", "blocks")] = None
     host_free: Annotated[int | None, About("free blocks of the host", "blocks")] = None
     running_tokens: Annotated[int | None, About("query tokens of the coming step", "tokens")] = None
-    running_context: Annotated[int | None, About("their context", "tokens")] = None
+    running_context: Annotated[int | None, About("context of that step", "tokens")] = None
     link_blocks: Annotated[
-        int | None, About("what the link carries beside a step", "blocks per step")
+        int | None, About("blocks that the link can copy beside a step", "blocks per step")
     ] = None
     swap_pays: Annotated[
         bool | None, About("whether loading a block is faster than recomputing it")
@@ -87,13 +91,13 @@ class OpeningInputs:
 class DecisionRow(NamedTuple):
     """One decision about a paused request, with the price of every alternative at that moment.
 
-    A price is null where the alternative was not possible. The price of the act that was taken is
-    the one under its own name: `discard`, `swap`, or `preserve`.
+    A price is null if the alternative was not possible. The price of the chosen act is the field
+    of its name: `discard`, `swap`, or `preserve`.
     """
 
     seconds: Annotated[float, About("time since the pause began", "s")]
     act: Annotated[str, About("`discard` or `swap`")]
-    blocks: Annotated[int, About("blocks that it concerned", "blocks")]
+    blocks: Annotated[int, About("blocks released", "blocks")]
     why: Annotated[
         str,
         About(
@@ -109,13 +113,15 @@ class DecisionRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LackedSteps:
-    """In how many steps a waiting request lacked what. A step counts where the search stopped."""
+    """Steps in which a waiting request lacked each resource; a step counts its first lack."""
 
     blocks: Annotated[int, About("free KV blocks", "steps")] = 0
     slots: Annotated[int, About("runner slots (`max_num_seqs`)", "steps")] = 0
     tokens: Annotated[int, About("query tokens of the step", "steps")] = 0
     admission: Annotated[int, About("the admission policy's consent", "steps")] = 0
-    line: Annotated[int, About("a place before a request that must not be passed", "steps")] = 0
+    line: Annotated[
+        int, About("its turn: it was behind a request that must not be overtaken", "steps")
+    ] = 0
 
 
 @dataclass(frozen=True, slots=True)

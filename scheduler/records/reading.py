@@ -1,4 +1,4 @@
-"""Reading a record back from plain data, which may come from an older version or from any file."""
+"""Read a record from plain data, which an older version or another program may have written."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -13,14 +13,14 @@ R = TypeVar("R", bound=Record)
 
 
 class RecordError(ValueError):
-    """A record lacks a field that its kind needs, or holds a value of another type."""
+    """A record lacks a required field, or has a value of the wrong type."""
 
 
 def parse(entry: Mapping[str, Any]) -> Record | None:
-    """Return the record that `entry` describes; None for a kind that this version does not know.
+    """Return the record that `entry` describes; None for an unknown kind.
 
-    Fields that are unknown are ignored, and those that are missing get their defaults.
-    Raises `RecordError` for a needed field that is missing, and for a value of another type.
+    Unknown fields are ignored, and missing optional fields get their defaults. Raises
+    `RecordError` for a missing required field and for a value of the wrong type.
     """
     kind = KINDS.get(str(entry.get("kind")))
     return None if kind is None else read(kind, entry)
@@ -82,14 +82,14 @@ def _converter(hint: Any) -> Converter:
 
 
 def _part(kind: Any, value: Any) -> Any:
-    """Return a nested part of a record; an alternative that is missing was not possible."""
+    """Return a nested part of a record; missing fields get their defaults."""
     known = {name: convert for name, convert, _ in _fields_of(kind)}
     given = _mapping(value)
     return kind(**{name: known[name](given[name]) for name in known if name in given})
 
 
 def _row(hint: Any) -> Converter:
-    """Return a converter for a row: a named tuple of which older files have only the first."""
+    """Return a converter for a row, a named tuple; older files have only its first fields."""
     if not (isinstance(hint, type) and issubclass(hint, tuple)):
         return _converter(hint)
     hints = get_type_hints(hint, include_extras=True)

@@ -1,8 +1,8 @@
-"""The records by kind. Writers construct these types, `reading.parse` returns them.
+"""The kinds of records. Writers construct these types, and `reading.parse` returns them.
 
-`describe` generates the page's `records.ts` and the tables of docs/records.md from the annotations.
-Times are Unix seconds (a simulation begins at 0), sizes are blocks of KV cache on the device. A
-field without a default is in every record of its kind. Older files lack some of the others.
+`describe` generates the page's `record-types.ts` and the tables of docs/records.md from the
+annotations. Times are Unix seconds (a simulation begins at 0), sizes are blocks of KV cache on the
+device. A field without a default is in every record of its kind. Older files may lack the others.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ RequestId = Annotated[str, About("the request's id in the engine", read_by="page
 SessionId = Annotated[
     str, About("the id of the session's first request", read_by="page, runs, replay")
 ]
-Tool = Annotated[str | None, About("the tool's name, if it shows", read_by="page, replay")]
+Tool = Annotated[str | None, About("the tool's name, if known", read_by="page, replay")]
 Arrival = Annotated[float | None, About("when the session arrived", "s", read_by="page, replay")]
 Given = Annotated[
     int,
@@ -39,12 +39,12 @@ Given = Annotated[
 Decoded = Annotated[int, About("tokens that the segment decoded", "tokens", read_by="page, replay")]
 Context = Annotated[int, About("the request's context", "tokens")]
 Resident = Annotated[int, About("blocks that only this request held", "blocks")]
-Predicted = Annotated[float | None, About("how long the pause was expected to last", "s")]
+Predicted = Annotated[float | None, About("the expected duration of the pause", "s")]
 
 
 @dataclass(frozen=True, slots=True)
 class OpeningRecord(Record):
-    """A pause has begun: what was known, and what each alternative was priced at."""
+    """A pause has begun: the inputs of the decision, and the price of each alternative."""
 
     kind: ClassVar[str] = "opening"
     set_by: ClassVar[str] = "the scheduler, when a request pauses"
@@ -60,16 +60,16 @@ class OpeningRecord(Record):
     blocks: Resident = 0
     predicted_seconds: Predicted = None
     deadline_seconds: Annotated[
-        float | None, About("the longest that the pause may last, if the runtime said so", "s")
+        float | None, About("the longest that the pause may last, if known", "s")
     ] = None
     handling: Annotated[str, About("the policy that decides")] = ""
-    prices: Annotated[PriceRecord, About("what each alternative was expected to waste")] = NO_PRICES
-    inputs: Annotated[OpeningInputs, About("what the prices were computed from")] = NO_INPUTS
+    prices: Annotated[PriceRecord, About("the expected waste of each alternative")] = NO_PRICES
+    inputs: Annotated[OpeningInputs, About("the inputs of the prices")] = NO_INPUTS
 
 
 @dataclass(frozen=True, slots=True)
 class PauseRecord(Record):
-    """A pause has ended: what was decided, what it cost, and the regret in hindsight."""
+    """A pause has ended: the decisions, their cost, and the regret in hindsight."""
 
     kind: ClassVar[str] = "pause"
     set_by: ClassVar[str] = "the scheduler, when a paused request runs again or is given up"
@@ -112,14 +112,14 @@ class PauseRecord(Record):
     ] = 0.0
     loaded_tokens: Annotated[int, About("context loaded from the host", "tokens")] = 0
     recomputed_tokens: Annotated[int, About("context computed again", "tokens")] = 0
-    cost: Annotated[float | None, About("what the pause did cost", "block-seconds")] = None
+    cost: Annotated[float | None, About("the actual cost of the pause", "block-seconds")] = None
     hindsight: Annotated[
         PriceRecord | None, About("the opening's prices with the true duration")
     ] = None
     regret: Annotated[
         float | None,
         About(
-            "`cost` less the cheapest of `hindsight`",
+            "`cost` minus the cheapest of `hindsight`",
             "block-seconds",
             read_by="page, metrics",
         ),
@@ -148,7 +148,7 @@ class SessionRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class LanesRecord(Record):
-    """Requests entered states: columns of equal length, in the order of time."""
+    """State changes of requests: columns of equal length, in the order of time."""
 
     kind: ClassVar[str] = "lanes"
     set_by: ClassVar[str] = "the scheduler, at every change of a request's state"
@@ -177,9 +177,9 @@ class WaitRecord(Record):
     request: RequestId
     since: Annotated[float, About("when the wait began", "s")]
     until: Annotated[float, About("when the wait ended", "s", read_by="page, export")]
-    steps: Annotated[int, About("steps that were made without it", "steps")] = 0
+    steps: Annotated[int, About("steps that ran without it", "steps")] = 0
     lacked: Annotated[
-        LackedSteps, About("in how many steps it lacked what", read_by="page, export")
+        LackedSteps, About("steps by the resource that it lacked", read_by="page, export")
     ] = NOTHING_LACKED
     needed_blocks: Annotated[
         int | None, About("blocks that it needed when it last did not fit", "blocks")
@@ -194,7 +194,7 @@ class StepsRecord(Record):
     """Up to 64 steps with a forward pass: columns of equal length, in the order of time."""
 
     kind: ClassVar[str] = "steps"
-    set_by: ClassVar[str] = "the scheduler, twice a second while steps are made"
+    set_by: ClassVar[str] = "the scheduler, twice a second while steps run"
 
     at: Annotated[Numbers, About("when the step was scheduled", "s", read_by="page, export")]
     seconds: Annotated[Numbers, About("how long it took", "s", read_by="page, export")]
@@ -261,13 +261,13 @@ class SpanRecord(Record):
     status: Annotated[str, About("`ok`, `error` or `unset`", read_by="page, export, runs")] = (
         "unset"
     )
-    message: Annotated[str, About("what the error was", read_by="page, export, runs")] = ""
+    message: Annotated[str, About("the error's message", read_by="page, export, runs")] = ""
     attributes: Annotated[
         Mapping[str, Any],
         About("OpenTelemetry attributes", read_by="page, export, runs"),
     ] = field(default_factory=dict)
     events: Annotated[
-        tuple[SpanEvent, ...], About("what happened within it", read_by="page, export")
+        tuple[SpanEvent, ...], About("events within the span", read_by="page, export")
     ] = ()
 
 
@@ -279,7 +279,7 @@ class GapRecord(Record):
     set_by: ClassVar[str] = "the recorder, when it could not keep up or the disk was full"
 
     at: Annotated[float, About("when the loss was noticed", "s", read_by="page, export")]
-    lost: Annotated[int, About("entries that were lost", "entries", read_by="page, export")] = 0
+    lost: Annotated[int, About("records that were lost", "records", read_by="page, export")] = 0
     why: Annotated[str, About("why they were lost", read_by="page, export")] = ""
 
 

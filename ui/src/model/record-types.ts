@@ -4,7 +4,7 @@
 export type Attribute = string | number | boolean | null | (string | number | boolean)[];
 export type Attributes = Record<string, Attribute | undefined>;
 
-/** What each alternative was expected to waste. Null means that it was not possible. */
+/** The expected waste of each alternative. Null means that it was not possible. */
 export interface Prices {
   /** Keep the blocks (block-seconds). */
   preserve?: number | null;
@@ -14,7 +14,7 @@ export interface Prices {
   swap?: number | null;
 }
 
-/** What the prices of an opening were computed from: the request first, then the engine. */
+/** The inputs of an opening's prices: those of the request first, then those of the engine. */
 export interface Inputs {
   /** Time since the pause began (s). */
   elapsed?: number | null;
@@ -22,13 +22,13 @@ export interface Inputs {
   remaining?: number | null;
   /** Blocks that only this request holds (blocks). */
   resident?: number | null;
-  /** Of them copied to the host (blocks). */
+  /** Resident blocks with a copy on the host (blocks). */
   free_to_release?: number | null;
-  /** Of them without a copy (blocks). */
+  /** Resident blocks without a copy (blocks). */
   uncopied?: number | null;
   /** Its blocks on the host only (blocks). */
   hosted?: number | null;
-  /** Its blocks that are nowhere (blocks). */
+  /** Its blocks on neither the device nor the host (blocks). */
   missing?: number | null;
   /** Tokens of one block (tokens). */
   block_size?: number | null;
@@ -40,9 +40,9 @@ export interface Inputs {
   host_free?: number | null;
   /** Query tokens of the coming step (tokens). */
   running_tokens?: number | null;
-  /** Their context (tokens). */
+  /** Context of that step (tokens). */
   running_context?: number | null;
-  /** What the link carries beside a step (blocks per step). */
+  /** Blocks that the link can copy beside a step (blocks per step). */
   link_blocks?: number | null;
   /** Whether loading a block is faster than recomputing it. */
   swap_pays?: boolean | null;
@@ -50,7 +50,7 @@ export interface Inputs {
   step_seconds?: number | null;
 }
 
-/** In how many steps a waiting request lacked what. A step counts where the search stopped. */
+/** Steps in which a waiting request lacked each resource; a step counts its first lack. */
 export interface Lacked {
   /** Free KV blocks (steps). */
   blocks?: number;
@@ -60,7 +60,7 @@ export interface Lacked {
   tokens?: number;
   /** The admission policy's consent (steps). */
   admission?: number;
-  /** A place before a request that must not be passed (steps). */
+  /** Its turn: it was behind a request that must not be overtaken (steps). */
   line?: number;
 }
 
@@ -81,7 +81,7 @@ export type Decision = [seconds: number, act: string, blocks: number, why?: stri
 export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks"] as const;
 export type StepColumn = (typeof STEP_COLUMNS)[number];
 
-/** A pause has begun: what was known, and what each alternative was priced at. */
+/** A pause has begun: the inputs of the decision, and the price of each alternative. */
 export interface OpeningEntry {
   kind: "opening";
   /** The request's id in the engine. */
@@ -90,7 +90,7 @@ export interface OpeningEntry {
   at: number;
   /** The id of the session's first request. */
   session?: string;
-  /** The tool's name, if it shows. */
+  /** The tool's name, if known. */
   tool?: string | null;
   /** Whether the call waits for a person. */
   person?: boolean;
@@ -98,19 +98,19 @@ export interface OpeningEntry {
   context_tokens?: number;
   /** Blocks that only this request held (blocks). */
   blocks?: number;
-  /** How long the pause was expected to last (s). */
+  /** The expected duration of the pause (s). */
   predicted_seconds?: number | null;
-  /** The longest that the pause may last, if the runtime said so (s). */
+  /** The longest that the pause may last, if known (s). */
   deadline_seconds?: number | null;
   /** The policy that decides. */
   handling?: string;
-  /** What each alternative was expected to waste. */
+  /** The expected waste of each alternative. */
   prices?: Prices;
-  /** What the prices were computed from. */
+  /** The inputs of the prices. */
   inputs?: Inputs;
 }
 
-/** A pause has ended: what was decided, what it cost, and the regret in hindsight. */
+/** A pause has ended: the decisions, their cost, and the regret in hindsight. */
 export interface PauseEntry {
   kind: "pause";
   /** The request's id in the engine. */
@@ -125,13 +125,13 @@ export interface PauseEntry {
   given_tokens?: number;
   /** Tokens that the segment decoded (tokens). */
   decoded_tokens?: number;
-  /** The tool's name, if it shows. */
+  /** The tool's name, if known. */
   tool?: string | null;
   /** The request's context (tokens). */
   context_tokens?: number;
   /** Blocks that only this request held (blocks). */
   blocks?: number;
-  /** How long the pause was expected to last (s). */
+  /** The expected duration of the pause (s). */
   predicted_seconds?: number | null;
   /** The prices of its opening. */
   prices?: Prices;
@@ -149,11 +149,11 @@ export interface PauseEntry {
   loaded_tokens?: number;
   /** Context computed again (tokens). */
   recomputed_tokens?: number;
-  /** What the pause did cost (block-seconds). */
+  /** The actual cost of the pause (block-seconds). */
   cost?: number | null;
   /** The opening's prices with the true duration. */
   hindsight?: Prices | null;
-  /** `cost` less the cheapest of `hindsight` (block-seconds). */
+  /** `cost` minus the cheapest of `hindsight` (block-seconds). */
   regret?: number | null;
 }
 
@@ -180,7 +180,7 @@ export interface SessionEntry {
   outcome?: string;
 }
 
-/** Requests entered states: columns of equal length, in the order of time. */
+/** State changes of requests: columns of equal length, in the order of time. */
 export interface LanesEntry {
   kind: "lanes";
   /** The request of each row. */
@@ -206,9 +206,9 @@ export interface WaitEntry {
   since: number;
   /** When the wait ended (s). */
   until: number;
-  /** Steps that were made without it (steps). */
+  /** Steps that ran without it (steps). */
   steps?: number;
-  /** In how many steps it lacked what. */
+  /** Steps by the resource that it lacked. */
   lacked?: Lacked;
   /** Blocks that it needed when it last did not fit (blocks). */
   needed_blocks?: number | null;
@@ -240,11 +240,11 @@ export interface SpanEntry {
   parent?: string | null;
   /** `ok`, `error` or `unset`. */
   status?: string;
-  /** What the error was. */
+  /** The error's message. */
   message?: string;
   /** OpenTelemetry attributes. */
   attributes?: Attributes;
-  /** What happened within it. */
+  /** Events within the span. */
   events?: SpanEvent[];
 }
 
@@ -253,7 +253,7 @@ export interface GapEntry {
   kind: "gap";
   /** When the loss was noticed (s). */
   at: number;
-  /** Entries that were lost (entries). */
+  /** Records that were lost (records). */
   lost?: number;
   /** Why they were lost. */
   why?: string;
