@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.intercept.kv.handling.taking import oldest_largest_first
 from caesura.intercept.kv.views import Decision, PausedKVView, StepView
-from caesura.intercept.kv.waste import prices
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.study.work import Progress, simulate_cell
@@ -39,7 +38,7 @@ class BudgetedSwap:
             share = min(one.uncopied, link, host)
             link, host = link - share, host - share
             swaps = step.swap_pays and (share > 0 or not one.uncopied)
-            decisions.append(Decision(one.key, "swap" if swaps else "discard", prices(one, step)))
+            decisions.append(Decision(one.key, "swap" if swaps else "discard"))
         return decisions
 
     def victims(

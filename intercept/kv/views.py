@@ -84,7 +84,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The action for one paused KV cache now, and the prices of all alternatives.
+    """The action for one paused KV cache now.
 
     `discard` releases all blocks at once. `swap` copies blocks without a copy, within the link's
     budget, and releases copied blocks. `preserve` keeps all blocks. Earlier decisions have first
@@ -93,7 +93,6 @@ class Decision:
 
     key: str
     action: Action
-    prices: Prices
 
 
 class Handling(Protocol):

@@ -39,7 +39,7 @@ from caesura.scheduler.vllm.queue.admission import StepAdmission
 from caesura.scheduler.vllm.queue.sessions import Sessions
 from caesura.scheduler.vllm.queue.waiting_queue import Clock, WaitingQueue
 from caesura.scheduler.vllm.records.recorder import Recorder
-from caesura.scheduler.vllm.records.writer import Record, RecordWriter
+from caesura.scheduler.vllm.records.writer import Entry, RecordWriter
 from caesura.scheduler.vllm.step_costs import StepCosts
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
@@ -62,7 +62,7 @@ class Dependencies:
 
     clock: Clock = time.monotonic
     wall: Callable[[], float] = time.time
-    outbox: list[Record] | None = None
+    outbox: list[Entry] | None = None
     cost: CostModel | None = None
     vocabulary: Vocabulary | None = None
     formats: tuple[CallFormat, ...] | None = None

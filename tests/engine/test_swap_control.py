@@ -13,7 +13,7 @@ import pytest
 from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.kv.views import Decision, Prices
+from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.swap.copier import Copier, Task
 
 from .core import Core
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.engine
 
 SESSIONS = 4
 RUNS = itertools.count()
-FREE = Prices(0.0, 0.0, 0.0)
 
 
 class SwapAll:
@@ -35,7 +34,7 @@ class SwapAll:
     every_step = True
 
     def decide(self, paused: Any, step: Any) -> list[Decision]:
-        return [Decision(one.key, "swap", FREE) for one in paused if not one.returned]
+        return [Decision(one.key, "swap") for one in paused if not one.returned]
 
     def victims(self, paused: Any, step: Any, needed: int, forced: bool) -> list[tuple[str, int]]:
         return []

@@ -1,16 +1,18 @@
 """Lanes as somebody who reads the records has them, against what the scheduler knows itself."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
+from caesura.scheduler.records import LanesRecord
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
-from caesura.scheduler.vllm.records.request_states import COLUMNS, PAUSED
+from caesura.scheduler.vllm.records.request_states import PAUSED
 
 from .world import World
 
+COLUMNS = tuple(each.name for each in fields(LanesRecord))
 PREFILL = {"prefill", "recompute"}
 
 
@@ -100,7 +102,7 @@ def check_lanes(world: World) -> None:
     """Every request, and every one whose KV is kept for a follow-up, is in the state it is in."""
     scheduler = world.scheduler
     seen, manager = replay(world), scheduler.parts.manager
-    assert seen.open == {(key, one.opening.at) for key, one in manager.paused_kvs.items()}
+    assert seen.open == {(key, one.opening.record.at) for key, one in manager.paused_kvs.items()}
     requests = {r.request_id for r in scheduler.requests.values() if not r.is_finished()}
     kept = {k for k, h in manager.paused_kvs.items() if h.pause is None and h.follow_up is None}
     alive = seen.alive()

@@ -7,7 +7,7 @@ import pytest
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
-from caesura.intercept.kv.views import Action, Decision, PausedKVView, Prices, StepView
+from caesura.intercept.kv.views import Action, Decision, PausedKVView, StepView
 
 from .invariants import check_all, check_rest, said_as_planned
 from .world import Session, World, make_scheduler
@@ -33,9 +33,8 @@ class Chosen:
         self.actions = dict(actions)
 
     def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
-        free = Prices(0.0, 0.0, 0.0)
         return [
-            Decision(one.key, self.actions[one.key], free)
+            Decision(one.key, self.actions[one.key])
             for one in paused
             if one.key in self.actions and not one.returned
         ]

@@ -2,12 +2,16 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from math import inf
 from typing import Any
 
 import pytest
 
-from caesura.scheduler.vllm.records.writer import COLUMNS
+from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
+from caesura.intercept.kv.waste import prices
+from caesura.scheduler.records import PauseRecord, StepsRecord, parse
 
 from .link import random_pace
 from .steering import CALL, IN_EVERY_MODE, choose, evict, step_until, swap_out, until_paused
@@ -15,6 +19,7 @@ from .test_random import random_session
 from .whims import Whims
 from .world import Session, World, make_scheduler
 
+STEP_COLUMNS = tuple(each.name for each in fields(StepsRecord))
 PURPOSES = ("decode_tokens", "prefill_tokens", "recompute_tokens")
 
 
@@ -87,7 +92,7 @@ def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int)
                 world.answer(session)
     world.flush()
     for record in world.of("steps"):
-        assert {len(record[name]) for name in COLUMNS} == {len(record["at"])}
+        assert {len(record[name]) for name in STEP_COLUMNS} == {len(record["at"])}
     by_purpose = zip(*(world.column(name) for name in PURPOSES), strict=True)
     assert [sum(tokens) for tokens in by_purpose] == world.scheduled
     assert all(tokens >= 0 for name in PURPOSES for tokens in world.column(name))
@@ -160,7 +165,7 @@ def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> Non
         assert pause["pause_seconds"] >= 0 and pause["queue_seconds"] >= 0
         times = [at for at, *_ in pause["decisions"]]
         assert times == sorted(times) and all(at >= 0 for at in times)
-        assert all(blocks >= 0 for _, _, blocks, _ in pause["decisions"])
+        assert all(blocks >= 0 for _, _, blocks, *_ in pause["decisions"])
         assert pause["loaded_tokens"] + pause["recomputed_tokens"] <= pause["context_tokens"]
         assert pause["outcome"] == "resumed"
     json.dumps(pauses)
@@ -218,3 +223,47 @@ def test_nobody_reads_records() -> None:
     assert not world.records
     assert not world.scheduler.connector.outbox
     assert world.scheduler.parts.step_costs.samples
+
+
+class Dropping:
+    """Discards everything at once, and remembers what it was shown."""
+
+    name = "dropping"
+    write_behind = False
+    every_step = True
+
+    def __init__(self) -> None:
+        self.shown: list[Prices] = []
+
+    def decide(self, paused: Sequence[PausedKVView], step: StepView) -> list[Decision]:
+        held = [one for one in paused if one.resident]
+        self.shown += [prices(one, step) for one in held]
+        return [Decision(one.key, "discard") for one in held]
+
+    def victims(self, *_: object) -> list[tuple[str, int]]:
+        return []
+
+
+@IN_EVERY_MODE
+def test_a_release_names_its_price_and_those_not_taken(asynchronous: bool, depth: int) -> None:
+    world = make_world(asynchronous, depth)
+    handling = world.scheduler.parts.manager.handling = Dropping()
+    session = paused(world)
+    world.step()
+    world.answer(session)
+    world.flush()
+    (record,) = [parse(entry) for entry in world.of("pause")]
+    assert isinstance(record, PauseRecord)
+    (row,), (seen,) = record.decisions, handling.shown
+    assert (row.act, row.why, row.discard) == ("discard", "decided", seen.discard)
+    assert row.preserve == seen.preserve and row.preserve > 0
+    assert row.swap == (None if seen.swap == inf else seen.swap)
+
+
+def test_without_records_no_release_is_priced() -> None:
+    world = World(make_scheduler(blocks=40, max_model_len=320, host_blocks=100, records=False))
+    world.scheduler.parts.manager.handling = Dropping()
+    paused(world)
+    world.step()
+    (kv,) = world.scheduler.parts.manager.paused_kvs.values()
+    assert [release.prices for release in kv.releases] == [None]

@@ -3,9 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
-
-FREE = Prices(0.0, 0.0, 0.0)
+from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 
 
 class Whims:
@@ -25,7 +23,7 @@ class Whims:
         actions = ("preserve", "swap", "swap", "swap", "discard")
         weights = (40, 20, 20, 20, 3)
         return [
-            Decision(one.key, self._rng.choices(actions, weights)[0], FREE)  # type: ignore[arg-type]
+            Decision(one.key, self._rng.choices(actions, weights)[0])  # type: ignore[arg-type]
             for one in chosen
         ]
 

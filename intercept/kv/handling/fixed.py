@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from caesura.intercept.kv.handling.taking import oldest_largest_first
 from caesura.intercept.kv.views import Action, Decision, PausedKVView, StepView
-from caesura.intercept.kv.waste import prices
 
 
 class _Fixed:
@@ -27,9 +26,7 @@ class _Fixed:
         if self.action == "preserve" or (self.action == "swap" and not step.swap_pays):
             return []
         return [
-            Decision(one.key, self.action, prices(one, step))
-            for one in paused
-            if one.resident and not one.returned
+            Decision(one.key, self.action) for one in paused if one.resident and not one.returned
         ]
 
     def victims(

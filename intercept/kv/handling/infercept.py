@@ -44,11 +44,11 @@ class InferCept:
         for _, key, one, price, seconds in ranked:
             share = min(one.uncopied, link, host)
             if (share or not one.uncopied) and _worth_a_swap(one, step, seconds):
-                decisions.append(Decision(key, "swap", price))
+                decisions.append(Decision(key, "swap"))
                 link -= share
                 host -= share
             elif price.discard < price.preserve:
-                decisions.append(Decision(key, "discard", price))
+                decisions.append(Decision(key, "discard"))
         return decisions
 
     def victims(

@@ -65,7 +65,7 @@ class Lamps:
                 price = _whole_pause(one, step)
                 action = least(price)
                 if action != "preserve":
-                    decisions.append(Decision(one.key, action, price))
+                    decisions.append(Decision(one.key, action))
         return decisions
 
     def victims(

@@ -90,7 +90,7 @@ class TimeToLive:
                 best = by_tool.get(tool) or by_tool.setdefault(tool, best_times(one.durations))
                 price = prices(one, step)
                 if one.elapsed > best.at(price.discard / one.resident):
-                    decisions.append(Decision(one.key, "discard", price))
+                    decisions.append(Decision(one.key, "discard"))
         return decisions
 
     def victims(

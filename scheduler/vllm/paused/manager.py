@@ -16,12 +16,13 @@ from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.costs import CostTracker
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import Pause, State
-from caesura.intercept.kv.views import Decision, Handling
+from caesura.intercept.kv.views import Decision, Handling, Prices
+from caesura.intercept.kv.waste import prices
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.link_bandwidth import LinkBandwidth
 from caesura.scheduler.vllm.paused.offload import Offload
-from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
+from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, Release, can_lose
 from caesura.scheduler.vllm.paused.views import PolicyViews
 from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
 from caesura.scheduler.vllm.records.recorder import Recorder
@@ -122,7 +123,7 @@ class PausedKVManager:
         loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
         cached = min(computed, pause.frontier_tokens)
         kv = self.paused_kvs[pause.request_id]
-        copied = any(action == "swap" for _, action, *_ in kv.events)
+        copied = any(release.action == "swap" for release in kv.releases)
         report = pause.report(now, pause.frontier_tokens, cached, min(loaded, cached), copied)
         self.close(kv, now, report)
         return report
@@ -266,24 +267,32 @@ class PausedKVManager:
         if blocks <= 0 or not can_lose(kv):
             return 0
         kv.count(now)
-        how = "swap" if kv.covered else "discard"
+        how, priced = "swap" if kv.covered else "discard", self._priced(kv, now)
         freed = self.blocks.release(kv, blocks)
         self.views.freshen(kv)
         self.record_counts()
-        kv.events.append((now, how, freed, why))
+        kv.releases.append(Release(now, how, freed, why, priced))
         if kv.pause is None and not kv.detached:
             self.close(kv, now)
         return freed
+
+    def _priced(self, kv: PausedKV, now: float) -> Prices | None:
+        """Return what each alternative would waste from now on; None where no record tells it."""
+        if not self._recorder.writes:
+            return None
+        self.views.freshen(kv)
+        return prices(self.views.of(kv, now), self.views.step())
 
     def drop(self, kv: PausedKV, now: float, why: str) -> None:
         """Give up all of it, shared blocks too."""
         if kv.loading or not self.blocks.of(kv):
             return
         kv.count(now)
+        priced = self._priced(kv, now)
         freed = self.blocks.release(kv, 1 << 30)
         self.views.freshen(kv)
         self.record_counts()
-        kv.events.append((now, "discard", freed, why))
+        kv.releases.append(Release(now, "discard", freed, why, priced))
         if kv.pause is None:
             self.close(kv, now)
 

@@ -10,17 +10,34 @@ could be found again: there a request keeps all or nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.intercept.kv.states import Pause, State, Step
+from caesura.intercept.kv.views import Prices
 from caesura.scheduler.vllm.engine_state import Block, EngineState
 from caesura.scheduler.vllm.engine_state.blocks import owned_alone, referenced_once
 from caesura.scheduler.vllm.engine_state.requests import is_loading
 from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.swap.host import HostStore, Key
+
+if TYPE_CHECKING:
+    from caesura.scheduler.vllm.records.decisions import Opening
+
+
+class Release(NamedTuple):
+    """Blocks that were given up: when, how, how many and why.
+
+    `prices` are those of all alternatives just before, in block-seconds; None without records.
+    """
+
+    at: float
+    action: str
+    blocks: int
+    why: str
+    prices: Prices | None
 
 
 @dataclass(slots=True, eq=False)
@@ -31,8 +48,8 @@ class PausedKV:
     referenced from here; None while the request itself still holds them. `resident`, `uncopied` and
     `missing` are those of `PausedKVView`; `present` counts shared blocks too, `copied` counts the
     confirmed copies among `keys`, `covered` those of resident full blocks from the back, without a
-    gap. They are counted again when they are `stale`. `events` are what was released: when, how, so
-    many blocks, and why. `opening` is what was recorded when the pause began.
+    gap. They are counted again when they are `stale`. `releases` are in order of time.
+    `opening` is what was recorded when the pause began.
     """
 
     key: str
@@ -55,10 +72,10 @@ class PausedKV:
     uncopied: int = 0
     missing: int = 0
     stale: bool = True
-    events: list[tuple[float, str, int, str]] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
     held_block_seconds: float = 0.0
     counted_at: float = 0.0
-    opening: Any = None
+    opening: "Opening | None" = None
 
     @property
     def loading(self) -> bool:

@@ -1,74 +1,101 @@
 """What a pause is expected to cost when it begins, and what it did cost when it is over."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import TypedDict
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import discard_price, prices, swap_price, waste_preserve
 from caesura.intercept.pause_hints import PERSON
-from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.records import (
+    DecisionRow,
+    OpeningInputs,
+    OpeningRecord,
+    PauseRecord,
+    PriceRecord,
+)
+from caesura.scheduler.vllm.paused.paused_kv import PausedKV, Release
 from caesura.scheduler.vllm.queue.sessions import SessionState
+
+
+class SegmentFields(TypedDict):
+    """The fields that records of a segment share."""
+
+    session: str
+    arrival: float
+    given_tokens: int
+    decoded_tokens: int
+
+
+def segment(session: SessionState) -> SegmentFields:
+    """Return the session's name and arrival, and what its last segment was given and decoded."""
+    return SegmentFields(
+        session=session.session_id,
+        arrival=session.arrival,
+        given_tokens=session.given_tokens,
+        decoded_tokens=session.decoded_tokens,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What was known when a pause began, at the wall time `at`."""
+    """What was known when a pause began."""
 
     view: PausedKVView
     step: StepView
-    price: Prices
-    at: float
-    segment: dict[str, Any]
+    segment: SegmentFields
+    record: OpeningRecord
 
 
-def open_account(kv: PausedKV, view: PausedKVView, step: StepView, at: float) -> Opening:
-    """Keep what is known at the beginning of a pause."""
-    return Opening(view, step, prices(view, step), at, segment(kv.session))
+def open_account(
+    kv: PausedKV, view: PausedKVView, step: StepView, at: float, handling: str
+) -> Opening:
+    """Return what is known at the beginning of a pause, at the wall time `at`."""
+    told = segment(kv.session)
+    record = OpeningRecord(
+        request=kv.key,
+        at=at,
+        session=told["session"],
+        tool=kv.tool,
+        person=kv.tool is not None and kv.tool.startswith(PERSON),
+        context_tokens=kv.context_tokens,
+        blocks=view.resident,
+        predicted_seconds=view.remaining,
+        deadline_seconds=None if kv.pause is None else kv.pause.deadline_seconds,
+        handling=handling,
+        prices=_priced(prices(view, step)),
+        inputs=_inputs(view, step),
+    )
+    return Opening(view, step, told, record)
 
 
-def opening_record(kv: PausedKV, opening: Opening, handling: str) -> dict[str, Any]:
-    """Write down what was known when a pause began, and what each alternative was priced at."""
-    view, step = opening.view, opening.step
-    return {
-        "kind": "opening",
-        "request": kv.key,
-        "session": opening.segment["session"],
-        "tool": kv.tool,
-        "person": kv.tool is not None and kv.tool.startswith(PERSON),
-        "at": opening.at,
-        "context_tokens": kv.context_tokens,
-        "blocks": view.resident,
-        "predicted_seconds": view.remaining,
-        "deadline_seconds": None if kv.pause is None else kv.pause.deadline_seconds,
-        "handling": handling,
-        "prices": _plain(opening.price),
-        "inputs": {
-            "elapsed": view.elapsed,
-            "remaining": view.remaining,
-            "resident": view.resident,
-            "free_to_release": view.free_to_release,
-            "uncopied": view.uncopied,
-            "hosted": view.hosted,
-            "missing": view.missing,
-            "block_size": step.block_size,
-            "total_blocks": step.total_blocks,
-            "free_blocks": step.free_blocks,
-            "host_free": step.host_free,
-            "running_tokens": step.running_tokens,
-            "running_context": step.running_context,
-            "link_blocks": step.link_blocks,
-            "swap_pays": step.swap_pays,
-            "step_seconds": step.cost.step_seconds(step.running_tokens, step.running_context),
-        },
-    }
+def _inputs(view: PausedKVView, step: StepView) -> OpeningInputs:
+    return OpeningInputs(
+        elapsed=view.elapsed,
+        remaining=view.remaining,
+        resident=view.resident,
+        free_to_release=view.free_to_release,
+        uncopied=view.uncopied,
+        hosted=view.hosted,
+        missing=view.missing,
+        block_size=step.block_size,
+        total_blocks=step.total_blocks,
+        free_blocks=step.free_blocks,
+        host_free=step.host_free,
+        running_tokens=step.running_tokens,
+        running_context=step.running_context,
+        link_blocks=step.link_blocks,
+        swap_pays=step.swap_pays,
+        step_seconds=step.cost.step_seconds(step.running_tokens, step.running_context),
+    )
 
 
-def pause_record(kv: PausedKV, report: ResumeReport | None, now: float) -> dict[str, Any]:
+def pause_record(
+    kv: PausedKV, opening: Opening, report: ResumeReport | None, now: float
+) -> PauseRecord:
     """Return the record of a pause that is over; no `report`: its request never resumed."""
-    opening: Opening = kv.opening
-    view, step = opening.view, opening.step
+    view, step, begun = opening.view, opening.step, opening.record
     lasted = (kv.returned_at if kv.returned else now) - kv.since
     recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
     hindsight = Prices(
@@ -81,39 +108,39 @@ def pause_record(kv: PausedKV, report: ResumeReport | None, now: float) -> dict[
         share = min(1.0, recomputed / max(1, view.context_tokens))
         actual += hindsight.discard * share
     best = min(hindsight.preserve, hindsight.discard, hindsight.swap)
-    return {
-        "kind": "pause",
-        "request": kv.key,
+    return PauseRecord(
+        request=kv.key,
+        at=begun.at,
         **opening.segment,
-        "tool": kv.tool,
-        "at": opening.at,
-        "context_tokens": kv.context_tokens,
-        "blocks": view.resident,
-        "predicted_seconds": view.remaining,
-        "prices": _plain(opening.price),
-        "decisions": [
-            [round(at - kv.since, 6), action, blocks, why] for at, action, blocks, why in kv.events
-        ],
-        "outcome": _outcome(kv, report),
-        "handling": report.handling if report is not None else "none",
-        "pause_seconds": lasted,
-        "queue_seconds": report.queue_seconds if report is not None else 0.0,
-        "loaded_tokens": report.loaded_tokens if report is not None else 0,
-        "recomputed_tokens": recomputed,
-        "cost": actual,
-        "hindsight": _plain(hindsight),
-        "regret": max(0.0, actual - best),
-    }
+        tool=kv.tool,
+        context_tokens=kv.context_tokens,
+        blocks=view.resident,
+        predicted_seconds=view.remaining,
+        prices=begun.prices,
+        decisions=tuple(_row(release, kv.since) for release in kv.releases),
+        outcome=_outcome(kv, report),
+        handling=report.handling if report is not None else "none",
+        pause_seconds=lasted,
+        queue_seconds=report.queue_seconds if report is not None else 0.0,
+        loaded_tokens=report.loaded_tokens if report is not None else 0,
+        recomputed_tokens=recomputed,
+        cost=actual,
+        hindsight=_priced(hindsight),
+        regret=max(0.0, actual - best),
+    )
 
 
-def segment(session: SessionState) -> dict[str, Any]:
-    """Name the session, when it came, and what its last segment was given and has decoded."""
-    return {
-        "session": session.session_id,
-        "arrival": session.arrival,
-        "given_tokens": session.given_tokens,
-        "decoded_tokens": session.decoded_tokens,
-    }
+def _row(release: Release, since: float) -> DecisionRow:
+    told = PriceRecord() if release.prices is None else _priced(release.prices)
+    return DecisionRow(
+        seconds=round(release.at - since, 6),
+        act=release.action,
+        blocks=release.blocks,
+        why=release.why,
+        preserve=told.preserve,
+        discard=told.discard,
+        swap=told.swap,
+    )
 
 
 def _outcome(kv: PausedKV, report: ResumeReport | None) -> str:
@@ -122,6 +149,14 @@ def _outcome(kv: PausedKV, report: ResumeReport | None) -> str:
     return "followed" if kv.follow_up is not None else "ended"
 
 
-def _plain(price: Prices) -> dict[str, float | None]:
-    """Return prices as JSON can hold them: no alternative is null."""
-    return {name: value if value != inf else None for name, value in asdict(price).items()}
+def _priced(price: Prices) -> PriceRecord:
+    """Return prices as JSON can hold them: an alternative that was not possible is null."""
+    return PriceRecord(
+        preserve=_finite(price.preserve),
+        discard=_finite(price.discard),
+        swap=_finite(price.swap),
+    )
+
+
+def _finite(price: float) -> float | None:
+    return None if price == inf else price

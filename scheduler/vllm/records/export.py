@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
+from caesura.scheduler.records import PauseRecord, StepsRecord, parse
+
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[int, list[dict[str, Any]]], None]
@@ -66,13 +68,13 @@ class RecordStats(KVConnectorStats):
 
     def reduce(self) -> dict[str, int | float]:
         """Sum up for vLLM's log line."""
-        steps = [record for record in self.data.get("records", ()) if record["kind"] == "steps"]
-        pauses = [record for record in self.data.get("records", ()) if record["kind"] == "pause"]
+        records = [parse(entry) for entry in self.data.get("records", ())]
+        steps = [record for record in records if isinstance(record, StepsRecord)]
         return {
-            "pauses": len(pauses),
-            "recomputed tokens": sum(sum(record["recompute_tokens"]) for record in steps),
-            "blocks saved": sum(sum(record["saved_blocks"]) for record in steps),
-            "blocks loaded": sum(sum(record["loaded_blocks"]) for record in steps),
+            "pauses": sum(isinstance(record, PauseRecord) for record in records),
+            "recomputed tokens": sum(sum(each.recompute_tokens) for each in steps),
+            "blocks saved": sum(sum(each.saved_blocks) for each in steps),
+            "blocks loaded": sum(sum(each.loaded_blocks) for each in steps),
         }
 
     def is_empty(self) -> bool:

@@ -6,8 +6,9 @@ tokens, or none may overtake. A wait is the difference of two such counts. Only 
 looked at have counts of their own.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from caesura.scheduler.records import LackedSteps, WaitRecord
 from caesura.scheduler.vllm.queue.sessions import SessionState
 
 LEAST_STEPS = 2
@@ -90,28 +91,27 @@ class QueueDelays:
         self._steps += 1
         self._looked, self._lacks, self._stop = False, [], ""
 
-    def end(self, request_id: str, at: float) -> dict[str, Any] | None:
+    def end(self, request_id: str, at: float) -> WaitRecord | None:
         """It waits no more; return the record, if it waited long enough for one."""
         wait = self._waiting.pop(request_id, None)
         if wait is None or self._steps - wait.step < LEAST_STEPS:
             return None
         needed, free = wait.misfit
-        return {
-            "kind": "wait",
-            "request": request_id,
-            "since": wait.since,
-            "until": at,
-            "steps": self._steps - wait.step,
-            "lacked": self._lacked(wait),
-            "needed_blocks": needed,
-            "free_blocks": free,
-            "overtaken": wait.session.overtaken - wait.overtaken,
-            "after": wait.after,
-        }
+        return WaitRecord(
+            request=request_id,
+            since=wait.since,
+            until=at,
+            steps=self._steps - wait.step,
+            lacked=self._lacked(wait),
+            needed_blocks=needed,
+            free_blocks=free,
+            overtaken=wait.session.overtaken - wait.overtaken,
+            after=wait.after,
+        )
 
-    def _lacked(self, wait: _Delay) -> dict[str, int]:
-        lacked = {
+    def _lacked(self, wait: _Delay) -> LackedSteps:
+        steps = {
             what: wait.lacked.get(what, 0) + self._stops.get(what, 0) - wait.before.get(what, 0)
-            for what in sorted({*wait.lacked, *self._stops} - {""})
+            for what in {*wait.lacked, *self._stops} - {""}
         }
-        return {what: steps for what, steps in lacked.items() if steps > 0}
+        return LackedSteps(**{what: max(0, lacked) for what, lacked in steps.items()})

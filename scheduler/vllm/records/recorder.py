@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Recorder:
     """Takes every event and writes nothing down: the null object, where records are off."""
 
+    writes = False
+    """Whether records are written: then it pays to compute what only they tell."""
+
     @property
     def pending(self) -> bool:
         """Whether something has happened, with no step under way that would take it along."""

@@ -2,7 +2,7 @@
 
 Each change of state is a row, which is kept until the writer sends it off. A step costs nothing but
 for requests whose state changes, those in prefill, and the loads under way. How the states are told
-apart is in docs/serving.md.
+apart is in docs/records.md.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,14 +11,13 @@ from typing import Any
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
+from caesura.scheduler.records import LanesRecord, Record, WaitRecord
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.records.queue_delays import Lack, QueueDelays
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
-
-COLUMNS = ("request", "state", "at", "blocks", "host", "tokens")
 
 ROWS_PER_RECORD = 2000
 """What many requests do between two steps is told in several records: readers bound their size."""
@@ -54,7 +53,8 @@ class RequestStates:
         self._loading: dict[str, _Entry] = {}
         self._delays = QueueDelays()
         self._rows: list[tuple[Any, ...]] = []
-        self._over: list[dict[str, Any]] = []
+        """In the order of the columns of `LanesRecord`."""
+        self._over: list[WaitRecord] = []
         self._last = 0.0
 
     def __len__(self) -> int:
@@ -70,15 +70,14 @@ class RequestStates:
         """Whether there is anything to send."""
         return bool(self._rows)
 
-    def take(self) -> list[dict[str, Any]]:
-        """Return what has happened since the last call, as records."""
+    def take(self) -> list[Record]:
+        """Return what has happened since the last call."""
         if not self._rows:
             return []
-        records = []
+        records: list[Record] = []
         for first in range(0, len(self._rows), ROWS_PER_RECORD):
-            rows = zip(*self._rows[first : first + ROWS_PER_RECORD], strict=True)
-            columns = {name: list(column) for name, column in zip(COLUMNS, rows, strict=True)}
-            records.append({"kind": "lanes", **columns})
+            columns = zip(*self._rows[first : first + ROWS_PER_RECORD], strict=True)
+            records.append(LanesRecord(*map(list, columns)))
         over, self._over, self._rows = self._over, [], []
         return [*records, *over]
 

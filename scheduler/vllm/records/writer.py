@@ -7,6 +7,7 @@ statistics (`export`).
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
@@ -14,16 +15,12 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.scheduler.records import Record, SessionRecord, StepsRecord
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.queue.sessions import SessionState
-from caesura.scheduler.vllm.records.decisions import (
-    open_account,
-    opening_record,
-    pause_record,
-    segment,
-)
+from caesura.scheduler.vllm.records.decisions import open_account, pause_record, segment
 from caesura.scheduler.vllm.records.queue_delays import Lack
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.records.request_states import RequestStates
@@ -34,35 +31,19 @@ STEPS_PER_RECORD = 64
 SECONDS_PER_RECORD = 0.5
 """Records leave within this time while steps are made, for those who watch live."""
 
-COLUMNS = (
-    "at",
-    "seconds",
-    "running",
-    "paused",
-    "decode_tokens",
-    "prefill_tokens",
-    "recompute_tokens",
-    "budget_blocks",
-    "saved_blocks",
-    "loaded_blocks",
-    "running_blocks",
-    "paused_blocks",
-    "free_blocks",
-    "waiting",
-    "cached_blocks",
-    "host_blocks",
-)
-
-Record = dict[str, Any]
+Entry = dict[str, Any]
+"""A record as plain data."""
 
 
 class RecordWriter(Recorder):
     """Writes what happens into `outbox`, as records."""
 
+    writes = True
+
     def __init__(
         self,
         port: EngineState,
-        outbox: list[Record],
+        outbox: list[Entry],
         paused_kvs: Mapping[str, PausedKV],
         planner: SwapPlanner | None,
         wall: Callable[[], float],
@@ -70,12 +51,12 @@ class RecordWriter(Recorder):
         """`planner`: there is a link to the host; `wall` returns seconds of the wall clock."""
         self._port = port
         self._outbox = outbox
-        self._out: list[Record] | deque[Record] = outbox
+        self._out: list[Entry] | deque[Entry] = outbox
         self._paused_kvs = paused_kvs
         self._planner = planner
         self._wall = wall
         self._states = RequestStates(port, planner, wall)
-        self._steps: dict[str, list[float]] = {column: [] for column in COLUMNS}
+        self._steps: dict[str, list[float]] = {each.name: [] for each in fields(StepsRecord)}
         self._in_flight = 0
         self._sent_at = 0.0
 
@@ -106,24 +87,23 @@ class RecordWriter(Recorder):
         self._states.ended(request_id)
 
     def session_ended(self, request: Request, session: SessionState) -> None:
-        self._out.append(
-            {
-                "kind": "session",
-                "request": request.request_id,
+        self._write(
+            SessionRecord(
+                request=request.request_id,
+                at=self._wall(),
                 **segment(session),
-                "at": self._wall(),
-                "calls": session.calls,
-                "most_tokens": request.max_tokens,
-                "outcome": outcome_of(request),
-            }
+                calls=session.calls,
+                most_tokens=request.max_tokens,
+                outcome=outcome_of(request),
+            )
         )
 
     # -- pauses ----------------------------------------------------------------------------------
 
     def paused(self, kv: PausedKV, view: PausedKVView, step: StepView, handling: str) -> None:
-        opening = kv.opening = open_account(kv, view, step, self._states.now())
-        self._states.paused(kv, opening.at)
-        self._out.append(opening_record(kv, opening, handling))
+        opening = kv.opening = open_account(kv, view, step, self._states.now(), handling)
+        self._states.paused(kv, opening.record.at)
+        self._write(opening.record)
 
     def kv_changed(self, kv: PausedKV) -> None:
         self._states.held(kv)
@@ -134,7 +114,7 @@ class RecordWriter(Recorder):
     def closed(self, kv: PausedKV, report: ResumeReport | None, now: float) -> None:
         if kv.opening is None:
             return
-        self._out.append(pause_record(kv, report, now))
+        self._write(pause_record(kv, kv.opening, report, now))
         self._states.closed(kv)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -216,8 +196,12 @@ class RecordWriter(Recorder):
         """Send off the steps that are over, and what has happened meanwhile."""
         self._send_states()
         columns = self._steps.items()
-        self._out.append({"kind": "steps", **{name: rows[:done] for name, rows in columns}})
+        self._write(StepsRecord(**{name: rows[:done] for name, rows in columns}))
         self._steps = {name: rows[done:] for name, rows in columns}
 
     def _send_states(self) -> None:
-        self._out.extend(self._states.take())
+        for record in self._states.take():
+            self._write(record)
+
+    def _write(self, record: Record) -> None:
+        self._out.append(record.entry())

@@ -4,6 +4,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics
 
+from caesura.scheduler.records import PauseRecord, StepsRecord, parse
 from caesura.scheduler.vllm.records.export import RecordFile, tell
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
@@ -76,17 +77,30 @@ class SwapMetrics(KVConnectorPromMetrics):
         records = transfer_stats_data.get("records", ())
         if records:
             tell(engine_idx, list(records))
-        for record in records:
-            if record["kind"] == "pause":
-                self._pauses.labels(*labels, record["handling"]).inc()
-                self._regret.labels(*labels).inc(record["regret"])
-                self._pause_seconds.labels(*labels).observe(record["pause_seconds"])
-            elif record["kind"] == "steps":
-                for purpose in ("decode", "prefill", "recompute"):
-                    tokens = sum(record[f"{purpose}_tokens"])
-                    self._tokens.labels(*labels, purpose).inc(tokens)
-                self._copied.labels(*labels, "out").inc(sum(record["saved_blocks"]))
-                self._copied.labels(*labels, "in").inc(sum(record["loaded_blocks"]))
-                for owner in ("running", "paused", "free"):
-                    self._blocks.labels(*labels, owner).set(record[f"{owner}_blocks"][-1])
-            self._file.write({"engine": engine_idx, **record})
+        for entry in records:
+            match parse(entry):
+                case PauseRecord() as pause:
+                    self._pauses.labels(*labels, pause.handling).inc()
+                    self._regret.labels(*labels).inc(pause.regret or 0.0)
+                    self._pause_seconds.labels(*labels).observe(pause.pause_seconds or 0.0)
+                case StepsRecord() as steps:
+                    self._count_steps(steps, labels)
+            self._file.write({"engine": engine_idx, **entry})
+
+    def _count_steps(self, steps: StepsRecord, labels: list[object]) -> None:
+        tokens = {
+            "decode": steps.decode_tokens,
+            "prefill": steps.prefill_tokens,
+            "recompute": steps.recompute_tokens,
+        }
+        for purpose, column in tokens.items():
+            self._tokens.labels(*labels, purpose).inc(sum(column))
+        self._copied.labels(*labels, "out").inc(sum(steps.saved_blocks))
+        self._copied.labels(*labels, "in").inc(sum(steps.loaded_blocks))
+        blocks = {
+            "running": steps.running_blocks,
+            "paused": steps.paused_blocks,
+            "free": steps.free_blocks,
+        }
+        for owner, column in blocks.items():
+            self._blocks.labels(*labels, owner).set(column[-1])

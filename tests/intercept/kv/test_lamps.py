@@ -50,12 +50,14 @@ def test_the_least(prices: Prices, action: str) -> None:
 
 def test_a_decision_by_hand() -> None:
     # 50 blocks of 16 tokens in a memory of 1000: all others are taken to hold 950.
-    decided = make_handling("lamps").decide([paused(durations=known(120.0))], step())[0]
-    forward = 0.01 + 256 * 2e-5 + 544 * 8e-5 + 800 * 3e-8
+    view = step()
+    decided = make_handling("lamps").decide([paused(durations=known(120.0))], view)[0]
     assert decided.action == "swap"
-    assert decided.prices.preserve == pytest.approx(120 * 50)
-    assert decided.prices.discard == pytest.approx(forward * 1000)
-    assert decided.prices.swap == pytest.approx(2 * 800 / 100_000 * 1000)
+    wasted = wastes(800, 120.0, 950 * 16, True, view.cost)
+    forward = 0.01 + 256 * 2e-5 + 544 * 8e-5 + 800 * 3e-8
+    assert wasted.preserve / 16 == pytest.approx(120 * 50)
+    assert wasted.discard / 16 == pytest.approx(forward * 1000)
+    assert wasted.swap / 16 == pytest.approx(2 * 800 / 100_000 * 1000)
 
 
 def test_by_the_length_of_the_pause() -> None:
