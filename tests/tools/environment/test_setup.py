@@ -24,13 +24,13 @@ print([name for name in ("alfworld", "textworld", "jericho", "gymnasium") if nam
         ({"backend": "doom"}, "alfworld"),
         ({"task_types": ["sing"]}, "pick_and_place_simple"),
         ({"max_step": 3}, "max_step"),
-        ({"backend": "gymnasium"}, "an id"),
-        ({"id": "Taxi-v4"}, "an id"),
+        ({"backend": "gymnasium"}, "id must be set together"),
+        ({"id": "Taxi-v4"}, "id must be set together"),
         ({"backend": "gymnasium", "id": "NoSuch-v1"}, "NoSuch"),
         ({"backend": "gymnasium", "id": "no_such_module:Env"}, "no_such_module"),
         ({"backend": "gymnasium", "id": "Pendulum-v1"}, "only Discrete and Text"),
         ({**FROZEN_LAKE, "kwargs": {"size": 3}}, "size"),
-        ({**FROZEN_LAKE, "actions": ["left"]}, "4 actions, and 1 names"),
+        ({**FROZEN_LAKE, "actions": ["left"]}, "4 actions, got 1 names"),
     ],
 )
 def test_a_mistake_is_told_in_one_sentence_when_the_tool_is_made(tmp_path, settings, sentence):
