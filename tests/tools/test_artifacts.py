@@ -100,7 +100,7 @@ def test_unfinished_files_go_when_they_are_old(tmp_path):
     os.utime(old, (time.time() - 7200,) * 2)
     store.put(b"x", "png")
     assert not old.exists()
-    assert new.exists(), "somebody may be writing it"
+    assert new.exists(), "another process may be writing it"
 
 
 def test_serving_a_file_does_not_change_when_it_was_made(tmp_path):

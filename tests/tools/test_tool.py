@@ -130,7 +130,7 @@ async def test_from_schema_sync_and_async():
         assert await made.call(**kwargs) == {"not-an-identifier": 1}
 
 
-def test_nobody_can_change_a_tools_schema():
+def test_a_tools_schema_cannot_be_changed():
     parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
     made = Tool("t", "", parameters, nothing)
     parameters["properties"]["a"]["type"] = "string"

@@ -38,7 +38,7 @@ def bounded(value: Any) -> Number:
 def multiply(left: Number, right: Number) -> Number:
     """Return the product."""
     if isinstance(left, int) and isinstance(right, int):
-        _afford(left.bit_length() + right.bit_length() - 1)
+        _check_size(left.bit_length() + right.bit_length() - 1)
     return left * right
 
 
@@ -52,7 +52,7 @@ def divide(left: Number, right: Number) -> Number:
 def power(base: Number, exponent: Number) -> Any:
     """Return the power; `bounded` refuses a complex one."""
     if isinstance(base, int) and isinstance(exponent, int) and exponent > 0 and abs(base) > 1:
-        _afford((base.bit_length() - 1) * exponent)
+        _check_size((base.bit_length() - 1) * exponent)
     return base**exponent
 
 
@@ -68,7 +68,7 @@ def factorial(value: Number) -> int:
     number = whole(value)
     if number > 1:
         # ln n! > n ln n - n. Above MAX_BITS the number itself already exceeds the limit.
-        _afford(number if number > MAX_BITS else number * (math.log2(number) - 1.5))
+        _check_size(number if number > MAX_BITS else number * (math.log2(number) - 1.5))
     return math.factorial(number)
 
 
@@ -77,9 +77,9 @@ def combinations(all_things: Number, chosen_things: Number) -> int:
     total, chosen = whole(all_things), whole(chosen_things)
     if 0 < chosen < total:
         fewer = min(chosen, total - chosen)
-        _afford(fewer)  # the result has at least as many bits, and log2 below cannot overflow
+        _check_size(fewer)  # the result has at least as many bits, and log2 below cannot overflow
         # The binomial is at most (e n / k)^k.
-        _afford(fewer * (math.log2(total) - math.log2(fewer) + math.log2(math.e)))
+        _check_size(fewer * (math.log2(total) - math.log2(fewer) + math.log2(math.e)))
     return math.comb(total, chosen)
 
 
@@ -136,7 +136,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[..., Any], int, int]] = {
 """Each function with the least and the most arguments that it takes."""
 
 
-def _afford(bits: float) -> None:
+def _check_size(bits: float) -> None:
     """Raise CalculationError where a result of that many bits is too large to compute."""
     if bits > MAX_BITS:
         raise CalculationError(TOO_LARGE)

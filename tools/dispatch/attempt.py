@@ -116,7 +116,7 @@ class Runner:
             try:
                 async with limit:
                     value = await tool.call(**kwargs)
-                outcome = _told(value)
+                outcome = _success(value)
                 failed = False
             except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
                 raise
@@ -141,7 +141,7 @@ def cancel_requests() -> int:
     return 0 if task is None else task.cancelling()
 
 
-def _told(value: Any) -> Outcome:
+def _success(value: Any) -> Outcome:
     if isinstance(value, Output):
         return Outcome(value.text, artifacts=value.artifacts)
     return Outcome(text_of(value))

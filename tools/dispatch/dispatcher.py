@@ -108,12 +108,12 @@ class Dispatcher(AsyncClosing):
         watch = None if self.on_call is None else self.on_call(call)
         flight = Flight(call, self._clock(), watch, cancelled=self._closed)
         task = asyncio.get_running_loop().create_task(
-            self._fly(flight),
+            self._call_to_result(flight),
             name=f"tool {call.name}",
             context=None if watch is None else watch.context,
         )
         self._flights[task] = flight
-        task.add_done_callback(self._landed)
+        task.add_done_callback(self._call_ended)
         return task
 
     async def run(self, call: ToolCall) -> ToolResult:
@@ -152,7 +152,7 @@ class Dispatcher(AsyncClosing):
         except Exception as error:
             LOG.warning("a resource of a tool's session did not close: %s", error_text(error))
 
-    async def _fly(self, flight: Flight) -> ToolResult:
+    async def _call_to_result(self, flight: Flight) -> ToolResult:
         """Run the body of a call's task."""
         flight.begun = True
         outcome = _CANCELLED
@@ -168,7 +168,7 @@ class Dispatcher(AsyncClosing):
             raise asyncio.CancelledError
         return result
 
-    def _landed(self, task: asyncio.Task[ToolResult]) -> None:
+    def _call_ended(self, task: asyncio.Task[ToolResult]) -> None:
         flight = self._flights.pop(task)
         if flight.watch is not None:
             broken_off = task.cancelled() or task.exception() is not None

@@ -98,7 +98,7 @@ class GymnasiumGames:
         drawn = self._env.render() if self._draws else None
         if isinstance(drawn, str):
             return worded(drawn).strip("\n")
-        return worded(observation) if isinstance(observation, str) else _told(observation)
+        return worded(observation) if isinstance(observation, str) else _as_json(observation)
 
     def _allowed(self, info: Mapping[str, Any]) -> list[str]:
         """Return the possible actions: those that the environment lists, or all names."""
@@ -151,7 +151,7 @@ def _drawn_with_letters(creator: Any) -> dict[str, Any]:
     return {"render_mode": "ansi"} if "ansi" in modes else {}
 
 
-def _told(observation: Any) -> str:
+def _as_json(observation: Any) -> str:
     """Return an observation as JSON, with arrays as lists."""
     return json.dumps(observation, default=_plain)
 

@@ -39,7 +39,7 @@ class Child:
         self.process = process
         self._reason = ""
         self._ending: asyncio.Future[None] | None = None
-        self.said = asyncio.ensure_future(_last_words(process))
+        self.said = asyncio.ensure_future(_last_line(process))
 
     @classmethod
     async def start(cls, settings: ServerSettings) -> "Child":
@@ -129,7 +129,7 @@ class Child:
             os.killpg(self.process.pid, number)
 
 
-async def _last_words(process: asyncio.subprocess.Process) -> str:
+async def _last_line(process: asyncio.subprocess.Process) -> str:
     """Return the last line of stderr; it must be read, or the process would block."""
     assert process.stderr is not None
     kept = b""

@@ -92,7 +92,7 @@ class Desk:
         finally:
             waiting.runs -= 1
             if not waiting.runs:
-                await self._let_go(waiting)
+                await self._release(waiting)
 
     async def settle(self, item_id: str, **said: Any) -> Pending:
         """Settle an item with an answer, once. said: `answer`, `approved`, `who`.
@@ -215,7 +215,7 @@ class Desk:
         self._tell(expired)
         return expired
 
-    async def _let_go(self, waiting: Waiting) -> None:
+    async def _release(self, waiting: Waiting) -> None:
         """Release an item whose last waiting run has continued or given up."""
         self.waiting.pop(waiting.item.id, None)
         if waiting.calling is not None:

@@ -42,7 +42,7 @@ class Store:
         known = self._find(identity, item) if identity else None
         if known is not None:
             return known
-        count = f'SELECT count(*) FROM items WHERE "state" IN ({_holes(UNSETTLED)})'
+        count = f'SELECT count(*) FROM items WHERE "state" IN ({_placeholders(UNSETTLED)})'
         if self._db.run(lambda db: db.execute(count, UNSETTLED).fetchone()[0]) >= self._max_items:
             raise NoAnswer("too many questions wait for people; continue without an answer")
         values = {**_row(item), "identity": identity, "owner": self.owner, "taken": 0}
@@ -66,7 +66,7 @@ class Store:
         """
         change = (
             'UPDATE items SET "state" = ?, "answer" = ?, "approved" = ?, "who" = ?, "taken" = ?'
-            f' WHERE "id" = ? AND "state" IN ({_holes(of)})'
+            f' WHERE "id" = ? AND "state" IN ({_placeholders(of)})'
             ' AND ("state" != \'open\' OR "owner" = ?) RETURNING *'
         )
         values = (state, answer, approved, who, int(taken), item_id, *of, self.owner)
@@ -79,7 +79,7 @@ class Store:
     def listed(self, states: Collection[State]) -> list[Pending]:
         """Return items in these states, oldest first, without open items of other live users."""
         query = (
-            f'SELECT * FROM items WHERE "state" IN ({_holes(states)})'
+            f'SELECT * FROM items WHERE "state" IN ({_placeholders(states)})'
             ' AND ("state" != \'open\' OR "owner" = ?) ORDER BY "created", "id"'
         )
         return self._all(query, (*states, self.owner))
@@ -107,7 +107,7 @@ class Store:
             ' WHERE "state" = \'orphaned\' AND "deadline" <= ? RETURNING *'
         )
         changed += self._all(expire, (now,))
-        settled = f'"state" NOT IN ({_holes(UNSETTLED)})'
+        settled = f'"state" NOT IN ({_placeholders(UNSETTLED)})'
         surplus = (
             f'DELETE FROM items WHERE {settled} AND ("created" < ? OR "id" NOT IN (SELECT "id"'
             f' FROM items WHERE {settled} ORDER BY "created" DESC LIMIT ?))'
@@ -178,5 +178,5 @@ def _item(row: sqlite3.Row) -> Pending:
     return Pending(**data)
 
 
-def _holes(values: Collection[object]) -> str:
+def _placeholders(values: Collection[object]) -> str:
     return ", ".join("?" * len(values))

@@ -12,7 +12,7 @@ from caesura.tools.schema.arguments import errors_sentence, path_text
 def settings_sentence(error: ValidationError, model: type[BaseModel]) -> str:
     """Return what pydantic found wrong with the settings `model`, naming the keys."""
     allowed = list(model.model_fields)
-    return errors_sentence(error, lambda detail: _told(detail, allowed))
+    return errors_sentence(error, lambda detail: _description(detail, allowed))
 
 
 def unknown_key(key: str, allowed: list[str]) -> str:
@@ -22,7 +22,7 @@ def unknown_key(key: str, allowed: list[str]) -> str:
     return f"unknown key {key!r}; {hint}allowed: {', '.join(allowed)}"
 
 
-def _told(detail: ErrorDetails, allowed: list[Any]) -> str:
+def _description(detail: ErrorDetails, allowed: list[Any]) -> str:
     place = path_text(detail["loc"])
     if detail["type"] == "extra_forbidden" and len(detail["loc"]) == 1:
         return unknown_key(place, allowed)

@@ -48,7 +48,7 @@ class Worker:
         self._transport = transport
         self._module = name
         self._busy = asyncio.Lock()
-        self._said = asyncio.ensure_future(self._listen())
+        self._last_line = asyncio.ensure_future(self._listen())
         self._ending: asyncio.Future[None] | None = None
         self.calls = 0
         """How many calls were sent to the process."""
@@ -71,7 +71,7 @@ class Worker:
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await asyncio.shield(asyncio.ensure_future(_undo(starting)))
+            await asyncio.shield(asyncio.ensure_future(_kill_started(starting)))
             raise
 
     @classmethod
@@ -123,7 +123,7 @@ class Worker:
                 raise
             except (ConnectionError, ValueError) as error:  # ValueError: the line is too long
                 await self.kill()
-                raise WorkerDied(self._obituary(str(error))) from error
+                raise WorkerDied(self._cause_of_death(str(error))) from error
         if "error" in answer:
             raise WorkerFailed(answer["error"], answer.get("kind", ""))
         return answer["result"]
@@ -141,17 +141,17 @@ class Worker:
         assert stdin is not None and stdout is not None
         stdin.write(line)
         await stdin.drain()
-        told = await stdout.readline()
-        if not told.endswith(b"\n"):
-            await self._is_gone()  # the exit status is known a moment later
+        line_read = await stdout.readline()
+        if not line_read.endswith(b"\n"):
+            await self._wait_for_exit()  # the exit status is known a moment later
             raise ConnectionError
         try:
-            answer = json.loads(told)
+            answer = json.loads(line_read)
         except ValueError:
             answer = None
         is_answer = isinstance(answer, dict) and ("result" in answer or "error" in answer)
         if not is_answer or answer.get("id") != self.calls:
-            raise ValueError(f"it wrote an invalid answer: {told[:80]!r}")
+            raise ValueError(f"it wrote an invalid answer: {line_read[:80]!r}")
         return cast(dict[str, Any], answer)
 
     async def _end(self) -> None:
@@ -159,17 +159,17 @@ class Worker:
             answers.close()  # no answer is read any more, and an open pipe would delay the end
         with suppress(ProcessLookupError):
             self._process.terminate()  # its keeper kills the descendants
-        if await self._is_gone():
+        if await self._wait_for_exit():
             return
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        await self._is_gone()
+        await self._wait_for_exit()
         self._transport.close()  # a process that escaped may still hold the pipes
 
-    async def _is_gone(self) -> bool:
+    async def _wait_for_exit(self) -> bool:
         ended = asyncio.ensure_future(self._process.wait())
         try:
-            _, left = await asyncio.wait([ended, self._said], timeout=KILL_SECONDS)
+            _, left = await asyncio.wait([ended, self._last_line], timeout=KILL_SECONDS)
         finally:
             ended.cancel()
         return not left
@@ -195,13 +195,13 @@ class Worker:
             if (pipe := self._transport.get_pipe_transport(number)) is not None:
                 pipe.close()
 
-    def _obituary(self, reason: str) -> str:
-        words = self._said.result() if self._said.done() else ""
+    def _cause_of_death(self, reason: str) -> str:
+        words = self._last_line.result() if self._last_line.done() else ""
         status = self._process.returncode
         return f"the process for {self._module} ended ({status}) {reason or words}".rstrip()
 
 
-async def _undo(starting: Awaitable[Worker]) -> None:
+async def _kill_started(starting: Awaitable[Worker]) -> None:
     """Kill a worker whose starter was cancelled."""
     with suppress(WorkerDied):
         await (await starting).kill()

@@ -56,7 +56,7 @@ def test_failed_trials_double_the_rest_to_a_ceiling():
     now += REST_CEILING_SECONDS
     breaker.end(breaker.begin(now), now, failed=False)
     fails(breaker, now)
-    breaker.check(now + REST_SECONDS)  # after a success it begins anew
+    breaker.check(now + REST_SECONDS)  # a success resets it
 
 
 def test_a_trial_that_tells_nothing_leaves_room_for_the_next():

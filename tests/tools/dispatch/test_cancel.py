@@ -182,7 +182,7 @@ async def test_cancel_during_the_pause_before_a_retry():
     assert ((await task).error, (await task).attempts) == ("cancelled", 1)
 
 
-async def test_a_tool_that_cancels_itself_harms_nobody():
+async def test_a_tool_that_cancels_itself_does_not_harm_others():
     @tool
     async def quitter() -> None:
         raise asyncio.CancelledError

@@ -53,7 +53,7 @@ async def test_the_limit_holds_across_two_sessions():
     assert (gate.started, gate.most) == (6, 2)
 
 
-async def test_a_tool_that_is_made_anew_keeps_its_slots():
+async def test_a_tool_that_is_made_again_keeps_its_slots():
     gate = Gate(concurrency=1)
     registry = Registry([gate.tool])
     again = Registry([replace(gate.tool, description="told again")], shared=registry)

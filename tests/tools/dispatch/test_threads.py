@@ -11,7 +11,7 @@ from caesura.tools.dispatch.threads import in_thread
 pytestmark = pytest.mark.timeout(60)
 
 
-async def test_threads_that_hang_take_nobody_elses_place():
+async def test_threads_that_hang_do_not_take_the_place_of_others():
     release = threading.Event()
 
     @tool(timeout_seconds=0.2)
@@ -41,7 +41,7 @@ async def test_what_the_function_raises(error):
         await in_thread(fail)
 
 
-async def test_one_that_ends_after_its_loop_harms_nobody(capfd):
+async def test_one_that_ends_after_its_loop_does_no_harm(capfd):
     release = threading.Event()
 
     def wait() -> None:

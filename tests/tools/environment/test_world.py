@@ -116,7 +116,7 @@ async def test_when_all_environments_are_taken_the_model_is_told(tmp_path):
 async def test_spares_are_made_again_and_not_too_many(tmp_path):
     before = started()
     async with opened(tmp_path, **ODD, spares=2) as tool:
-        assert started() == before  # nothing runs until somebody plays
+        assert started() == before  # no process starts before a session plays
         player, other = Player(tool), Player(tool)
         await player.do("reset")
         assert await processes(3, before)
@@ -198,7 +198,7 @@ async def test_a_session_that_ends_while_its_game_is_made(tmp_path):
             await asyncio.sleep(0)
             await player.leave()
             assert (await starting).error == "cancelled"
-        # What was being made is for whoever comes next.
+        # The worker being started is for the next caller.
         player = Player(tool)
         assert "in process" in await player.do("reset")
         assert await processes(1, before)
@@ -215,7 +215,7 @@ async def test_a_session_that_ends_during_a_reset(tmp_path):
         assert (await resetting).error == "cancelled"
 
 
-async def test_tools_put_away_while_somebody_plays(tmp_path):
+async def test_tools_closed_while_a_session_plays(tmp_path):
     player = None
     async with opened(tmp_path, **ODD) as tool:
         player = Player(tool)

@@ -110,7 +110,7 @@ def call(number: object, name: str, arguments: dict) -> None:  # noqa: C901 - a 
             text(number, "first")
             text(number, "second")
         case "other_id":
-            text(987654, "for somebody else")
+            text(987654, "for another request")
             text(number, "for you")
         case "sampling" | "elicitation" | "roots":
             ask_back(number, name)

@@ -1,4 +1,4 @@
-"""A server that is closed, started anew and watched by several, and lists that are too long."""
+"""A server that is closed, restarted and watched by several callers, and overlong lists."""
 
 import asyncio
 import threading
@@ -75,16 +75,16 @@ def listed(count: int, characters: int) -> list[mcp_types.Tool]:
     return [mcp_types.Tool(name=f"tool{number}", input_schema=schema) for number in range(count)]
 
 
-async def nobody(tool, arguments):
+async def not_called(tool, arguments):
     raise AssertionError
 
 
 def test_a_list_is_bounded_as_a_whole_and_what_did_not_change_is_not_made_again(caplog):
     settings = ServerSettings(command="x")
-    tools = tuple(listing.made("s", settings, listed(25, 60_000), (), nobody))
+    tools = tuple(listing.made("s", settings, listed(25, 60_000), (), not_called))
     assert len(tools) == listing.MAX_LIST_CHARACTERS // 60_050
     assert "skipped tool 'tool24': all schemas have more than" in caplog.text
-    again = tuple(listing.made("s", settings, listed(2, 60_000), tools, nobody))
+    again = tuple(listing.made("s", settings, listed(2, 60_000), tools, not_called))
     assert [one is other for one, other in zip(again, tools, strict=False)] == [True, True]
 
 
@@ -95,7 +95,7 @@ def test_a_call_is_not_checked_for_ever_whatever_dialect_a_part_names(caplog):
     }
     schema = {"type": "object", "$ref": "#/$defs/l0", "$defs": parts | {"l40": {}}}
     tools = [mcp_types.Tool(name="doubling", input_schema=schema)]
-    [tool] = listing.made("s", ServerSettings(command="x"), tools, (), nobody)
+    [tool] = listing.made("s", ServerSettings(command="x"), tools, (), not_called)
     with pytest.raises(ArgumentsError, match="too long to check"):
         tool.arguments("{}")
 

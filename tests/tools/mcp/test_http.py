@@ -207,7 +207,7 @@ async def test_headers_are_sent_with_their_variables(misbehaving, monkeypatch):
     assert {headers["Accept-Encoding"] for headers in told.headers} == {"identity"}
 
 
-async def test_a_session_that_the_server_has_forgotten_is_made_anew(misbehaving):
+async def test_a_session_that_the_server_has_forgotten_is_replaced(misbehaving):
     url, told = misbehaving
     async with MCPServer("web", url=url) as server:
         call = Caller(server)
@@ -226,6 +226,6 @@ async def test_one_that_never_answers(misbehaving):
         await MCPServer("web", url=url, start_seconds=0.5).start()
 
 
-async def test_nobody_listens():
+async def test_no_server_listens():
     with pytest.raises(SetupError, match="the MCP server 'web' does not start"):
         await MCPServer("web", url=f"http://127.0.0.1:{free_port()}/mcp").start()

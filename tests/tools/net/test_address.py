@@ -178,7 +178,7 @@ async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     client = HttpClient(timeout_seconds=5)
     site.says("/", b"first", Connection="close")
     assert (await client.get_bytes(site.url(host="evil.example"))).data == b"first"
-    # The name is resolved anew once its entry has run out.
+    # The name is resolved again once its entry has run out.
     client._session.connector.clear_dns_cache()
     with pytest.raises(HttpRefused, match="has no public address"):
         await client.get_bytes(site.url(host="evil.example"))

@@ -186,7 +186,7 @@ async def test_errors_that_pass_and_errors_that_stay(client, site) -> None:
         await client.get_json(site.says("/b", status=404))
 
 
-async def test_nobody_there(client, site, unused_tcp_port: int) -> None:
+async def test_no_server_listens(client, site, unused_tcp_port: int) -> None:
     with pytest.raises(HttpUnavailable, match=r"no connection to 127\.0\.0\.1"):
         await client.get_bytes(f"http://127.0.0.1:{unused_tcp_port}/")
 

@@ -72,7 +72,7 @@ async def test_a_denial_is_an_error_for_the_model(asking: Any) -> None:
     assert sending.sent == []
 
 
-async def test_what_nobody_approves_in_time_is_not_run(asking: Any) -> None:
+async def test_a_call_without_approval_in_time_is_not_run(asking: Any) -> None:
     settings = PeopleSettings.model_validate({"approval_deadline_seconds": 0.05})
     people, sending = asking.people(settings), Sending()
     result = await asking.call(

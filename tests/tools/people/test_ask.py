@@ -128,7 +128,7 @@ async def test_cancelled_at_any_moment_nothing_stays_open(asking: Any, steps: in
         ({"question": "x", "options": ["a" * 201]}, "an option has more than 200"),
     ],
 )
-async def test_questions_that_nobody_could_read_are_refused(
+async def test_questions_too_long_to_read_are_refused(
     asking: Any, arguments: dict[str, Any], reason: str
 ) -> None:
     people = asking.people()
@@ -250,7 +250,7 @@ async def test_a_callback_is_broken_off_when_another_answers(asking: Any, eventu
     await eventually(cancelled.is_set)
 
 
-async def test_whoever_watches_sees_every_change(asking: Any) -> None:
+async def test_a_watcher_sees_every_change(asking: Any) -> None:
     people = asking.people()
     session = asking.session(make_ask_user(people))
     first = asking.call(session, "ask_user", question="first")

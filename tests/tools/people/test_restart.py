@@ -65,7 +65,7 @@ async def test_a_killed_process_leaves_a_question_that_is_found_and_answered(ask
     session = asking.session(make_ask_user(people), conversation=SAID)
     result = await asking.call(session, "ask_user", question="Which city?")
     assert result.content == "Oslo"
-    # The answer was for the run that was lost: another one asks anew.
+    # The answer was for the run that was lost: another one asks again.
     other = asking.session(make_ask_user(people), conversation=SAID, name="other")
     asking.call(other, "ask_user", question="Which city?")
     assert (await asking.opened(people)).id != item.id
@@ -145,9 +145,9 @@ async def test_an_answer_that_was_found_is_used_up_by_a_session_that_ends(asking
         assert (await asking.call(session, "ask_user", question="Which city?")).content == "Oslo"
     await people.leave()
     await people.aclose()
-    later = asking.people(on_question=lambda item: "asked anew")
+    later = asking.people(on_question=lambda item: "asked again")
     session = asking.session(make_ask_user(later), conversation=SAID)
-    assert (await asking.call(session, "ask_user", question="Which city?")).content == "asked anew"
+    assert (await asking.call(session, "ask_user", question="Which city?")).content == "asked again"
 
 
 class Paying:
@@ -286,7 +286,7 @@ async def test_deadlines_go_on_over_a_restart(asking: Any, eventually: Any) -> N
     async with later.watch() as items:
         seen.append(await anext(items))
         now = item.deadline
-        seen.append(await anext(items))  # by the timer: nobody asks
+        seen.append(await anext(items))  # by the timer alone
     assert [each.state for each in seen] == ["orphaned", "expired"]
     with pytest.raises(NotPending, match="already expired"):
         await later.answer(item.id, "late")

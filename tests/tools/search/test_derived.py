@@ -1,4 +1,4 @@
-"""The indexes by bm25s and tantivy: built when needed, kept, and built anew after a change."""
+"""The indexes by bm25s and tantivy: built on demand, stored, and rebuilt after a change."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ async def test_a_second_start_finds_it_built(path: Path, kind: str, monkeypatch)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_change_builds_it_anew(path: Path, kind: str) -> None:
+async def test_a_change_rebuilds_it(path: Path, kind: str) -> None:
     backend = Derived(Reader(path), kind)
     assert await backend.search("zinc", 3) == []
     before = built(path, kind)

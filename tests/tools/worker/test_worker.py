@@ -75,7 +75,7 @@ async def test_what_the_function_raises(worker):
     assert await worker.call("echo", value=1) == 1
 
 
-async def test_what_is_no_json_harms_nobody(worker):
+async def test_invalid_json_does_not_harm_later_calls(worker):
     with pytest.raises(WorkerFailed, match="not JSON serializable"):
         await worker.call("no_json")
     with pytest.raises(TypeError, match="not JSON serializable"):

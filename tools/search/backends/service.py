@@ -35,7 +35,7 @@ class Service:
     ) -> None:
         if "{query}" not in settings.url + json.dumps(settings.body):
             raise ValueError("http: write {query} in url or body, where the query belongs")
-        self._host = checked_url(_filled(settings.url, "x", 1, quoted=True)).host
+        self._host = checked_url(_text_filled_in(settings.url, "x", 1, quoted=True)).host
         self._settings = settings
         self._headers = {
             name: _expanded(value, environment) for name, value in settings.headers.items()
@@ -48,7 +48,7 @@ class Service:
         asked = clean(query)
         if not asked:
             return []
-        url = _filled(self._settings.url, asked, limit, quoted=True)
+        url = _text_filled_in(self._settings.url, asked, limit, quoted=True)
         body = _filled_in(self._settings.body, asked, limit)
         key = json.dumps([url, body, limit])
         hits = await self._cache.get(key)
@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
     return value[:MAX_TEXT_CHARACTERS] if isinstance(value, str) else ""
 
 
-def _filled(template: str, query: str, limit: int, *, quoted: bool) -> str:
+def _text_filled_in(template: str, query: str, limit: int, *, quoted: bool) -> str:
     values = {"query": quote(query, safe="") if quoted else query, "limit": str(limit)}
     return _BLANK.sub(lambda match: values[match.group(1)], template)
 
@@ -118,7 +118,11 @@ def _filled_in(template: Any, query: str, limit: int) -> Any:
         return [_filled_in(each, query, limit) for each in template]
     if template == "{limit}":
         return limit
-    return _filled(template, query, limit, quoted=False) if isinstance(template, str) else template
+    return (
+        _text_filled_in(template, query, limit, quoted=False)
+        if isinstance(template, str)
+        else template
+    )
 
 
 def _expanded(value: str, environment: Mapping[str, str]) -> str:

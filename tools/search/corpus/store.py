@@ -106,7 +106,7 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
     except sqlite3.Error as error:
         if connection is not None:
             connection.close()
-        raise _told(error, path) from None
+        raise _corpus_error(error, path) from None
     except CorpusError:
         if connection is not None:
             connection.close()
@@ -132,10 +132,10 @@ def errors_told(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _told(error, path) from None
+        raise _corpus_error(error, path) from None
 
 
-def _told(error: sqlite3.Error, path: Path) -> CorpusError:
+def _corpus_error(error: sqlite3.Error, path: Path) -> CorpusError:
     """Return a CorpusError for an error of SQLite."""
     return CorpusError(f"the corpus {path} cannot be used: {error}")
 
