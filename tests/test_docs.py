@@ -1,0 +1,65 @@
+"""The documents name files that exist, and the table of rooms stays short."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+PAGES = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").rglob("*.md"))]
+MAX_ROW_WORDS = 25
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+QUOTED = re.compile(r"`([^`]+)`")
+
+
+def tables(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield the first heading of each row's table, and the row's cells."""
+    heading = ""
+    for line in page.read_text().splitlines():
+        if not line.startswith("|"):
+            heading = ""
+        elif not heading:
+            heading = line.strip("| ").partition("|")[0].strip()
+        elif not line.startswith("| ---"):
+            yield heading, [cell.strip() for cell in line.strip("| ").split(" | ")]
+
+
+def rooms() -> list[list[str]]:
+    """Return the rows of the table of rooms."""
+    return [cells for heading, cells in tables(ARCHITECTURE) if heading == "room"]
+
+
+def missing_paths(heading: str, cells: list[str]) -> list[str]:
+    """Return the paths in backticks that lead nowhere, from the root or the row's own folder."""
+    folder = cells[0].strip("`") if heading == "room" else ""
+    missing = []
+    for name in QUOTED.findall(" ".join(cells)):
+        is_path = "/" in name or name.endswith(".py")
+        if is_path and not any((base / name).exists() for base in (ROOT, ROOT / folder)):
+            missing.append(name)
+    return missing
+
+
+def test_paths_in_the_tables_of_the_architecture_exist() -> None:
+    rows = list(tables(ARCHITECTURE))
+    assert {"step", "question", "room"} <= {heading for heading, _ in rows}
+    assert [name for row in rows for name in missing_paths(*row)] == []
+
+
+def test_every_room_is_a_folder() -> None:
+    assert [cells[0] for cells in rooms() if not (ROOT / cells[0].strip("`")).is_dir()] == []
+
+
+def test_rows_of_the_rooms_stay_short() -> None:
+    lengths = {cells[0]: len(" ".join(cells).split()) for cells in rooms()}
+    assert {room: words for room, words in lengths.items() if words > MAX_ROW_WORDS} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_to_files(page: Path) -> None:
+    targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
+    files = [target for target in targets if target and "://" not in target]
+    assert [file for file in files if not (page.parent / file).exists()] == []
