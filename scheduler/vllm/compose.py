@@ -51,6 +51,10 @@ SETTINGS_KEY = "caesura"
 """In vLLM's `additional_config`: what `Settings` are read from."""
 
 
+EXACT_SPECULATION = ("ngram",)
+"""Methods of speculative decoding with which a resumed request was tested to go on exactly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """What the process around a scheduler provides; a simulation has its own.
@@ -97,9 +101,11 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     """Build the parts of a scheduler that vLLM has just built.
 
     Without a calibration its cost model is a guess, which corrects itself. Raises `ValueError` for
-    bad settings, and for a calibration that another engine was measured with.
+    bad settings, for a calibration that another engine was measured with, and for a method of
+    speculative decoding that is not supported.
     """
     config = scheduler.vllm_config
+    check_speculation(config)
     settings = settings_of(config)
     port, clock = engine_state_of(scheduler), given.clock
     planner = _planner_of(port, settings)
@@ -202,6 +208,18 @@ def identity(vllm_config: VllmConfig) -> dict[str, str]:
 def _model_name(vllm_config: VllmConfig) -> str:
     model = Path(vllm_config.model_config.model)
     return model.name if model.is_dir() else str(vllm_config.model_config.model)
+
+
+def check_speculation(vllm_config: VllmConfig) -> None:
+    """Raise `ValueError` for drafts by a method with which resuming was not tested to be exact."""
+    speculative = vllm_config.speculative_config
+    if speculative is None or speculative.method in EXACT_SPECULATION:
+        return
+    raise ValueError(
+        f"speculative decoding with method {speculative.method!r} is not supported by Caesura's"
+        " scheduler: it was not tested that a request goes on exactly after a tool call. Use"
+        f" method {EXACT_SPECULATION[0]!r}, or start without a speculative config"
+    )
 
 
 def settings_of(vllm_config: VllmConfig) -> Settings:

@@ -9,10 +9,11 @@ whole sequence it will have, results of tools included; decoding anything else i
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -24,10 +25,12 @@ from vllm.config import (
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
+    SpeculativeConfig,
     VllmConfig,
 )
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -35,7 +38,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheGroupSpec,
     SlidingWindowSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -104,6 +107,7 @@ def make_scheduler(
     host_blocks: int | None = None,
     in_step: bool = True,
     window: int | None = None,
+    drafts: int = 0,
     formats: tuple[CallFormat, ...] | None = None,
     clock: Callable[[], float] | None = None,
     wall: Callable[[], float] = time.time,
@@ -112,23 +116,28 @@ def make_scheduler(
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
     `host_blocks`: it has our connector, and so much host memory. `window`: the model attends to so
-    many tokens only. `formats` are those in which the
-    model writes calls that are not watched. `settings` are Caesura's own.
+    many tokens only. `drafts`: it speculates with that many draft tokens a step. `formats` are
+    those in which the model writes calls that are not watched. `settings` are Caesura's own.
     """
+    speculative = None
+    if drafts:
+        speculative = SpeculativeConfig(model="ngram", num_speculative_tokens=drafts)
     config = VllmConfig(
         model_config=_model_config(max_model_len),
         scheduler_config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max(max_num_batched_tokens, max_num_seqs),
             max_model_len=max_model_len,
-            async_scheduling=asynchronous,
+            async_scheduling=asynchronous and not drafts,
             is_encoder_decoder=False,
         ),
         cache_config=CacheConfig(block_size=block_size, enable_prefix_caching=prefix_caching),
         parallel_config=ParallelConfig(),
+        speculative_config=speculative,
         additional_config={"caesura": settings},
     )
-    # The CPU platform switches it off, and with it what waits for steps in flight.
+    # The CPU platform switches it off, and with it what waits for steps in flight; and vLLM refuses
+    # it with n-gram drafts, which stand here for those of any method.
     config.scheduler_config.async_scheduling = asynchronous
     if host_blocks is not None:
         config.kv_transfer_config = connector_config(host_blocks, block_size, in_step)
@@ -218,6 +227,11 @@ class World:
         self.did: dict[str, str] = {}
         """Per request, what the runner last did for it: `prefill`, `recompute` or `decode`."""
         self._valid: dict[str, int] = {}
+        # An asynchronous scheduler leaves the drafts to the runner.
+        self._drafts_itself = isinstance(scheduler, AsyncScheduler)
+        self._drafter = Random(0)
+        self.accepted_drafts = 0
+        """Draft tokens that the model has confirmed."""
 
     @property
     def parts(self) -> Parts:
@@ -327,6 +341,7 @@ class World:
         self._in_flight.append((output, self._run(output)))
         if len(self._in_flight) > self.depth:
             self._deliver()
+            self._propose()
         self.check()
         return int(output.total_num_scheduled_tokens)
 
@@ -381,6 +396,11 @@ class World:
                 session.reports.append(report)
                 session.paused = bool(report.get("paused"))
                 session.finished = not session.paused
+                if session.paused:  # nor do those behind the end of the call
+                    context = self.scheduler.requests[output.request_id].num_tokens
+                    self._valid[output.request_id] = min(
+                        context - 1, self._valid[output.request_id]
+                    )
                 if session.finished and report:
                     self.goodbye(session)
 
@@ -418,7 +438,8 @@ class World:
                 view["computed"] = cached.num_computed_tokens[index]
                 del view["tokens"][view["prompt"] + cached.num_output_tokens[index] :]
         ids = list(output.num_scheduled_tokens)
-        sampled = [self._compute(r, output.num_scheduled_tokens[r]) for r in ids]
+        drafts = output.scheduled_spec_decode_tokens
+        sampled = [self._compute(r, output.num_scheduled_tokens[r], drafts.get(r, ())) for r in ids]
         return ModelRunnerOutput(
             req_ids=ids,
             req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
@@ -426,18 +447,36 @@ class World:
             kv_connector_output=self.link.end() if orders is not None else None,
         )
 
-    def _compute(self, request_id: str, count: int) -> list[int]:
+    def _propose(self) -> None:
+        """Hand drafts for the next step to a synchronous scheduler, as the engine core does."""
+        if self._drafts_itself or not self.scheduler.num_spec_tokens:
+            return
+        ids = [one for one in self.last.num_scheduled_tokens if one in self._view]
+        drafts = [self._drafts(one, self.scheduler.num_spec_tokens) for one in ids]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(ids, drafts))
+
+    def _drafts(self, request_id: str, count: int) -> list[int]:
+        """Draw drafts: what the plan says, wrong from some place on."""
+        known, plan = len(self._view[request_id]["tokens"]), self.sessions[request_id].plan
+        right = self._drafter.randrange(count + 1)
+        return [*plan[known : known + right], *[7] * count][:count]
+
+    def _compute(self, request_id: str, count: int, drafts: Sequence[int]) -> list[int]:
         view = self._view[request_id]
-        tokens, blocks, start = view["tokens"], view["blocks"], view["computed"]
+        if drafts and self._drafts_itself:
+            drafts = self._drafts(request_id, len(drafts))
+        tokens, blocks, start = [*view["tokens"], *drafts], view["blocks"], view["computed"]
         end = start + count
         assert end <= len(tokens), f"{request_id}: scheduled past its own tokens"
+        assert not drafts or end == len(tokens), f"{request_id}: drafts behind a gap"
+        known = len(tokens) - len(drafts)
         again = min(end, self._reached.get(request_id, 0)) - start
         self.computed_again[request_id] = self.computed_again.get(request_id, 0) + max(0, again)
-        self._reached[request_id] = max(end, self._reached.get(request_id, 0))
-        self._note_what_for(request_id, start, len(tokens))
+        self._reached[request_id] = max(min(end, known), self._reached.get(request_id, 0))
+        self._note_what_for(request_id, start, known)
         if self.link.spoiled(blocks):
             view["computed"] = end
-            return [0] if end == len(tokens) else []
+            return [0] if end >= known else []
         hashes = _prefix_hashes(tokens)
         for position in range(max(0, start + 1 - self._window), end):
             slot = (blocks[position // self.block_size], position % self.block_size)
@@ -446,13 +485,24 @@ class World:
             assert self._memory.get(slot) == hashes[position], (
                 f"{request_id}: the KV at position {position} is not its own"
             )
+        sampled: list[int] = []
+        if end >= known:
+            sampled = self._sample(request_id, tokens[:known], drafts)
+            view["tokens"].extend(sampled)
+            end = len(view["tokens"]) - 1  # drafts that were rejected do not count
         view["computed"] = end
         self._valid[request_id] = max(end, self._valid.get(request_id, 0))
-        if end < len(tokens):
-            return []
-        token = self._next(request_id, tokens)
-        tokens.append(token)
-        return [token]
+        return sampled
+
+    def _sample(self, request_id: str, tokens: list[int], drafts: Sequence[int]) -> list[int]:
+        """Return the tokens that the model confirms of the drafts, and the one behind them."""
+        sampled = [self._next(request_id, tokens)]
+        for draft in drafts:
+            if draft != sampled[-1]:
+                break
+            sampled.append(self._next(request_id, [*tokens, *sampled]))
+            self.accepted_drafts += 1
+        return sampled
 
     def _note_what_for(self, request_id: str, start: int, known: int) -> None:
         if start == known - 1 and start >= self.scheduler.requests[request_id].num_prompt_tokens:

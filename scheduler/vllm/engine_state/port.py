@@ -241,7 +241,9 @@ class EngineState(Protocol):
     def stops(self, request: Request) -> bool:
         """Prepare a stopped session for vLLM; return whether it was preempted meanwhile.
 
-        That takes asynchronous scheduling: its last token was in flight when it lost its blocks.
+        Draft tokens behind its last token do not count as computed any more. To stop while
+        preempted takes asynchronous scheduling: the last token was in flight when it lost its
+        blocks.
         """
         ...
 

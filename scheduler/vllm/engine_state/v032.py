@@ -345,6 +345,11 @@ class EngineState032(EngineState):
         if preempted and request.streaming_queue:
             # The next chunk is here already: it comes behind all tokens but the last.
             request.num_computed_tokens = request.num_tokens - 1
+        # vLLM counts every accepted draft token as computed, also those behind the end of a call,
+        # which are not kept; and the last token that is kept was never computed. With asynchronous
+        # scheduling there are placeholders for them, which vLLM subtracts itself.
+        frontier = request.num_computed_tokens - request.num_output_placeholders
+        request.num_computed_tokens -= max(0, frontier - (request.num_tokens - 1))
         return preempted
 
     def keep_in_queue(self, request: Request) -> None:
@@ -373,3 +378,4 @@ class EngineState032(EngineState):
         # A new turn: vLLM would take one that was preempted in an earlier turn for one that the
         # runner still knows, with the tokens of that turn.
         session.num_preemptions = 0
+        session.spec_token_ids = []  # drafts of what would have come instead of the result
