@@ -1,1 +1,1 @@
-"""The simulator: the scheduler that serves, in virtual time; workloads, machines and studies."""
+"""The simulator: the serving scheduler in virtual time, with workloads, machines and studies."""

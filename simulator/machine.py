@@ -1,4 +1,4 @@
-"""The machine that is simulated: how long steps and copies take, and what its memories hold."""
+"""The simulated machine: the time of steps and copies, and the sizes of its memories."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,17 +6,17 @@ from typing import Protocol
 from caesura.intercept.kv.costs import CostModel
 
 BLOCK_TOKENS = 16
-"""Tokens of a block of KV cache where a machine says nothing else: vLLM's default."""
+"""The default tokens of a block of KV cache, as in vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """What a step computes.
+    """The work of a step.
 
-    `tokens` query tokens of `sequences` requests, `decodes` of which decode (one token each).
-    `context` is the tokens of context that the batch holds after the step, all of which attention
-    reads once; `longest` the longest of them. `pairs` counts the query-key pairs of the requests
-    that prefill: for each, its query tokens times the context that they see on average.
+    The step has `tokens` query tokens of `sequences` requests; `decodes` of these decode one token
+    each. `context` are the tokens of context that the batch holds after the step; attention reads
+    each once. `longest` is the longest context of the batch. `pairs` counts the query-key pairs of
+    prefilling requests: query tokens times the context that they see on average.
     """
 
     tokens: int
@@ -28,11 +28,11 @@ class StepShape:
 
 
 class LatencyModel(Protocol):
-    """How long a step takes."""
+    """The duration of steps on a machine."""
 
     @property
     def name(self) -> str:
-        """What it is a model of."""
+        """Return the name of the modelled machine."""
         ...
 
     def seconds(self, step: StepShape) -> float:
@@ -44,13 +44,13 @@ class LatencyModel(Protocol):
 class Machine:
     """A model on a device.
 
-    `kv_tokens` is what the KV cache holds, `kv_bytes` the bytes of a token's KV on one device,
-    `host_bytes` the host memory for copies, `link_bytes` what the link carries in a second, in
-    both directions together unless `full_duplex`. `interference` is the share by which a step is
-    slowed while copies run beside it. `cost` is what a calibration on this machine would find.
-    KV is held, found again and copied in blocks of `block_tokens` tokens.
+    `kv_tokens` is the size of the KV cache and `kv_bytes` the size of a token's KV on one device.
+    `host_bytes` is the host memory for copies. The link carries `link_bytes` per second, in both
+    directions together unless `full_duplex`. Copies beside a step slow it down by the share
+    `interference`. `cost` is the cost model that a calibration on this machine would find.
+    `block_tokens` is the number of tokens in a block of KV cache.
 
-    Raises `ValueError` for blocks that hold nothing.
+    Raises `ValueError` for blocks of less than one token.
     """
 
     name: str
@@ -66,4 +66,4 @@ class Machine:
 
     def __post_init__(self) -> None:
         if self.block_tokens < 1:
-            raise ValueError(f"a block holds a token at least, not {self.block_tokens}")
+            raise ValueError(f"a block must hold at least 1 token, got {self.block_tokens}")

@@ -1,4 +1,4 @@
-"""What is compared: an engine and how it is set up, under a name."""
+"""The systems that a study compares: engines with their settings, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,18 +13,17 @@ Engine = Literal["caesura", "stock", "stock-offload"]
 class Policy:
     """One system.
 
-    `engine`: `caesura` pauses requests in the engine; `stock` is vLLM's own scheduler, for which
-    every segment is a new request; `stock-offload` is the same with vLLM's native offloading of
-    KV blocks to the host. `settings` are Caesura's own, as under `additional_config.caesura` of a
-    served engine.
+    `engine`: `caesura` pauses requests in the engine; `stock` is vLLM's own scheduler, where every
+    segment is a new request; `stock-offload` adds vLLM's native offloading of KV blocks to the
+    host. `settings` are Caesura's, as under `additional_config.caesura` of a served engine.
 
-    `chunk_tokens` is the most query tokens of a step (`max_num_scheduled_tokens`); our scheduler's
-    setting `chunk` may make steps smaller. `host`: there is memory on the host, and a link to it.
-    `session_order`: stock engines serve a follow-up at its session's place (vLLM's priority
-    scheduling by the session's arrival) instead of at the tail. `synchronous_swap`: steps wait for
-    copies. `free_link`: copies take no time and the host has no end; that is a bound to compare
-    with, not a system. `in_step`: short loads join the step that needs them, layer by layer, as
-    our connector's option of that name.
+    `chunk_tokens` is the largest number of query tokens in a step (`max_num_scheduled_tokens`);
+    Caesura's setting `chunk` may make steps smaller. `host`: the machine has host memory and a link
+    to it. `session_order`: a stock engine serves a follow-up at its session's place instead of at
+    the tail, by vLLM's priority scheduling. `synchronous_swap`: steps wait for copies. `free_link`:
+    copies take no time and the host is unlimited, which is a bound and not a system. `in_step`:
+    short loads join the step that needs them, layer by layer, as the connector's option of that
+    name.
     """
 
     name: str
@@ -70,28 +69,28 @@ POLICIES: dict[str, Policy] = {
         _ours("free-offload", "caesura", "caesura", free_link=True),
     )
 }
-"""The named systems. Baselines that others published stand in the form that their paper gives
-(`...-strict`, `...-paper`) and in the strongest one: back-filled, with our chunk budget."""
+"""The named systems. A published baseline comes in the form of its paper (`...-strict`,
+`...-paper`) and in its strongest form: back-filled, with Caesura's chunk budget."""
 
 FIELDS = {one.name for one in fields(Policy)} - {"name", "engine", "settings"}
-"""What a spec may change of a policy itself."""
+"""The fields of a policy that a spec may change; other keys are settings."""
 
 
 def parse_policy(text: str) -> Policy:
-    """Read `name` or `name:key=value,key=value`; keys are fields of `Policy` or settings.
+    """Return the policy of `name` or `name:key=value,key=value`.
 
-    A setting that is a spec of its own has its parameters behind semicolons: `ranking=x:a=1;b=2`.
-    Raises `ValueError` that says what there is.
+    Keys are fields of `Policy` or settings. A setting that is a spec itself separates its
+    parameters by semicolons: `ranking=x:a=1;b=2`. Raises `ValueError` that lists the names.
     """
     name, _, changes = text.partition(":")
     if name not in POLICIES:
-        raise ValueError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+        raise ValueError(f"unknown policy {name!r}; choose from: {', '.join(POLICIES)}")
     policy = POLICIES[name]
     settings = dict(policy.settings)
     values: dict[str, Any] = {}
     for change in filter(None, changes.split(",")):
         key, equals, value = change.partition("=")
         if not equals:
-            raise ValueError(f"policy {text!r}: {change!r} is not key=value")
+            raise ValueError(f"policy {text!r}: a change must be key=value, got {change!r}")
         (values if key in FIELDS else settings)[key] = plain(value.replace(";", ","))
     return replace(policy, name=text, settings=settings, **values)

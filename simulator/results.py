@@ -1,4 +1,4 @@
-"""What a simulated run has measured, as plain data."""
+"""The measurements of a simulated run, as plain data."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 
 @dataclass(slots=True)
 class SessionResult:
-    """What became of one session; times in simulated seconds.
+    """The result of one session; times are simulated seconds.
 
-    `segments` holds, for each that began: when it was sent, when its first token came and when it
-    ended; 0.0 for what has not happened. `ended` is 0.0 for a session that was cut off.
+    `segments` has a row for each segment that began: when it was sent, when its first token came
+    and when it ended; 0.0 if that has not happened. `ended` is 0.0 for a session that was cut off.
 
     `preemptions` counts how often it lost its KV while it ran. When its segments were admitted,
     `cached_tokens` of their contexts needed no computation: they were kept, found in the prefix
-    cache, or loaded from the host. `loaded_tokens` came from the host, `recomputed_tokens` were
-    computed although they had been before.
+    cache, or loaded from the host. `loaded_tokens` came from the host. `recomputed_tokens` were
+    computed more than once.
     """
 
     key: str
@@ -31,17 +31,17 @@ class SessionResult:
 
     @property
     def latency(self) -> float:
-        """Seconds from arrival to the end, less what its tools took."""
+        """Return the seconds from arrival to the end, without the time of its tools."""
         return self.ended - self.arrival - self.tool_seconds
 
     @property
     def ttft(self) -> float:
-        """Seconds from arrival to the first token."""
+        """Return the seconds from arrival to the first token."""
         return self.segments[0][1] - self.arrival
 
     @property
     def normalized_latency(self) -> float:
-        """Seconds of latency per decoded token (InferCept, section 5)."""
+        """Return the seconds of latency per decoded token (InferCept, section 5)."""
         return self.latency / self.decode_tokens
 
 
@@ -62,24 +62,24 @@ TIMELINE = (
     "saved_blocks",
     "loaded_blocks",
 )
-"""The columns of a run's timeline: one row per sample, counts summed and levels as they were."""
+"""The columns of a run's timeline: each row has sums over its interval and levels at its end."""
 
 
 @dataclass(slots=True)
 class Totals:
     """Sums over a whole run.
 
-    `busy_seconds` of the engine's time were spent in steps, `stall_seconds` of these waiting for
-    copies; `decode_steps` counts the steps in which somebody decoded. Query tokens are
-    `recompute_tokens` if they had been computed before, `decode_tokens` if they are all that a
-    step computes of their request, `prefill_tokens` else: a session's first computations, the last
-    two, are one less than the tokens of its context. Blocks count as saved or loaded when that is
+    The engine spent `busy_seconds` in steps, and `stall_seconds` of these waiting for copies.
+    `decode_steps` counts the steps in which a request decoded. Query tokens that had been computed
+    before are `recompute_tokens`. Other query tokens are `decode_tokens` if they are the only token
+    of their request in the step, and `prefill_tokens` otherwise. These two together are one less
+    than the tokens of a session's context. Blocks count as saved or loaded when the copy is
     ordered.
 
-    Waste is in block-seconds: `waste_recompute` is memory held while it is filled for a second
-    time, with what others held for the time that this added; `waste_preserve` memory of paused
-    requests while somebody queued; `waste_stall` all memory while a copy held up the step.
-    `used_block_seconds` is all memory in use.
+    Waste is in block-seconds. `waste_recompute` is the memory held while it is filled again, and
+    the other requests' memory for the time that this adds. `waste_preserve` is the memory of paused
+    requests while a request waits in the queue. `waste_stall` is all memory while a copy delays
+    the step. `used_block_seconds` is all memory in use.
     """
 
     seconds: float = 0.0
@@ -102,10 +102,10 @@ class Totals:
 
 @dataclass(slots=True)
 class RunResult:
-    """One run: what was run, what became of its sessions, the timeline and the sums.
+    """One run: its inputs, the results of its sessions, the timeline and the sums.
 
-    `wall_seconds` is how long the simulation itself took; it is the only field that two runs with
-    the same seed differ in.
+    `wall_seconds` is the duration of the simulation itself, and the only field in which two runs
+    with the same seed differ.
     """
 
     policy: str

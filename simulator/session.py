@@ -1,7 +1,7 @@
 """Sessions that call tools, as plain numbers.
 
-A session is a row of segments. In each it is given tokens (its prompt, then what a tool returned),
-decodes some, and waits for a tool, except after the last.
+A session is a sequence of segments. In each segment it is given tokens (its prompt, or a tool's
+result), decodes tokens, and waits for a tool, except after the last segment.
 """
 
 from dataclasses import dataclass, field
@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One stretch between two tool calls; `tool` is empty and `tool_seconds` 0 in the last one.
+    """The part of a session between two calls; the last has an empty `tool` and 0 `tool_seconds`.
 
-    `most_tokens` is how many tokens the client would let it decode (`max_tokens`); 0: as many as
-    the model's context has room for.
+    `most_tokens` is the client's `max_tokens`; 0: as many tokens as the model's context holds.
     """
 
     given_tokens: int
@@ -24,9 +23,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One session, the second at which it arrives, and the prefix that it shares with others.
+    """One session: its arrival in seconds, its segments, and the prefix that it shares.
 
-    `shared_tokens` first tokens of its prompt are the same in all sessions of that `shared_name`.
+    The first `shared_tokens` of its prompt are the same in all sessions with its `shared_name`.
     """
 
     key: str
@@ -38,17 +37,17 @@ class Session:
 
     @property
     def tool_seconds(self) -> float:
-        """Seconds that it spends waiting for tools."""
+        """Return the seconds that it waits for tools."""
         return sum(segment.tool_seconds for segment in self.segments)
 
     @property
     def decode_tokens(self) -> int:
-        """Tokens that it decodes in all."""
+        """Return the tokens that it decodes in all segments."""
         return sum(segment.decode_tokens for segment in self.segments)
 
     @property
     def context_tokens(self) -> int:
-        """Tokens of its context at the very end."""
+        """Return the tokens of its context at its end."""
         return sum(segment.given_tokens + segment.decode_tokens for segment in self.segments)
 
 
@@ -56,8 +55,8 @@ class Session:
 class Workload:
     """Sessions in the order of their arrival.
 
-    With `clients` the arrivals do not count: so many clients each send the next session of the
-    row when their last has ended (a closed loop). `about` says where it comes from, in a line.
+    With `clients` above 0 the arrivals are ignored: each of that many clients sends the next
+    session when its last one has ended (a closed loop). `about` is a line about the source.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""A run as a trace: the entries that a served engine would write, and a line about the run.
+"""A run as a trace: a line about the run, and the entries that a served engine would write.
 
-Caesura's scheduler writes its records itself. vLLM's own does not: of its runs there are lanes made
-from when each segment was sent, began to answer and ended, and steps summed up as the run's
-timeline is.
+Caesura's scheduler writes its records itself. vLLM's own scheduler writes none. The lanes of its
+runs are made from the times at which each segment was sent, began to answer and ended. The steps
+are sums over the intervals of the run's timeline.
 """
 
 import json
@@ -33,11 +33,11 @@ STEPS = {
     "waiting": "queued",
     "host_blocks": "host_blocks",
 }
-"""The columns of `steps` that a timeline knows, and what they are called there."""
+"""The columns of `steps` that a timeline has, with their names in the timeline."""
 
 
 def recording(run: RunResult, entries: int) -> Entry:
-    """Describe a run as a recording of so many entries, which begins at second 0."""
+    """Return a run's description as a recording with `entries` entries that begins at second 0."""
     settings, policy = run.settings, run.settings["policy"]
     own = policy["settings"]
     about = {
@@ -71,7 +71,7 @@ def recording(run: RunResult, entries: int) -> Entry:
 
 
 def coarse(run: RunResult, workload: Workload) -> list[Entry]:
-    """Make the entries of a run whose scheduler wrote no records."""
+    """Return the entries of a run whose scheduler wrote no records."""
     planned = {session.key: session for session in workload.sessions}
     rows = sorted(
         (row for one in run.sessions for row in _rows(one, planned[one.key])),
@@ -84,7 +84,7 @@ def coarse(run: RunResult, workload: Workload) -> list[Entry]:
 
 
 def _rows(result: SessionResult, session: Session) -> Iterator[tuple[Any, ...]]:
-    """Yield the lane of a session: of its blocks nothing is known."""
+    """Yield the rows of a session's lane; the numbers of its blocks are unknown."""
     tokens = 0
     for number, (sent, first, ended) in enumerate(result.segments):
         segment = session.segments[number]
@@ -113,7 +113,7 @@ def _end(result: SessionResult, session: Session) -> SessionRecord:
 
 
 def _steps(run: RunResult) -> StepsRecord:
-    """Return the timeline as columns of steps, each at the begin of its interval."""
+    """Return the timeline as columns of steps, each row at the beginning of its interval."""
     rows = run.timeline
     at = [0.0, *rows["at"][:-1]] if rows["at"] else []
     known = {name: rows[column] for name, column in STEPS.items()}
@@ -121,7 +121,7 @@ def _steps(run: RunResult) -> StepsRecord:
 
 
 def write_trace(run: RunResult, path: Path) -> None:
-    """Write a run's recording and its entries as JSON lines, whole or not at all.
+    """Write a run's recording and its entries as JSON lines, completely or not at all.
 
     Raises `OSError`.
     """

@@ -1,4 +1,4 @@
-"""Predictors in a simulation: an oracle knows the sessions to come; others are the scheduler's."""
+"""Predictors in a simulation: an oracle that knows future sessions, and the scheduler's own."""
 
 from collections.abc import Callable
 
@@ -11,14 +11,14 @@ from caesura.simulator.predict.oracle import QUANTITIES, Oracle
 from caesura.simulator.predict.truth import Plan
 
 Truth = Callable[[str], Plan | None]
-"""Returns the plan of the session of that key, or None if the session is unknown."""
+"""Returns the plan of the session with a key, or None if the session is unknown."""
 
 
 def make_predictor(spec: str, truth: Truth, pauses: PausePredictor | None = None) -> Predictor:
-    """Return the predictor of that name: `oracle:error=0.3,knows=pauses+calls`, `history`, ...
+    """Return the predictor of a spec: `oracle:error=0.3,knows=pauses+calls`, `history`, ...
 
-    `truth` is what an oracle knows; `pauses` is what is known of tools' pauses already, and learns
-    on. Raises `ValueError` that says what is wrong.
+    An oracle looks sessions up in `truth`. `pauses` holds observed pauses and continues to learn.
+    Raises `ValueError` that says what is wrong.
     """
 
     def oracle(error: float = 0.0, seed: int = 0, knows: str = "+".join(QUANTITIES)) -> Predictor:

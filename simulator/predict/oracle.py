@@ -1,8 +1,8 @@
-"""Expects what will happen, because it is told: for simulations, as a bound to compare with.
+"""The oracle: a predictor that knows the future of a simulation, as a bound to compare with.
 
-Its knowledge can be confined to some quantities, the rest being learned as `History` does, and it
-can be made wrong by a given error, as in LAMPS (Figure 11): a prediction is drawn from a normal
-distribution around the truth, whose standard deviation is in proportion to it.
+Its knowledge can be limited to some quantities; `History` learns the others. It can also have a
+given error, as in LAMPS (Figure 11). A prediction is then drawn from a normal distribution around
+the truth, with a standard deviation in proportion to the truth.
 """
 
 from collections import OrderedDict
@@ -21,13 +21,13 @@ MAX_SESSIONS = 4096
 
 
 class Oracle:
-    """Knows sessions by their plans.
+    """Predicts sessions from their plans.
 
-    `truth` returns the plan of a session, or None: then `otherwise` is asked, as it is for what is
-    not among `knows` (names of `QUANTITIES`). `error` is the standard deviation of a prediction
-    relative to the truth; each is drawn once, from `seed`, the session's key and the segment's
-    number, so that it is the same whoever asks when. Raises `ValueError` for an error below zero
-    or an unknown quantity.
+    `truth` returns the plan of a session, or None. `otherwise` predicts sessions without a plan,
+    and the quantities that are not among `knows` (names of `QUANTITIES`). `error` is the standard
+    deviation of a prediction relative to the truth. Each prediction is drawn from `seed`, the
+    session's key and the segment's number, so that it is always the same. Raises `ValueError` for
+    a negative error or an unknown quantity.
     """
 
     name = "oracle"
@@ -41,20 +41,23 @@ class Oracle:
         knows: Sequence[str] = QUANTITIES,
     ) -> None:
         if not 0 <= error < inf:
-            raise ValueError(f"an error of {error!r}")
+            raise ValueError(f"error must be a finite number >= 0, got {error!r}")
         unknown = sorted(set(knows) - set(QUANTITIES))
         if unknown or not knows:
-            raise ValueError(f"an oracle knows of {', '.join(QUANTITIES)}, not of {unknown}")
+            raise ValueError(
+                f"knows must name at least one of {', '.join(QUANTITIES)},"
+                f" got {'+'.join(knows) or 'none'}"
+            )
         self._truth = truth
         self._otherwise = otherwise
         self._error = error
         self._seed = seed
         self._knows = frozenset(knows)
         self._expected: OrderedDict[str, tuple[Expected, ...]] = OrderedDict()
-        self._at: OrderedDict[str, int] = OrderedDict()  # the segment that was asked for last
+        self._at: OrderedDict[str, int] = OrderedDict()  # the segment of the latest forecast
 
     def forecast(self, about: About) -> Forecast:
-        """Return the session's future; tokens are means over it, the pause is the next one."""
+        """Return the session's true future: mean tokens of its segments, and its next pause."""
         forecast = self._otherwise.forecast(about)
         self._at[about.key] = about.calls
         self._at.move_to_end(about.key)
@@ -82,10 +85,10 @@ class Oracle:
         return forecast
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
-        """Return how long the pause takes for the last of `calls` calls.
+        """Return the duration of the pause for the last of `calls` calls.
 
-        Where that is not said, it is the first call of that tool from the segment on that was
-        forecast last: which may be an old one, since nobody forecasts a request that queues alone.
+        If `calls` is None, the pause is that of the first call of the tool since the session's
+        latest forecast. That forecast may be old, since a request that waits alone has none.
         """
         if "pauses" in self._knows:
             future = self._future(key)
@@ -99,23 +102,23 @@ class Oracle:
         return self._otherwise.pause(key, tool, calls)
 
     def observe_segment(self, kind: str, decoded_tokens: int) -> None:
-        """Hand on to who learns."""
+        """Forward the observation to the other predictor."""
         self._otherwise.observe_segment(kind, decoded_tokens)
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
-        """Hand on to who learns."""
+        """Forward the observation to the other predictor."""
         self._otherwise.observe_result(tool, tokens)
 
     def observe_pause(self, tool: str | None, seconds: float) -> None:
-        """Hand on to who learns."""
+        """Forward the observation to the other predictor."""
         self._otherwise.observe_pause(tool, seconds)
 
     def observe_end(self, kind: str, calls: int) -> None:
-        """Hand on to who learns."""
+        """Forward the observation to the other predictor."""
         self._otherwise.observe_end(kind, calls)
 
     def _future(self, key: str) -> tuple[Expected, ...]:
-        """Return what is predicted of the session's segments, () if nothing is known of it."""
+        """Return the predictions for the session's segments; () if it has no plan."""
         expected = self._expected.get(key)
         if expected is None:
             plan = self._truth(key)

@@ -1,4 +1,4 @@
-"""Sessions to come, as a simulation knows them, and what is predicted of them with an error."""
+"""Future sessions as a simulation knows them, and predictions of them with an error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Protocol
 from caesura.intercept.kv.pause_durations import Durations
 
 MIN_SHARE = 0.01
-"""A wrong prediction is no less than this share of the truth."""
+"""A prediction is at least this share of the truth."""
 
 MIN_SECONDS = 1e-9
 
@@ -17,41 +17,41 @@ CERTAIN_OBSERVATIONS = 4
 
 
 class PlannedSegment(Protocol):
-    """A segment to come; `tool` is empty in the last one."""
+    """A future segment; `tool` is empty in the last one."""
 
     @property
     def given_tokens(self) -> int:
-        """Tokens that it is given: its prompt, or what a tool returned."""
+        """Return the tokens that it is given: its prompt, or a tool's result."""
         ...
 
     @property
     def decode_tokens(self) -> int:
-        """Tokens that it decodes."""
+        """Return the tokens that it decodes."""
         ...
 
     @property
     def tool(self) -> str:
-        """The tool that it calls at its end."""
+        """Return the tool that it calls at its end."""
         ...
 
     @property
     def tool_seconds(self) -> float:
-        """How long that takes."""
+        """Return the seconds that this call takes."""
         ...
 
 
 class Plan(Protocol):
-    """A session to come."""
+    """A future session."""
 
     @property
     def segments(self) -> Sequence[PlannedSegment]:
-        """Its segments in their order."""
+        """Return its segments in their order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What is predicted of one segment: `left` is how many calls follow from its start on."""
+    """The prediction of one segment; `left` is the number of calls from its start on."""
 
     decode_tokens: float
     given_tokens: float
@@ -61,20 +61,20 @@ class Expected:
 
 
 def certain(seconds: float) -> Durations:
-    """Return the belief that a pause takes so long: a sample of this alone, hardly any prior.
+    """Return durations for a pause of exactly `seconds`: a sample of it, and hardly any prior.
 
-    The rest of such a pause is exactly what is left of it. Once it is overdue it is expected to
-    last as long again, and never less than `OVERDUE` times what has passed.
+    The remaining time of such a pause is exact. Once the pause is overdue, it is expected to last
+    as long again, and at least `OVERDUE` times the elapsed time.
     """
     seconds = max(seconds, MIN_SECONDS)
     return Durations(seconds, 1e-9, (seconds,) * CERTAIN_OBSERVATIONS)
 
 
 def expect(plan: Plan, key: str, error: float, seed: int) -> tuple[Expected, ...]:
-    """Return what is predicted of each segment: N(truth, `error` * truth) (LAMPS, Figure 11).
+    """Return the prediction of each segment: N(truth, `error` * truth) (LAMPS, Figure 11).
 
-    Drawn from `seed`, the session's key and the segment's number, so that it is the same whenever
-    it is made; with no error it is the truth.
+    It is drawn from `seed`, the session's key and the segment's number, so that it is always the
+    same. Without an error it is the truth.
     """
     last = len(plan.segments) - 1
     expected = []

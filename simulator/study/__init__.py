@@ -1,6 +1,6 @@
-"""Studies: many simulated runs, kept as they end, and what they say together.
+"""Studies: many simulated runs, each saved as it ends, and their summary.
 
-`plan` is what is compared, `digest` names a run by all that determines it, `store` keeps runs,
-`pool` makes them in processes of their own, `conduct` puts that together; `figures` are a run's
-measures, `intervals` and `summary` what several seeds say about them.
+`plan` defines what a study compares. `digest` names a run by everything that determines it.
+`store` keeps runs, `pool` runs them in processes, and `conduct` joins these. `figures` are the
+measures of a run; `intervals` and `summary` combine several seeds.
 """

@@ -1,4 +1,4 @@
-"""Making a study: what is there is taken, what is missing is run, and all of it is measured."""
+"""Conduct a study: reuse saved runs, simulate the missing ones, and measure all of them."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +21,13 @@ class Made:
     task: Task
 
     def run(self) -> RunResult | None:
-        """Read the whole run; None if the file is gone."""
+        """Return the whole run from its file; None if the file is gone."""
         return read_run(self.task.path, self.task.digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a study: the runs in the order of its cells, and those that failed."""
+    """The results of a study: the runs in the order of its cells, and the failures."""
 
     study: Study
     made: tuple[Made, ...]
@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Unwatched:
-    """Nobody watches."""
+    """A `Watch` that ignores all progress."""
 
     def planned(self, runs: int, kept: int) -> None:
         """Do nothing."""
@@ -55,10 +55,10 @@ def conduct(
     work: Work = simulate_cell,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Make the runs of a study that the folder `runs` does not hold, and measure all of them.
+    """Simulate the runs of a study that the folder `runs` lacks, and return all with measures.
 
-    Raises `OSError` if the folder cannot be written, `EngineFailed` if a process died, and what
-    interrupts it.
+    Raises `OSError` if the folder cannot be written, `EngineFailed` if a process died, and
+    `KeyboardInterrupt`.
     """
     watch = watch or Unwatched()
     tasks = [_task(cell, runs) for cell in study.cells()]

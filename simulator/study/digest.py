@@ -1,4 +1,4 @@
-"""A name for a run that changes with everything that determines its result."""
+"""The digest of a run, which changes with everything that determines its result."""
 
 import hashlib
 import importlib.metadata
@@ -13,20 +13,20 @@ import caesura
 from caesura.simulator.study.plan import Cell
 
 DIGITS = 16
-"""Hexadecimal digits of a digest."""
+"""The number of hexadecimal digits in a digest."""
 
 ROOMS = ("intercept", "scheduler", "simulator")
 UNREAD = ("simulator/report/", "simulator/study/")
-"""The rooms whose code no run depends on."""
+"""The folders whose code no run depends on."""
 
 
 def digest_of(cell: Cell) -> str:
-    """Return a digest of the run's settings, its data and all code that makes it."""
+    """Return a digest of the run's settings, its data and the code that runs it."""
     return _hash(json.dumps(_told(cell), sort_keys=True, default=str).encode())
 
 
 def file_name(cell: Cell, digest: str) -> str:
-    """Return the name of the run's file: words for the reader, the digest for us."""
+    """Return the name of the run's file: words for a person, and the digest."""
     words = re.sub(r"[^A-Za-z0-9.]+", "-", cell.policy.name)[:40].strip("-.")
     return f"{words}-{cell.rate:g}-{cell.seed}-{digest}.json.gz"
 
@@ -49,7 +49,7 @@ def _told(cell: Cell) -> dict[str, Any]:
 
 
 def _files_in(*specs: str) -> list[Path]:
-    """Return what in `name:key=value,...` is a file that is there: traces and calibrations."""
+    """Return the existing files among the values of `name:key=value,...`."""
     values = [part.partition("=")[2] for spec in specs for part in re.split("[:,]", spec)]
     paths = [Path(value).expanduser() for value in values if value]
     return [path for path in paths if path.is_file()]
@@ -58,7 +58,7 @@ def _files_in(*specs: str) -> list[Path]:
 def _contents(path: Path) -> str:
     """Return a digest of a file, or of all files of a folder with their names.
 
-    What is not there has none, and the run says so.
+    A missing file gives an empty text; the run itself reports it.
     """
     resolved = path.resolve()
     if resolved.is_dir():
@@ -75,7 +75,7 @@ def _file_as_of(path: Path, size: int, changed: int) -> str:
 
 
 def _file(path: Path) -> str:
-    """Return a file's digest; it is read again only if it has changed."""
+    """Return a file's digest; the file is read again only if it has changed."""
     now = path.stat()
     return _file_as_of(path, now.st_size, now.st_mtime_ns)
 
@@ -86,7 +86,7 @@ def _code() -> str:
     home = Path(caesura.__file__).parent
     told = hashlib.sha256()
     for room in ROOMS:
-        # The rooms are symbolic links in a checkout; `rglob` follows none below its start.
+        # The folders are symbolic links in a checkout; `rglob` follows none below its start.
         for path in sorted((home / room).resolve().rglob("*")):
             name = f"{room}/{path.relative_to((home / room).resolve()).as_posix()}"
             if path.suffix in (".py", ".json") and not name.startswith(UNREAD):

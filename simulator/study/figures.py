@@ -1,4 +1,4 @@
-"""What a run is judged by: latencies, throughput and what its memory was wasted on."""
+"""The measures of a run: latencies, throughput, and the waste of its memory."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ class Figures:
     """The measures of one run.
 
     `sessions` arrived in the counted span, and `unfinished` of them were cut off. Times are in
-    seconds of the simulation. Latency is that of sessions which ended, from arrival to the end,
-    less what tools took; `normalized_latency` is its median per decoded token (InferCept, section
-    5). TTFT is that of all which have a first token. `..._per_second` are the sessions that ended
-    and the tokens that were decoded within the counted span, whoever arrived when.
+    simulated seconds. Latency covers the sessions that ended, from arrival to the end without the
+    time of tools; `normalized_latency` is its median per decoded token (InferCept, section 5).
+    TTFT covers the sessions with a first token. `..._per_second` count the sessions that ended and
+    the tokens that were decoded within the counted span, whatever their arrival.
 
-    The rest is of the whole run, warm-up and drain too. Waste is in shares of the KV cache's
-    block-seconds, see `Totals`; `recompute_share` that of recomputed tokens in all query tokens;
-    `busy_share` the part of the time in which the device computed, `memory_share` that of the KV
-    cache in use. NaN stands for what cannot be said.
+    All other measures cover the whole run, with warm-up and drain. Waste is a share of the KV
+    cache's block-seconds, see `Totals`. `recompute_share` is the share of recomputed tokens in all
+    query tokens, `busy_share` the share of time in which the device computed, and `memory_share`
+    the share of the KV cache in use. NaN means that a measure has no value.
     """
 
     sessions: int
@@ -49,9 +49,9 @@ class Figures:
 
 
 def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
-    """Measure a run by the sessions that arrived in [warm_up, seconds).
+    """Return the measures of a run over the sessions that arrived in [warm_up, seconds).
 
-    Of a run that was cut off before `seconds` only what was before that is counted.
+    If the run was cut off earlier, the span ends there.
     """
     totals = run.totals
     until = min(seconds, totals.seconds)
@@ -95,8 +95,8 @@ def _ended_within(sessions: Sequence[SessionResult], begin: float, end: float) -
 def _decode_rate(run: RunResult, begin: float, end: float) -> float:
     """Return the tokens per second decoded in [begin, end).
 
-    A row of the timeline counts from the row before it to its own time; one that lies across an
-    end of the span counts in part.
+    A row of the timeline covers the time since the row before it. A row that crosses an end of the
+    span counts in part.
     """
     decoded, before = 0.0, 0.0
     for at, tokens in zip(run.timeline["at"], run.timeline["decode_tokens"], strict=True):

@@ -1,6 +1,6 @@
 """Means over seeds with their confidence intervals, and paired ratios of them.
 
-Seeds are independent and few, so that intervals come from Student's t distribution.
+Seeds are independent and few, so the intervals come from Student's t distribution.
 """
 
 import math
@@ -22,9 +22,9 @@ Z_975 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over `count` runs; the true one is within `half` of it with 95 % confidence.
+    """A mean over `count` runs; the true mean is within `half` of it with 95 % confidence.
 
-    `half` is NaN for a single run, `mean` too where there is none.
+    `half` is NaN for a single run; both are NaN without a run.
     """
 
     mean: float
@@ -35,10 +35,11 @@ class Estimate:
 def t_quantile(freedom: int) -> float:
     """Return the 0.975 quantile of Student's t distribution, to 7 digits.
 
-    From the table, and beyond it by the expansion in 1/freedom (Abramowitz and Stegun 26.7.5).
+    Beyond the table it uses the expansion in 1/freedom (Abramowitz and Stegun 26.7.5). Raises
+    `ValueError` for less than one degree of freedom.
     """
     if freedom < 1:
-        raise ValueError("Student's t distribution has at least one degree of freedom")
+        raise ValueError(f"Student's t needs at least one degree of freedom, got {freedom}")
     if freedom <= len(T_975):
         return T_975[freedom - 1]
     z = Z_975
@@ -66,11 +67,11 @@ def estimate(values: Sequence[float]) -> Estimate:
 def ratio(of: Sequence[float], to: Sequence[float]) -> Estimate:
     """Return the ratio of the means of paired runs, and its 95 % interval.
 
-    Pairs share their seed, and with it the sessions and their arrivals. The classical ratio
-    estimator: the variance is that of the residuals `of - ratio * to`, which do not hold what the
-    two have in common (Cochran, Sampling Techniques, 3rd ed., equation 6.4). Pairs without a value
-    (NaN) do not count; the ratio is NaN where the denominator is not above 0. Raises `ValueError`
-    if `of` and `to` differ in length.
+    The runs of a pair share their seed, and so their sessions and arrivals. This is the classical
+    ratio estimator (Cochran, Sampling Techniques, 3rd ed., equation 6.4). Its variance is that of
+    the residuals `of - ratio * to`, in which common effects cancel. Pairs without a value (NaN) do
+    not count. The ratio is NaN unless the denominator is above 0. Raises `ValueError` if `of` and
+    `to` differ in length.
     """
     pairs = [
         (each, base)

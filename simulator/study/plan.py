@@ -1,4 +1,4 @@
-"""What a study compares: every policy at every rate, with every seed, on every machine."""
+"""The plan of a study: every policy at every rate, with every seed, on every machine."""
 
 import math
 from collections import Counter
@@ -10,20 +10,20 @@ from caesura.scheduler.errors import UsageError
 from caesura.simulator.policy import Policy
 
 WARM_UP = 1 / 6
-"""The share of the arrivals' span whose sessions are not counted, unless a study says another."""
+"""The default warm-up, as a share of the arrivals' span; its sessions are not counted."""
 
 
 class StudyError(UsageError, ValueError):
-    """A study that cannot be made as it is asked for; the message says the mend."""
+    """A study cannot be run as asked; the message says how to fix it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One run of a study: all that determines its result, but for the versions of the programs.
+    """One run of a study: everything that determines its result except the programs' versions.
 
-    `rate` is in sessions per second, `seconds` the span of the arrivals; a workload with clients
-    has no use for either. `window` cuts the run off after so many simulated seconds (None: all
-    sessions end).
+    `rate` is in sessions per second and `seconds` is the span of the arrivals; a workload with
+    clients ignores both. The run is cut off after `window` simulated seconds (None: all sessions
+    end).
     """
 
     workload: str
@@ -43,10 +43,10 @@ class Cell:
 class Study:
     """A product of policies, rates, seeds and machines.
 
-    In a `closed` loop `rates` are numbers of clients, each of which sends a session when its last
+    In a `closed` loop `rates` are numbers of clients; each client sends a session when its last one
     has ended. Sessions that arrive before `warm_up` seconds are not counted (None: `WARM_UP` of
-    the arrivals' span). `baseline` names the policy that the others are compared with; empty: none
-    is. Raises `StudyError` for what cannot be run.
+    the arrivals' span). `baseline` names the policy that the others are compared with, or is empty.
+    Raises `StudyError` for a study that cannot be run.
     """
 
     workload: str
@@ -69,12 +69,13 @@ class Study:
             ("machine", self.machines),
         ):
             _demand_distinct(what, values)
-        if not all(math.isfinite(rate) and rate > 0 for rate in self.rates):
-            raise StudyError("a rate is a number of sessions per second above 0")
-        if self.closed and not all(rate.is_integer() for rate in self.rates):
-            raise StudyError("there is a whole number of clients")
+        for rate in self.rates:
+            if not (math.isfinite(rate) and rate > 0):
+                raise StudyError(f"a rate (or number of clients) must be above 0, got {rate:g}")
+            if self.closed and not rate.is_integer():
+                raise StudyError(f"--clients must be whole numbers, got {rate:g}")
         if not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise StudyError("the arrivals span a number of seconds above 0")
+            raise StudyError(f"the seconds of arrivals must be above 0, got {self.seconds:g}")
         self._demand_counted()
         if self.baseline and self.baseline not in self.policy_names:
             raise StudyError(
@@ -84,24 +85,24 @@ class Study:
 
     @property
     def policy_names(self) -> tuple[str, ...]:
-        """The policies' names, in their order."""
+        """Return the policies' names, in their order."""
         return tuple(policy.name for policy in self.policies)
 
     def counted(self, last_arrival: float) -> tuple[float, float]:
-        """Return the seconds between which arriving sessions count in a run, the end not with it.
+        """Return (begin, end): a run counts the sessions that arrive in [begin, end).
 
-        Sessions that arrive by themselves span `seconds`; in a closed loop they come as they may,
-        until the run's `last_arrival`.
+        Arrivals span `seconds`. In a closed loop they span the time until `last_arrival`, which
+        is known only after the run.
         """
         end = math.nextafter(last_arrival, math.inf) if self.closed else self.seconds
         return (end * WARM_UP if self.warm_up is None else self.warm_up), end
 
     def load(self, rate: float) -> str:
-        """Return a rate in words."""
+        """Return a rate with its unit."""
         return f"{rate:g} clients" if self.closed else f"{rate:g} sessions/s"
 
     def cells(self) -> list[Cell]:
-        """Return the runs: all with the first seed come first, so that a part is of use too."""
+        """Return the runs; those of the first seed come first, so that a part is useful too."""
         return [
             Cell(
                 self._workload(rate),
@@ -125,22 +126,22 @@ class Study:
         return f"{self.workload}{',' if ':' in self.workload else ':'}clients={rate:g}"
 
     def _demand_counted(self) -> None:
-        """Something must be left to count; of a closed loop nobody knows before it has run."""
+        """Raise `StudyError` if no sessions can count; a closed loop's span is not known yet."""
         if self.warm_up is not None and not 0 <= self.warm_up < math.inf:
-            raise StudyError("a warm-up is a number of seconds from 0 on")
+            raise StudyError(f"a warm-up must be finite seconds >= 0, got {self.warm_up:g}")
         begin, end = self.counted(0.0)
         if not self.closed and begin >= end:
             raise StudyError(f"a warm-up of {begin:g} s leaves nothing of {end:g} s")
         if self.window is not None and not self.window > begin:
             raise StudyError(
-                f"runs that are cut off after {self.window:g} s end within the warm-up"
-                f" of {begin:g} s"
+                f"a window of {self.window:g} s ends within the warm-up of {begin:g} s:"
+                " give a longer window"
             )
 
 
 def _demand_distinct(what: str, values: Sequence[object]) -> None:
     if not values:
-        raise StudyError(f"a study takes at least one {what}")
+        raise StudyError(f"a study needs at least one {what}")
     twice = [str(value) for value, count in Counter(values).items() if count > 1]
     if twice:
-        raise StudyError(f"the {what} {twice[0]} is there twice")
+        raise StudyError(f"the {what} {twice[0]} is given twice: remove one")

@@ -1,4 +1,4 @@
-"""Runs in processes of their own, used again and again since importing vLLM takes seconds."""
+"""Run simulations in worker processes, which are reused since importing vLLM takes seconds."""
 
 import logging
 import multiprocessing
@@ -21,16 +21,16 @@ from caesura.simulator.study.store import write_run
 from caesura.simulator.study.work import Work
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-"""Of the workers: nothing may depend on hashes, and each is to keep one core busy."""
+"""The workers' environment: no result may depend on hashes, and each worker uses one core."""
 
 POLL_SECONDS = 0.2
 NEWS_SECONDS = 0.5
-"""How often a worker tells where it is."""
+"""The interval at which a worker reports its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A cell that is to be run, and the file and digest under which its run is kept."""
+    """A cell to run, and the file and digest under which its run is saved."""
 
     cell: Cell
     path: Path
@@ -39,33 +39,33 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A run that raised; `reason` is its error in a line."""
+    """A run that raised an error; `reason` is the error in one line."""
 
     cell: Cell
     reason: str
 
 
 class Watch(Protocol):
-    """Somebody who watches a study being made."""
+    """Receives the progress of a study."""
 
     def planned(self, runs: int, kept: int) -> None:
-        """There are so many runs, and so many of them are kept from before."""
+        """Report that the study has `runs` runs, of which `kept` are saved from before."""
         ...
 
     def moved(self, cell: Cell, at: float) -> None:
-        """A run is at this second of its simulation; 0.0: it begins."""
+        """Report that a run has reached the simulated second `at`; 0.0 is its beginning."""
         ...
 
     def ended(self, cell: Cell) -> None:
-        """A run is over, kept or failed."""
+        """Report that a run has ended or failed."""
         ...
 
 
 def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[Failure]:
-    """Run the tasks, at most `jobs` at a time; each run is kept in its file as it ends.
+    """Run the tasks, at most `jobs` at a time, save each run as it ends, and return the failures.
 
-    Returns those that raised. Raises `EngineFailed` if a process died, and what interrupts it
-    (Ctrl-C): the processes are ended then, and what they had finished is kept.
+    Raises `EngineFailed` if a process died, and `KeyboardInterrupt` (Ctrl-C). The processes are
+    ended then, and finished runs are kept.
     """
     if not tasks:
         return []
@@ -85,11 +85,11 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
             return list(_await(futures, tasks, news, watch))
         except BrokenProcessPool:
             raise EngineFailed(
-                "a process that simulated has died, perhaps for want of memory: try fewer --jobs;"
-                " what had ended is kept"
+                "a simulation worker died, possibly out of memory: retry with fewer --jobs"
+                " (finished runs are kept)"
             ) from None
         except BaseException:
-            # Runs take minutes, and their files are written at once or not at all.
+            # Waiting would take minutes, and ending a worker cannot leave part of a file.
             _end(set(multiprocessing.active_children()) - before)
             pool.shutdown(wait=True, cancel_futures=True)
             raise
@@ -116,7 +116,7 @@ def _await(
 
 @contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables for the processes that start meanwhile: a hash seed is read at the start."""
+    """Set variables for the processes that start within; Python reads a hash seed at its start."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -131,10 +131,10 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Keep Ctrl-C from the processes that start meanwhile, from their first moment on.
+    """Block Ctrl-C in the processes that start within, which inherit the signal mask.
 
-    A terminal sends it to all, and the parent alone acts on it, if need be when this is over: a
-    mask is inherited.
+    A terminal sends Ctrl-C to all processes, but only the parent must act on it. The parent
+    receives a pending one at the end of the block.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -156,16 +156,16 @@ _news: Any = None
 
 
 def _begin(news: Any) -> None:
-    """Set up a worker."""
+    """Set up a worker process."""
     global _news
     _news = news
-    # vLLM warns of what it lacks to run a model, and none is run.
+    # vLLM warns about missing parts that only a real model needs.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """End when the parent is gone: killed, it cannot tell anybody to stop."""
+    """End this worker when its parent is gone; a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Runs in files: JSON in gzip, sessions in columns, times to a microsecond."""
+"""Save runs in files: JSON in gzip, with sessions in columns and times to a microsecond."""
 
 import gzip
 import json
@@ -11,13 +11,13 @@ from typing import Any
 from caesura.simulator.results import RunResult, SessionResult, Totals
 
 FORM = 1
-"""The form of the files; another one is not read."""
+"""The version of the files' form; files of other versions are not read."""
 
 DIGITS = 6
-"""Decimals that are kept of seconds: microseconds."""
+"""The number of decimals of seconds that are kept: microseconds."""
 
 BROKEN = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError)
-"""What comes of reading a file that was cut short or garbled, wherever that is noticed."""
+"""The exceptions that reading a truncated or garbled file can raise."""
 
 PLAIN = (
     "key",
@@ -31,11 +31,11 @@ PLAIN = (
     "loaded_tokens",
     "recomputed_tokens",
 )
-"""The columns of sessions that are stored as they are; `segments` are stored in one row."""
+"""The columns of sessions that are stored unchanged; `segments` are flattened."""
 
 
 def write_run(path: Path, digest: str, run: RunResult) -> None:
-    """Write a run at once or not at all; raises `OSError`."""
+    """Write a run to a file, completely or not at all; raises `OSError`."""
     form = {
         **{name: getattr(run, name) for name in ("policy", "workload", "machine", "rate", "seed")},
         "form": FORM,
@@ -49,15 +49,15 @@ def write_run(path: Path, digest: str, run: RunResult) -> None:
     }
     text = json.dumps(form, separators=(",", ":"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The same name each time: what a killed process left is overwritten by the next that tries.
+    # The name is fixed, so that the next attempt overwrites the remains of a killed process.
     half = path.with_name(f"{path.name}.part")
-    # Without a time stamp the same run is the same file.
+    # Without a time stamp, the same run gives the same bytes.
     half.write_bytes(gzip.compress(text.encode(), compresslevel=6, mtime=0))
     half.replace(path)
 
 
 def read_run(path: Path, digest: str) -> RunResult | None:
-    """Return a run; None if it is not there, broken, or another than the digest says."""
+    """Return the run in a file; None if it is missing, broken, or has another digest."""
     try:
         form = json.loads(gzip.decompress(path.read_bytes()))
         if form["form"] != FORM or form["digest"] != digest:

@@ -1,4 +1,4 @@
-"""What the runs of a study say together: means over seeds, and ratios to the baseline."""
+"""The summary of a study's runs: means over seeds, and ratios to the baseline."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -17,8 +17,8 @@ MEASURES = tuple(field.name for field in fields(Figures))
 class Point:
     """A policy on a machine at a rate, over its seeds.
 
-    `means` and `ratios` are by measure; `ratios` is empty where there is no baseline to compare
-    with. `unfinished` counts sessions that were cut off, over all seeds.
+    `means` and `ratios` are by measure; `ratios` is empty without a baseline. `unfinished` counts
+    the sessions of all seeds that were cut off.
     """
 
     machine: str
@@ -31,12 +31,12 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The policy's name."""
+        """Return the policy's name."""
         return self.policy.name
 
 
 def summarise(outcome: Outcome) -> list[Point]:
-    """Return a point for each machine, rate and policy that was run, in that order."""
+    """Return a point for each machine, rate and policy with a run, in that order."""
     study = outcome.study
     found: dict[tuple[str, float, str], list[Made]] = {}
     for made in outcome.made:
@@ -65,7 +65,7 @@ def _point(runs: Sequence[Made], baseline: Sequence[Made]) -> Point:
 
 
 def _ratios(runs: Sequence[Made], baseline: dict[int, Made]) -> dict[str, Estimate]:
-    """Compare by seed: only seeds count that both have run."""
+    """Return the ratios to the baseline over the seeds that both have."""
     pairs = [(made, baseline[made.cell.seed]) for made in runs if made.cell.seed in baseline]
     if not pairs:
         return {}

@@ -1,4 +1,4 @@
-"""Traces of a study: one run of every policy, under the same load, with all that it notes down."""
+"""Traces of a study: one run of every policy under the same load, with all its records."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from caesura.simulator.trace import write_trace
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The files that were written, in the order of the policies, and the runs that failed."""
+    """The written files, in the order of the policies, and the failed runs."""
 
     files: tuple[Path, ...]
     failures: tuple[Failure, ...]
@@ -25,10 +25,11 @@ class Traces:
 def trace_study(
     study: Study, folder: Path, jobs: int, *, work: Work = trace_cell, watch: Watch | None = None
 ) -> Traces:
-    """Trace every policy on the first machine, at the first rate, with the first seed.
+    """Write a trace of every policy on the first machine, at the first rate, with the first seed.
 
-    Writes `POLICY.jsonl` into the folder; runs that it has are not made again. Raises `OSError` if
-    it cannot be written, `EngineFailed` if a process died, and what interrupts it.
+    Each trace is the file `POLICY.jsonl` in the folder. Runs that the folder has are reused. Raises
+    `OSError` if the folder cannot be written, `EngineFailed` if a process died, and
+    `KeyboardInterrupt`.
     """
     cells = study.cells()[: len(study.policies)]
     runs = folder / "runs"
@@ -48,7 +49,7 @@ def trace_study(
 
 
 def file_names(policies: Sequence[str]) -> list[str]:
-    """Name a file for each policy, by what of its name a file's may hold."""
+    """Return a file name for each policy, from the characters of its name that files may have."""
     names: list[str] = []
     for policy in policies:
         name = words = re.sub(r"[^A-Za-z0-9.]+", "-", policy)[:60].strip("-.") or "policy"

@@ -1,4 +1,4 @@
-"""One run, in whichever process: from a cell to what it measured."""
+"""Simulate one run: from a cell to its measurements, in any process."""
 
 from collections.abc import Callable
 
@@ -8,22 +8,22 @@ from caesura.simulator.study.plan import Cell
 from caesura.simulator.trace import coarse
 
 Progress = Callable[[float], None]
-"""Told now and then at what second of the simulation a run is."""
+"""Called from time to time with the simulated second that a run has reached."""
 
 Work = Callable[[Cell, Progress], RunResult]
-"""Makes a run; a function of a module, so that another process can import it."""
+"""Returns the run of a cell; it is a function of a module, so that a worker can import it."""
 
 
 def simulate_cell(cell: Cell, progress: Progress) -> RunResult:
-    """Make the run that a cell describes.
+    """Return the run of a cell.
 
-    Raises `ValueError` for specs that name nothing, and what `simulate` raises.
+    Raises `ValueError` for specs with unknown names, and the errors of `simulate`.
     """
     return _simulate(cell, progress, records=False)[0]
 
 
 def trace_cell(cell: Cell, progress: Progress) -> RunResult:
-    """Make the same run, and have it write down what a trace needs; raises the same."""
+    """Return the same run with the records that a trace needs; raises the same errors."""
     run, workload = _simulate(cell, progress, records=True)
     if cell.policy.engine != "caesura":
         run.records = coarse(run, workload)
@@ -31,7 +31,7 @@ def trace_cell(cell: Cell, progress: Progress) -> RunResult:
 
 
 def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult, Workload]:
-    # The engine imports vLLM, which takes seconds, and is not needed to plan or to report.
+    # The engine imports vLLM, which takes seconds and which plans and reports do not need.
     from caesura.simulator.engine import simulate
     from caesura.simulator.latency.machines import make_machine
     from caesura.simulator.workload.names import make_workload

@@ -95,7 +95,7 @@ def test_blocks_hold_16_tokens_unless_said_otherwise() -> None:
     made = make_machine(f"{GPTJ}:block=32")
     assert made == replace(MACHINES[GPTJ], name=f"{GPTJ}:block=32", block_tokens=32)
     assert make_machine("samullm:model=gpt-j-6b,block=8").block_tokens == 8
-    with pytest.raises(ValueError, match="a token at least, not 0"):
+    with pytest.raises(ValueError, match="at least 1 token, got 0"):
         replace(made, block_tokens=0)
 
 

@@ -68,7 +68,7 @@ def test_a_broken_file_is_made_anew(tmp_path: Path, noted: Path) -> None:
 
 def test_a_study_whose_process_died_goes_on(tmp_path: Path, noted: Path) -> None:
     runs = tmp_path / "runs"
-    with pytest.raises(EngineFailed, match="what had ended is kept"):
+    with pytest.raises(EngineFailed, match="finished runs are kept"):
         made_by(studies.die_at_the_third, STUDY, runs)
     assert len(list(runs.glob("*.json.gz"))) == 2
     noted.unlink()

@@ -40,7 +40,7 @@ def test_a_closed_loop_has_clients_and_its_own_span() -> None:
     assert 120.0 < end < 120.001
     said = replace(study, workload="mix:tool=qa,clients=20", rates=(20.0,))
     assert said.cells()[0].workload == said.workload
-    with pytest.raises(StudyError, match="whole number of clients"):
+    with pytest.raises(StudyError, match="clients must be whole numbers, got"):
         replace(study, rates=(1.5,))
 
 
@@ -48,14 +48,14 @@ def test_a_closed_loop_has_clients_and_its_own_span() -> None:
     ("changes", "message"),
     [
         ({"policies": ()}, "at least one policy"),
-        ({"rates": (1.0, 1.0)}, "rate 1.0 is there twice"),
+        ({"rates": (1.0, 1.0)}, "rate 1.0 is given twice"),
         ({"seeds": ()}, "at least one seed"),
-        ({"policies": (POLICIES["stock"],) * 2}, "stock is there twice"),
+        ({"policies": (POLICIES["stock"],) * 2}, "stock is given twice"),
         ({"rates": (0.0,)}, "above 0"),
         ({"rates": (float("nan"),)}, "above 0"),
         ({"seconds": 0.0}, "above 0"),
         ({"warm_up": 60.0}, "leaves nothing of 60 s"),
-        ({"warm_up": -1.0}, "from 0 on"),
+        ({"warm_up": -1.0}, ">= 0, got -1"),
         ({"window": 10.0}, "within the warm-up"),
         ({"baseline": "infercept"}, "not among the policies: stock, caesura"),
     ],

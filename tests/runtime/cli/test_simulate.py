@@ -222,11 +222,11 @@ def test_a_terminal_shows_one_bar_with_what_is_running() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--policy", "stok"], "--policy stok: no policy 'stok'; there are caesura, stock,"),
-        (["--policy", "stock,teapot"], "no policy 'teapot'"),
+        (["--policy", "stok"], "--policy stok: unknown policy 'stok'; choose from: caesura, stock,"),
+        (["--policy", "stock,teapot"], "unknown policy 'teapot'"),
         (["--policy", "caesura:handling=teapot"], "caesura.handling must be one of"),
         (["--policy", "caesura:teapot=1"], "caesura has no setting teapot"),
-        (["--policy", "stock,stock"], "the policy stock is there twice"),
+        (["--policy", "stock,stock"], "the policy stock is given twice"),
         (["--workload", "teapot"], "; there are mix, short, "),
         (["--workload", "mix:teapot=1"], "no option 'teapot'"),
         (["--workload", "replay"], "it needs a data file"),
@@ -301,7 +301,7 @@ def test_a_record_is_replayed_at_its_own_rate_or_faster(made_up: Path, tmp_path:
         ("{", [], "records.jsonl:1: not JSON"),
         (None, [], "there is no such file"),
         ("good", ["--speed", "0"], "--speed is a factor above 0, not 0"),
-        ("good", ["--policy", "teapot"], "no policy 'teapot'"),
+        ("good", ["--policy", "teapot"], "unknown policy 'teapot'"),
         ("one", [], "a single session has no rate"),
     ],
 )
