@@ -1,6 +1,6 @@
-"""The simulator's engine: vLLM's scheduler, or ours, in simulated time.
+"""The simulator's engine: vLLM's scheduler or Caesura's, in simulated time.
 
-Importing it imports vLLM, which takes seconds.
+Importing this package imports vLLM, which takes seconds.
 """
 
 from caesura.simulator.engine.run import simulate

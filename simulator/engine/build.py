@@ -1,7 +1,6 @@
-"""Builds the scheduler of a policy for a machine: vLLM's own classes, without engine and worker.
+"""Build the scheduler of a policy for a machine from vLLM's own classes, without engine or worker.
 
-The model in vLLM's configuration is a tiny one that is never loaded; of it only the longest context
-counts.
+The model in vLLM's configuration is tiny and never loaded; only its longest context matters.
 """
 
 import tempfile
@@ -46,10 +45,10 @@ def build_scheduler(
     tokens: Tokens,
     records: list[dict[str, Any]] | None = None,
 ) -> Scheduler:
-    """Build the scheduler, which writes `records` if it is ours.
+    """Return the scheduler; Caesura's writes `records`.
 
-    Ours is told what it has to know of the workload: its tokens, and the truth if it has an oracle.
-    Raises `ValueError` for settings that it does not know.
+    Caesura's scheduler also gets the workload's tokens, and its truth if the policy has an oracle.
+    Raises `ValueError` for unknown settings.
     """
     config = _config(plan, policy)
     given: dict[str, Any] = {
@@ -81,7 +80,7 @@ def build_scheduler(
 
 
 def _oracle(policy: Policy, workload: Workload) -> Callable[[PausePredictor], Predictor] | None:
-    """Return what makes the policy's oracle, if it has one."""
+    """Return a function that makes the policy's oracle; None without an oracle."""
     prediction = _oracle_of(policy)
     if not prediction:
         return None
@@ -90,7 +89,7 @@ def _oracle(policy: Policy, workload: Workload) -> Callable[[PausePredictor], Pr
 
 
 def _oracle_of(policy: Policy) -> str:
-    """Return the policy's predictor if it is one that only a simulation can have."""
+    """Return the spec of the policy's predictor if it is an oracle, else an empty text."""
     prediction = str(policy.settings.get("prediction", ""))
     return prediction if prediction.partition(":")[0] == "oracle" else ""
 
@@ -98,12 +97,12 @@ def _oracle_of(policy: Policy) -> str:
 def _config(plan: Plan, policy: Policy) -> VllmConfig:
     settings = dict(policy.settings)
     if _oracle_of(policy):
-        del settings["prediction"]  # its scheduler is handed one
+        del settings["prediction"]  # the scheduler gets the oracle as a dependency
     config = VllmConfig(
         model_config=_model_config(plan.model_tokens),
         scheduler_config=SchedulerConfig(
             max_num_seqs=policy.most_running,
-            # vLLM demands a token for every sequence; the budget of a step may be smaller.
+            # vLLM requires a token for every sequence; the budget of a step may be smaller.
             max_num_batched_tokens=max(policy.chunk_tokens, policy.most_running),
             max_num_scheduled_tokens=policy.chunk_tokens,
             max_model_len=plan.model_tokens,
@@ -125,7 +124,7 @@ def _config(plan: Plan, policy: Policy) -> VllmConfig:
 
 @cache
 def _model_config(model_tokens: int) -> ModelConfig:
-    """Describe a model that takes contexts of so many tokens."""
+    """Return the configuration of a tiny model with contexts of up to `model_tokens`."""
     with tempfile.TemporaryDirectory(prefix="caesura-sim-") as directory:
         LlamaConfig(
             hidden_size=8,

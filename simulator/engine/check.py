@@ -1,4 +1,4 @@
-"""What must hold at every step, and what to say when a scheduler stands still."""
+"""Invariants of a scheduler at every step, and the error for one that makes no progress."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from caesura.scheduler.vllm.scheduler import PausingScheduler
 
 
 def port_of(scheduler: Scheduler) -> EngineState:
-    """Return the port to a scheduler, ours or vLLM's own."""
+    """Return the port to a scheduler, Caesura's or vLLM's own."""
     if isinstance(scheduler, PausingScheduler):
         return scheduler.parts.port
     return engine_state_of(scheduler)
 
 
 def stuck(scheduler: Scheduler, now: float) -> RuntimeError:
-    """Say that a scheduler makes no progress, and in what state it is."""
+    """Return the error for a scheduler that makes no progress, with the scheduler's state."""
     return RuntimeError(
         f"the scheduler makes no progress at second {now:.3f}: {state_of(scheduler)}"
     )
 
 
 def state_of(scheduler: Scheduler) -> dict[str, Any]:
-    """Return the state of a scheduler in numbers, ours or vLLM's own."""
+    """Return the state of a scheduler, Caesura's or vLLM's own, in numbers."""
     if isinstance(scheduler, PausingScheduler):
         return scheduler.parts.engine.snapshot()
     port = engine_state_of(scheduler)
@@ -42,13 +42,15 @@ def state_of(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def check_invariants(scheduler: Scheduler) -> None:
-    """Raise `RuntimeError` if a block belongs to nobody, or a request stands in no queue or two."""
+    """Raise `RuntimeError` for lost blocks, and for a request that is not in exactly one queue."""
     state = state_of(scheduler)
     if state["lost_blocks"]:
-        raise RuntimeError(f"blocks belong to nobody: {state}")
+        raise RuntimeError(f"blocks are neither free nor held by a request: {state}")
     port = port_of(scheduler)
     queued = sorted(one.request_id for one in [*port.in_queue_order(), *port.running()])
     requests = [port.request(request_id) for request_id in port.request_ids()]
     alive = sorted(one.request_id for one in requests if one and not one.is_finished())
     if queued != alive:
-        raise RuntimeError(f"a request is not in exactly one queue: {queued} and {alive}")
+        raise RuntimeError(
+            f"a request is not in exactly one queue: queued {queued}, unfinished {alive}"
+        )

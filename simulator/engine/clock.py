@@ -1,4 +1,4 @@
-"""Virtual time, and what is going to happen when."""
+"""Virtual time, and the agenda of future events."""
 
 import heapq
 from typing import Generic, TypeVar
@@ -7,7 +7,7 @@ Thing = TypeVar("Thing")
 
 
 class Clock:
-    """The simulated second at which everything stands; called, it tells it, as a clock does."""
+    """The simulated time in seconds; calling it returns the time, as with a real clock."""
 
     __slots__ = ("now",)
 
@@ -20,19 +20,19 @@ class Clock:
 
 
 class Agenda(Generic[Thing]):
-    """What happens at which second; things of the same second in the order of their entry."""
+    """Future events by time; events of the same second keep the order of their entry."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Thing]] = []
         self._entries = 0
 
     def add(self, at: float, thing: Thing) -> None:
-        """Have the thing happen at that second."""
+        """Add an event at the second `at`."""
         heapq.heappush(self._heap, (at, self._entries, thing))
         self._entries += 1
 
     def take_due(self, now: float) -> list[tuple[float, Thing]]:
-        """Take out what has happened by now, and when that was, the earliest first."""
+        """Remove and return the (time, event) pairs up to `now`, earliest first."""
         due: list[tuple[float, Thing]] = []
         while self._heap and self._heap[0][0] <= now:
             at, _, thing = heapq.heappop(self._heap)
@@ -41,5 +41,5 @@ class Agenda(Generic[Thing]):
 
     @property
     def next_at(self) -> float | None:
-        """The second of the next thing; None: nothing is to come."""
+        """Return the second of the next event; None if there is none."""
         return self._heap[0][0] if self._heap else None

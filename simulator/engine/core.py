@@ -1,4 +1,4 @@
-"""The loop: what vLLM's engine core does, step by step, in simulated time."""
+"""The loop of vLLM's engine core, step by step, in simulated time."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -17,25 +17,25 @@ from caesura.simulator.engine.transfer.copies import Copies, Span
 from caesura.simulator.machine import LatencyModel
 
 IDLE_SECONDS = 0.001
-"""How long vLLM's engine core sleeps after a step without tokens while it has requests."""
+"""The sleep of vLLM's engine core after a step without tokens while it has requests."""
 
 SHORT_WAITS = 16
-"""So many steps in a row may find nothing to do before time jumps to what happens next."""
+"""The number of empty steps in a row before time jumps to the next event."""
 
 MAX_FRUITLESS_STEPS = 20_000
-"""So many steps in a row in which nobody decodes anything are no progress."""
+"""The number of steps in a row without a decoded token that counts as no progress."""
 
 STEPS_PER_ROUND = 512
-"""Steps between collections of garbage, and between reports of progress."""
+"""The number of steps between garbage collections, and between progress reports."""
 
 STEPS_PER_CHECK = 16
 
 
 class InOrder(dict[str, None]):
-    """A set of names in the order of their entry, where vLLM has one that has no order.
+    """A set of names in the order of their entry, in place of an unordered set of vLLM.
 
-    Its connector goes through the requests that have finished, and what it does would differ from
-    run to run.
+    vLLM's connector iterates over the finished requests, so an unordered set would make runs
+    differ.
     """
 
     def add(self, name: str) -> None:
@@ -44,11 +44,11 @@ class InOrder(dict[str, None]):
 
 
 Progress = Callable[[float], None]
-"""Told now and then which second is being simulated."""
+"""Called from time to time with the simulated second."""
 
 
 class Core:
-    """Drives a scheduler until nobody has anything left to do, or for so many seconds."""
+    """Runs a scheduler until no client has anything left to do, or until a window ends."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Core:
         clock: Clock,
         check: bool = False,
     ) -> None:
-        """`copies`: there is a link; `check`: invariants are looked at now and then."""
+        """`copies` is None without a link; `check`: invariants are checked every few steps."""
         self.meter = Meter(scheduler, latency)
         self._scheduler = scheduler
         self._clients = clients
@@ -74,9 +74,9 @@ class Core:
         self._fruitless = 0
 
     def run(self, window: float | None = None, progress: Progress | None = None) -> None:
-        """Run to the end, or until the first step that ends behind the window.
+        """Run to the end, or until the first step that ends after the window.
 
-        Raises `RuntimeError` if the scheduler makes no progress any more.
+        Raises `RuntimeError` if the scheduler stops making progress.
         """
         clients, scheduler, clock = self._clients, self._scheduler, self._clock
         while window is None or clock.now < window:
@@ -113,7 +113,7 @@ class Core:
             check_invariants(scheduler)
 
     def _compute(self, output: Any) -> None:
-        """Carry out a step that has tokens."""
+        """Run a step that has tokens."""
         began, copies, meter = self._clock.now, self._copies, self.meter
         work = self._runner.execute(output)
         plain = self._latency.seconds(work.shape)
@@ -132,7 +132,7 @@ class Core:
             self._clients.receive(work.ended, outputs, span.ends)
 
     def _idle(self, output: Any) -> None:
-        """Carry out a step without tokens, and let time pass if there is still something to do."""
+        """Run a step without tokens, and advance time to the next event if requests remain."""
         clock, copies, clients = self._clock, self._copies, self._clients
         if copies is not None:
             self._wait_until(copies.held_until(clock.now))
@@ -151,7 +151,7 @@ class Core:
         self._wait_until(soon)
 
     def _update(self, output: Any, result: ModelRunnerOutput) -> dict[int, Any]:
-        """Hand a step's result to the scheduler, with what has been copied by now."""
+        """Give a step's result to the scheduler, with the copies done by now."""
         if self._copies is not None:
             self.meter.copied(self._copies.take_ordered())
             result.kv_connector_output = self._copies.report(self._clock.now)
@@ -159,7 +159,7 @@ class Core:
         return outputs
 
     def _wait_until(self, at: float) -> None:
-        """Let time pass without a step."""
+        """Advance time to `at` without a step."""
         if at > self._clock.now:
             self.meter.look()
             self._pass_until(at)
@@ -176,7 +176,7 @@ class Core:
 
 @contextmanager
 def collecting_rarely() -> Iterator[None]:
-    """Keep Python from looking for garbage all the time: a run makes next to no cycles."""
+    """Turn Python's garbage collector off within: a run creates almost no cycles."""
     enabled = gc.isenabled()
     gc.freeze()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What determines a run, as plain data."""
+"""The inputs that determine a run, as plain data."""
 
 from dataclasses import asdict, fields
 from typing import Any
@@ -16,9 +16,9 @@ from caesura.simulator.session import Workload
 def describe(
     workload: Workload, machine: Machine, policy: Policy, plan: Plan, window: float | None
 ) -> dict[str, Any]:
-    """Return what, besides the sessions themselves and the seed, makes a run what it is.
+    """Return the inputs that determine a run, besides its sessions and its seed.
 
-    Settings are all there, those that the policy leaves alone too.
+    All settings are there, with the defaults too.
     """
     settings = asdict(Settings.from_mapping(policy.settings)) if policy.engine == "caesura" else {}
     cost = cost_of(machine, policy).to_wire()
@@ -46,7 +46,7 @@ def _plain(record: Machine | Policy) -> dict[str, Any]:
 
 
 def rate_of(workload: Workload) -> float:
-    """Return how many sessions arrive in a second; 0.0 in a closed loop."""
+    """Return the mean number of arrivals per second; 0.0 in a closed loop."""
     sessions = workload.sessions
     if workload.clients or not sessions or sessions[-1].arrival <= 0:
         return 0.0

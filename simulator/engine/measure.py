@@ -1,7 +1,7 @@
-"""What a run measures besides its sessions, summed up.
+"""The sums that a run measures besides its sessions.
 
-Waste is counted as InferCept's equations 1 to 3 do, but from what has happened, in block-seconds:
-memory times the time for which it was of no use.
+Waste is measured in block-seconds, as memory times the time for which it was useless. It follows
+InferCept's equations 1 to 3, but with what really happened.
 """
 
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -14,7 +14,7 @@ from caesura.simulator.results import Totals
 
 
 class Meter:
-    """Sums up a run."""
+    """Adds up the steps, the copies and the time of a run."""
 
     def __init__(self, scheduler: Scheduler, latency: LatencyModel) -> None:
         self.totals = Totals()
@@ -24,11 +24,11 @@ class Meter:
         self._levels = Levels()
 
     def look(self) -> None:
-        """Note the levels: they count for the time that passes next."""
+        """Read the levels, which count for the time that passes next."""
         self._levels = self._gauge.read(whose=False)
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes."""
+        """Count `seconds` at the latest levels."""
         totals, levels = self.totals, self._levels
         totals.seconds += seconds
         totals.used_block_seconds += levels.used * seconds
@@ -59,13 +59,13 @@ class Meter:
         )
 
     def copied(self, ordered: Ordered) -> None:
-        """Count what was ordered to be copied."""
+        """Count the blocks that were ordered to be copied."""
         self.totals.saved_blocks += ordered.saved
         self.totals.loaded_blocks += ordered.loaded
         self._timeline.add(saved_blocks=ordered.saved, loaded_blocks=ordered.loaded)
 
     def _count_again(self, work: Work, plain: float) -> None:
-        """Memory that is filled again is held all the while; the others wait for what that adds."""
+        """Count recomputation: its own memory for the step, others' memory for the added time."""
         own = min(work.again_blocks, self._levels.used)
         rest = work.shape_without_again
         added = plain - (self._latency.seconds(rest) if rest.tokens else 0.0)
@@ -73,7 +73,7 @@ class Meter:
         self.totals.waste_recompute += own * plain + others * max(0.0, added)
 
     def sample(self, now: float, last: bool = False) -> None:
-        """Add a row to the timeline if one is due; the last one is."""
+        """Add a row to the timeline if one is due, or at the end of the run."""
         if self._timeline.due(now) or (last and not self._timeline.reaches(now)):
             levels = self._gauge.read(whose=True)
             self._timeline.sample(now, levels, self._gauge.hosted, self._gauge.blocks)

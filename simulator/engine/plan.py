@@ -1,4 +1,4 @@
-"""What a run needs of an engine: sizes and costs, from its workload, machine and policy."""
+"""The sizes and costs of a run's engine, from its workload, machine and policy."""
 
 from dataclasses import dataclass, replace
 
@@ -8,19 +8,19 @@ from caesura.simulator.policy import Policy
 from caesura.simulator.session import Session, Workload
 
 SHORTEST_MODEL = 2048
-"""No model's context is taken to be shorter than this."""
+"""The shortest context of a model, in tokens."""
 
 FREE_RATE = 1e12
-"""What a free link carries, in tokens a second: finite, as a cost model demands."""
+"""The rate of a free link in tokens per second; a cost model needs a finite rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a scheduler is built for, all sizes in tokens or blocks.
+    """The sizes that a scheduler is built for, in tokens or blocks.
 
-    `model_tokens` is the longest context that the model takes: the smallest power of two that
-    holds every session, and no less than `SHORTEST_MODEL`. `blocks` of `block_tokens` fit into the
-    KV cache, `host_blocks` into host memory.
+    `model_tokens` is the model's longest context: the smallest power of two that holds every
+    session, and at least `SHORTEST_MODEL`. The KV cache has `blocks` of `block_tokens` tokens, and
+    host memory has `host_blocks`.
     """
 
     model_tokens: int
@@ -30,7 +30,7 @@ class Plan:
 
 
 def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
-    """Work out the sizes; raises `ValueError` for a session that could never be served."""
+    """Return the sizes for a run; raises `ValueError` for a session that cannot be served."""
     size = machine.block_tokens
     blocks = machine.kv_tokens // size
     longest = max((session.context_tokens for session in workload.sessions), default=0)
@@ -42,10 +42,10 @@ def plan_for(workload: Workload, machine: Machine, policy: Policy) -> Plan:
     for session in workload.sessions:
         _check(session)
     if len({session.key for session in workload.sessions}) < len(workload.sessions):
-        raise ValueError("two sessions have the same key")
+        raise ValueError("two sessions of the workload have the same key: make keys unique")
     host = machine.host_bytes // (size * machine.kv_bytes) if policy.host else 0
     if policy.host and policy.free_link:
-        # A host without end is one that holds all that is ever computed.
+        # A host that holds all computed tokens is as good as an unlimited one.
         tokens = sum(session.context_tokens for session in workload.sessions)
         host = tokens // size + len(workload.sessions)
     model_tokens = max(SHORTEST_MODEL, 1 << (longest + 1).bit_length())
@@ -57,14 +57,15 @@ def _check(session: Session) -> None:
         most = segment.most_tokens or segment.decode_tokens
         if not 0 < segment.decode_tokens <= most:
             raise ValueError(
-                f"session {session.key}: a segment decodes {segment.decode_tokens} of {most} tokens"
+                f"session {session.key}: a segment decodes {segment.decode_tokens} of {most}"
+                " tokens: it must decode at least 1 token and at most its limit"
             )
     if not (session.segments and session.segments[0].given_tokens > 0):
-        raise ValueError(f"session {session.key} begins with nothing")
+        raise ValueError(f"session {session.key} has an empty prompt: give it at least 1 token")
 
 
 def cost_of(machine: Machine, policy: Policy) -> CostModel:
-    """Return what a calibration would have found, the link's rates included."""
+    """Return the cost model that a calibration would find, with the link's rates."""
     rate = FREE_RATE if policy.free_link else machine.link_bytes / machine.kv_bytes
     if not policy.host:
         return replace(machine.cost, out_rate=0.0, in_rate=0.0)

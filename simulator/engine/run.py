@@ -1,8 +1,8 @@
 """One simulated run: a workload on a machine under a policy.
 
-What is scheduled, and which block goes to whom, is decided by the very scheduler that serves. Only
-time is simulated: what steps take comes from a latency model, what copies take from the link's
-rate. One step is in flight at a time (no asynchronous scheduling), and scheduling takes no time.
+The serving scheduler itself decides what is scheduled and which request gets which block. Only time
+is simulated: a latency model gives the time of steps, and the link's rate the time of copies. One
+step is in flight at a time (no asynchronous scheduling), and scheduling takes no time.
 """
 
 import time
@@ -40,16 +40,16 @@ def simulate(
     check: bool = False,
     clock: Clock | None = None,
 ) -> RunResult:
-    """Run a workload and return what became of its sessions.
+    """Run a workload and return its results.
 
-    The same arguments make the same result, in any process. `seed` is for what draws samples.
-    After `window` simulated seconds the run is cut off; None: all sessions end. `records` collects
-    what the scheduler notes down of requests, pauses and steps, if it is Caesura's. `check` looks
-    at the scheduler's invariants all the time, which is slow. `clock` is one that others may read
-    while the run sets it, from second 0.0 on: a latency model that changes with time, say.
+    The same arguments give the same result in any process. `seed` is kept in the result. After
+    `window` simulated seconds the run is cut off; None: all sessions end. `records` collects the
+    records of Caesura's scheduler. `check` checks the scheduler's invariants often, which is slow.
+    The run sets `clock` from second 0.0 on; others may read it, such as a latency model that
+    changes with time.
 
-    Raises `ValueError` for settings that the scheduler does not know and for sessions that do not
-    fit, `RuntimeError` for a scheduler that stands still.
+    Raises `ValueError` for unknown settings and for sessions that do not fit, and `RuntimeError`
+    for a scheduler that makes no progress.
     """
     began = time.perf_counter()
     clock = Clock() if clock is None else clock
@@ -86,7 +86,7 @@ def simulate(
 def _copies(
     scheduler: Scheduler, machine: Machine, policy: Policy, clients: Clients
 ) -> Copies | None:
-    """Make what copies, if there is a connector."""
+    """Return the workers' copies; None without a connector."""
     if port_of(scheduler).connector is None:
         return None
     if policy.engine == "stock-offload":

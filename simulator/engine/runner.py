@@ -1,6 +1,6 @@
-"""The fake model runner: it samples a token where a request's end is reached, and counts.
+"""The fake model runner: it decodes a token for each request that is fully computed, and counts.
 
-This is the inner loop of the simulator: it looks once at every request of every step.
+This is the inner loop of the simulator: it visits every request of every step once.
 """
 
 from dataclasses import dataclass, field
@@ -13,17 +13,16 @@ from caesura.simulator.engine.tokens import WORD
 from caesura.simulator.machine import StepShape
 
 NOTHING: list[int] = []
-"""What a request decodes whose chunk does not reach its end."""
+"""The decoded tokens of a request whose chunk does not reach the end of its context."""
 
 
 @dataclass(slots=True)
 class Work:
-    """What a step is made of.
+    """The work of a step.
 
-    `sampled` holds the decoded tokens of each request. `first` and `ended` have decoded the first
-    and the last token of their segment. `again` of its query tokens had been computed before:
-    their query-key pairs are `again_pairs`, and the requests that they belong to fill
-    `again_blocks` blocks.
+    `sampled` holds the decoded tokens of each request. The sessions in `first` and `ended` have
+    decoded the first and the last token of their segment. `again` query tokens had been computed
+    before. They have `again_pairs` query-key pairs, and their requests fill `again_blocks` blocks.
     """
 
     shape: StepShape
@@ -38,7 +37,7 @@ class Work:
 
     @property
     def shape_without_again(self) -> StepShape:
-        """The step as it would be if nothing had to be computed twice."""
+        """Return the shape of the step without recomputed tokens."""
         shape = self.shape
         return StepShape(
             tokens=shape.tokens - self.again,
@@ -52,14 +51,14 @@ class Work:
 
 @dataclass(slots=True)
 class Runner:
-    """Executes what a scheduler has scheduled; `live` are the sessions, by their request's id."""
+    """Executes scheduled steps; `live` are the sessions by request id."""
 
     port: EngineState
     live: dict[str, Live]
     _again: list[tuple[int, float, int]] = field(default_factory=list)
 
     def execute(self, output: Any) -> Work:
-        """Return what the step computes and decodes."""
+        """Return the work of a step, and advance its sessions."""
         preempted = self._preempted(output.preempted_req_ids) if output.preempted_req_ids else 0
         self._admit(self.port.admitted_in(output))
         sessions = self.live
@@ -102,7 +101,7 @@ class Runner:
         )
 
     def _admit(self, new: list[tuple[str, int]]) -> None:
-        """Note what those that join the batch need not compute."""
+        """Record the cached tokens of the requests that join the batch."""
         for request_id, computed in new:
             live = self.live[request_id]
             if not live.admitted:
@@ -110,9 +109,10 @@ class Runner:
                 live.result.cached_tokens += computed
 
     def _preempted(self, request_ids: set[str]) -> int:
-        """Note how far those had come that lost their KV; a pause leaves the batch like that too.
+        """Record how far preempted requests had come, and return their number.
 
-        Tokens that were decoded have been computed, all but the last.
+        vLLM lists pauses here too, which are skipped. All decoded tokens but the last have been
+        computed.
         """
         preempted = 0
         for request_id in request_ids:
@@ -127,7 +127,7 @@ class Runner:
         return preempted
 
     def _compute_again(self, live: Live, computed: int, count: int) -> None:
-        """Count tokens that are computed a second time."""
+        """Count the recomputed tokens of a chunk."""
         start = computed - count
         again = min(computed, live.reached) - start
         live.result.recomputed_tokens += again

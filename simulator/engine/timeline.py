@@ -1,4 +1,4 @@
-"""A run over time: who was where, whose the blocks were, and what was done, row by row."""
+"""A run over time, row by row: requests and blocks by state, and the work done."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from caesura.simulator.results import TIMELINE
 
 MAX_ROWS = 2000
 FIRST_INTERVAL = 0.25
-"""Seconds between samples, at first: it doubles whenever there are too many."""
+"""The first interval between samples in seconds; it doubles at `MAX_ROWS` rows."""
 
 SUMMED = frozenset(
     (
@@ -22,14 +22,14 @@ SUMMED = frozenset(
         "loaded_blocks",
     )
 )
-"""The columns of the timeline that count over a sample's interval; the others are levels."""
+"""The columns of the timeline that are sums over an interval; the others are levels."""
 
 
 @dataclass(slots=True)
 class Levels:
-    """Who is where, and whose blocks of how many are in use; free ones are cached or empty.
+    """The numbers of requests and of used blocks by state; free blocks are cached or empty.
 
-    Blocks that several paused requests share belong to none of them, and count as running.
+    Blocks that several paused requests share count as blocks of running requests.
     """
 
     running: int = 0
@@ -41,7 +41,7 @@ class Levels:
 
 
 class Gauge:
-    """Reads levels off a scheduler."""
+    """Reads the levels of a scheduler."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._port = port_of(scheduler)
@@ -50,9 +50,9 @@ class Gauge:
         self.blocks = self._port.blocks.total
 
     def read(self, whose: bool) -> Levels:
-        """Return the levels as they are; `whose`: with the blocks of those who do not run.
+        """Return the present levels; `whose`: always with the blocks of paused requests.
 
-        Blocks are looked up only where somebody asks, since that takes a look at every pause.
+        Otherwise these blocks are counted only if requests queue, since that visits every pause.
         """
         running, queued, paused = self._port.levels()
         levels = Levels(
@@ -69,13 +69,13 @@ class Gauge:
 
     @property
     def hosted(self) -> int:
-        """Blocks of host memory that hold something."""
+        """Return the number of used blocks of host memory."""
         planner = self._manager.planner if self._manager is not None else None
         return planner.store.used if planner is not None else 0
 
 
 class Timeline:
-    """A row for each interval; intervals grow so that there are never too many rows."""
+    """A row for each interval; intervals grow to keep the rows below `MAX_ROWS`."""
 
     def __init__(self) -> None:
         self._interval = FIRST_INTERVAL
@@ -84,20 +84,20 @@ class Timeline:
         self._rows: list[dict[str, float]] = []
 
     def add(self, **sums: float) -> None:
-        """Add to the row that is being made."""
+        """Add to the sums of the current row."""
         for name, value in sums.items():
             self._sums[name] += value
 
     def due(self, now: float) -> bool:
-        """Whether a row is due."""
+        """Return whether a row is due."""
         return now >= self._next
 
     def reaches(self, now: float) -> bool:
-        """Whether there is a row for everything up to now."""
+        """Return whether the rows cover all time up to `now`."""
         return bool(self._rows) and self._rows[-1]["at"] >= now
 
     def sample(self, now: float, levels: Levels, hosted: int, blocks: int) -> None:
-        """Finish a row: the sums since the last one, and the levels."""
+        """Add a row: the sums since the last row, and the present levels."""
         in_batch = levels.used - levels.paused_blocks - levels.queued_blocks
         self._rows.append(
             {

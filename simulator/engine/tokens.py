@@ -1,9 +1,8 @@
-"""The tokens that simulated sessions are made of, and the names of their blocks.
+"""The tokens of simulated sessions, and the names of their blocks.
 
-What a token is makes no difference to a scheduler, but for two things: the token that ends a
-segment, which holds the whole call of a tool, and which blocks hold the same content. So contexts
-are made of one word, and blocks are named by whose they are and where they stand instead of by a
-chain of hashes: names are equal exactly where contents are.
+Only two facts about tokens matter to a scheduler: the token that ends a segment, which holds the
+whole call, and which blocks hold the same content. So a context repeats one word. A block's name is
+its session and its position instead of a chain of hashes; names are equal exactly if contents are.
 """
 
 from collections.abc import Iterable
@@ -13,7 +12,7 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.simulator.session import Session, Workload
 
 WORD = 0
-"""The token that contexts are made of. It stands for no text, so that it is read fast."""
+"""The token that contexts repeat. It stands for no text, so that it is read fast."""
 
 END = 1
 """The token that ends a session."""
@@ -39,15 +38,14 @@ class Tokens:
         return self._call_of[tool] if tool else END
 
     def offered_to(self, kind: str) -> tuple[str, ...]:
-        """Return the tools that sessions of that kind are offered: all that any of them calls."""
+        """Return the tools that a kind of sessions is offered: all that any of them calls."""
         return self._offered[kind]
 
 
 class Names:
     """The names of the blocks of one session's context, front to back, `block_tokens` each.
 
-    Blocks that lie wholly within the shared prefix have the same names in all sessions that share
-    it.
+    Blocks wholly within the shared prefix have the same names in all sessions that share it.
     """
 
     __slots__ = ("_block_tokens", "_names", "_own", "_prefix", "_shared_blocks")
@@ -60,7 +58,7 @@ class Names:
         self._names: list[bytes] = []
 
     def hash_blocks(self, request: Any) -> list[bytes]:
-        """Name the full blocks of a request that have no name yet: vLLM's block hasher."""
+        """Return names for a request's unnamed full blocks; this replaces vLLM's block hasher."""
         named, full = len(request.block_hashes), request.num_tokens // self._block_tokens
         if full <= named:
             return []
@@ -72,7 +70,7 @@ class Names:
 
 
 def names_of(sessions: Iterable[Session], block_tokens: int) -> dict[str, Names]:
-    """Make the names of all sessions' blocks of so many tokens, by the session's key."""
+    """Return the block names of all sessions, by session key."""
     prefixes: dict[str, bytes] = {}
     names: dict[str, Names] = {}
     for index, session in enumerate(sessions):

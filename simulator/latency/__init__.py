@@ -1,1 +1,1 @@
-"""How long a step takes on the machines that are simulated, and which machines there are."""
+"""The simulated machines, and the time of a step on each."""

@@ -1,8 +1,8 @@
-"""A step's time from what the device can do: a roofline with smooth corners.
+"""The time of a step from the device's rates: a roofline with a smooth corner.
 
-Weights are read once and each token is multiplied with them; the slower of the two counts, and
-near the ridge a little of both. The batch's KV is read besides, prefill pays for its attention,
-and every step has a base.
+A step reads the weights once and multiplies each token with them. The slower of the two counts, and
+near the ridge both do. Besides, a step has a base time, reads the batch's KV, and computes the
+attention of prefills.
 """
 
 from dataclasses import dataclass, fields
@@ -11,13 +11,13 @@ from math import inf
 from caesura.simulator.machine import StepShape
 
 CORNER = 3.0
-"""The norm that joins reading weights and multiplying: at the ridge a step takes 1.26 of either."""
+"""The norm that joins reading and multiplying: at the ridge a step takes 1.26 times either."""
 
 ATTENTION = 0.8
-"""The part of the matrices' FLOP/s that the attention of a prefill reaches."""
+"""The share of the matrices' FLOP/s that the attention of a prefill reaches."""
 
 REDUCES = 2
-"""All-reduces of a layer under tensor parallelism (Megatron-LM, Shoeybi et al. 2019, section 3)."""
+"""All-reduces per layer under tensor parallelism (Megatron-LM, Shoeybi et al. 2019, section 3)."""
 
 ACTIVATION_BYTES = 2
 
@@ -26,17 +26,18 @@ ACTIVATION_BYTES = 2
 class Roofline:
     """T = t0 + ((W/BW)^3 + (2 P n/F)^3)^(1/3) + KV/BW + 4 L w pairs/(0.8 F), for n query tokens.
 
-    `weight_bytes` is W, what a step reads of the weights; `parameters` P, those that a token is
-    multiplied with; `layers` L; `width` w, the query heads' number times their size, which is what
-    scores and values of a query-key pair take multiplications for (2 FLOP each, twice);
-    `kv_bytes` the KV of a token. All of these are the whole model's: each of `devices` has its
-    share of weights, heads and KV (tensor parallelism). `bandwidth` in bytes per second and
-    `flops` in FLOP per second are a device's, as reached, not its peak; `base` is t0 in seconds.
+    `weight_bytes` is W, the bytes of weights that a step reads. `parameters` is P, the parameters
+    that a token is multiplied with. `layers` is L. `width` is w, the number of query heads times
+    their size; the scores and the values of a query-key pair take 2 FLOP each per unit of w.
+    `kv_bytes` is the size of a token's KV. All of these are the whole model's, and each of
+    `devices` has a share of weights, heads and KV (tensor parallelism). `bandwidth` in bytes per
+    second and `flops` in FLOP per second are what one device reaches, not its peak. `base` is t0
+    in seconds.
 
-    Two all-reduces per layer of n times `hidden` activations take `reduce_seconds` each and their
-    bytes over `reduce_bandwidth`, around a ring; by default communication is free. The form but
-    for the all-reduces is a roofline with a smooth knee, which no GPU has confirmed. Raises
-    `ValueError` for numbers that no device has.
+    Each layer has two all-reduces of n times `hidden` activations around a ring. Each takes
+    `reduce_seconds` and the time of its bytes at `reduce_bandwidth`; by default communication is
+    free. No GPU has confirmed this form. Raises `ValueError` for a number that is not positive
+    (`base` and `reduce_seconds` may be 0).
     """
 
     name: str
@@ -58,7 +59,9 @@ class Roofline:
         for item in fields(self):
             value = getattr(self, item.name)
             if item.name != "name" and not (value > 0 or (value == 0 and item.name in free)):
-                raise ValueError(f"roofline {self.name!r}: {item.name} is {value!r}")
+                raise ValueError(
+                    f"roofline {self.name!r}: {item.name} must be positive, got {value!r}"
+                )
 
     def seconds(self, step: StepShape) -> float:
         """Return the seconds that the step takes, without copies."""
@@ -73,11 +76,11 @@ class Roofline:
 
     @property
     def ridge(self) -> float:
-        """Query tokens at which multiplying takes as long as reading the weights."""
+        """Return the query tokens at which multiplying takes as long as reading the weights."""
         return self.weight_bytes / self.bandwidth * self.flops / (2 * self.parameters)
 
     def _reducing(self, tokens: int) -> float:
-        """Return what all-reduces take; a ring carries 2 (k - 1)/k of the bytes past a device."""
+        """Return the seconds of all-reduces; a ring moves 2 (k - 1)/k of the bytes per device."""
         if self.devices == 1:
             return 0.0
         carried = 2 * (self.devices - 1) / self.devices * tokens * self.hidden * ACTIVATION_BYTES

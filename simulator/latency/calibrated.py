@@ -1,7 +1,7 @@
-"""From a latency model to a cost model, as `caesura calibrate` gets one, and back.
+"""Convert a latency model to a cost model, as `caesura calibrate` does, and back.
 
-The policies that a simulation runs know a machine as they would know a real one: by a cost model
-that was fitted to a grid of steps. It is a little wrong, as theirs is.
+Simulated policies know a machine as they know a real one: by a cost model that was fitted to a grid
+of steps. It has the small errors of such a fit.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from caesura.intercept.kv.costs import CostModel
 from caesura.scheduler.calibration import fit
 from caesura.simulator.machine import LatencyModel, StepShape
 
-# The grid is that of `scheduler/vllm/client/measuring/steps.py`, for an engine with these limits.
+# The grid of `scheduler/vllm/client/measuring/steps.py`, for an engine with these limits.
 MAX_TOKENS = 2048
 MAX_SEQUENCES = 256
 LONGEST = 8192
@@ -21,7 +21,7 @@ DECODED = 12
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """A machine that costs exactly what a cost model says, e.g. one that a calibration found."""
+    """A machine whose steps take exactly the time of a cost model, such as a calibration's."""
 
     name: str
     cost: CostModel
@@ -32,13 +32,13 @@ class Calibrated:
 
 
 def prefill_shape(tokens: int, behind: int = 0) -> StepShape:
-    """Return the step that computes `tokens` of one request, whose first `behind` are there."""
+    """Return the step that computes `tokens` of one request after `behind` computed tokens."""
     pairs = tokens * behind + tokens * (tokens + 1) / 2
     return StepShape(tokens, 1, 0, behind + tokens, behind + tokens, pairs)
 
 
 def decode_shape(sequences: int, context: int) -> StepShape:
-    """Return the step in which so many requests decode, each with `context` tokens after it."""
+    """Return the step in which `sequences` requests decode to contexts of `context` tokens."""
     return StepShape(sequences, sequences, sequences, sequences * context, context, 0.0)
 
 
@@ -50,7 +50,10 @@ def grid(kv_tokens: int) -> list[StepShape]:
     longest = min(LONGEST, kv_tokens // 2)
     behind = longest // 2
     if behind < SMALLEST:
-        raise ValueError(f"a KV cache of {kv_tokens} tokens is too small to calibrate with")
+        raise ValueError(
+            f"a KV cache of {kv_tokens} tokens is too small to calibrate with:"
+            f" it needs at least {4 * SMALLEST}"
+        )
     found = [prefill_shape(size) for size in _sizes(SMALLEST, min(MAX_TOKENS, longest), 2)]
     most = min(MAX_TOKENS, longest - behind)
     found += [prefill_shape(size, behind) for size in _sizes(SMALLEST, most, 4)]
@@ -69,7 +72,7 @@ def fitted(latency: LatencyModel, kv_tokens: int) -> tuple[CostModel, float]:
 
 
 def with_link(cost: CostModel, link_bytes: float, kv_bytes: int) -> CostModel:
-    """Return the cost model with the link's rates in tokens per second, both ways the same."""
+    """Return the cost model with the link's rate in tokens per second, equal both ways."""
     rate = link_bytes / kv_bytes
     return replace(cost, out_rate=rate, in_rate=rate)
 

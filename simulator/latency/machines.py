@@ -1,4 +1,4 @@
-"""Machines by name, and from a text that says which one is meant and what differs."""
+"""Machines by name, and from a spec that changes some of their values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,18 +10,18 @@ from typing import Any
 from caesura.scheduler.calibration import Calibration
 from caesura.simulator.latency.calibrated import Calibrated, with_link
 from caesura.simulator.latency.plans import A100_LINK, GIGA, HOST, PLANS, Plan
-from caesura.simulator.latency.samullm import samullm
+from caesura.simulator.latency.samullm import fits, samullm
 from caesura.simulator.machine import BLOCK_TOKENS, Machine
 
 CHANGES = ("link", "host", "kv", "interference", "duplex", "block")
-"""What may be said of any machine: GB/s, GB, tokens, a share, `half` or `full`, tokens."""
+"""The keys that any machine takes: GB/s, GB, tokens, a share, `half` or `full`, tokens."""
 
 SOURCES = {"calibration": ("path",), "samullm": ("model", "tp")}
-"""What is a machine only with more words, and which."""
+"""The sources of machines that need keys of their own."""
 
 
 class _Machines(Mapping[str, Machine]):
-    """The named machines, each made when it is first asked for, since its cost is fitted then."""
+    """The named machines; each is built at its first use, since fitting its cost takes time."""
 
     def __getitem__(self, name: str) -> Machine:
         return _named(name)
@@ -42,19 +42,19 @@ MACHINES: Mapping[str, Machine] = _Machines()
 
 
 def make_machine(spec: str) -> Machine:
-    """Read `name`, or `name:key=value,key=value`; the machine is named as the text.
+    """Return the machine of `name` or `name:key=value,key=value`; the spec becomes its name.
 
-    The name is one of `MACHINES`. `link` (GB/s, of a device), `host` (GB, a device's share), `kv`
-    (tokens), `interference` (a share), `duplex` (`half` or `full`) and `block` (tokens of a block
-    of KV cache) may differ. `calibration:path=...,kv=...,host=...` is a machine that costs what a
-    calibration file says; its link and its blocks are the file's, unless they are given.
-    `samullm:model=...,tp=...` is an A100-80G machine that costs what SamuLLM's timed iterations
-    say. Raises `ValueError` that says what there is, and `CalibrationError`, which is one, for a
-    calibration that cannot be read.
+    The name is one of `MACHINES`. The keys are `link` (GB/s of a device), `host` (GB of a device's
+    share), `kv` (tokens), `interference` (a share), `duplex` (`half` or `full`) and `block` (tokens
+    of a block of KV cache). `calibration:path=...,kv=...,host=...` is a machine with the costs of a
+    calibration file, and with its link and blocks unless these are given.
+    `samullm:model=...,tp=...` is an A100-80G machine with the times of SamuLLM's iterations. Raises
+    `ValueError` that lists the choices, and its subclass `CalibrationError` for a calibration that
+    cannot be read.
     """
     name, _, rest = spec.partition(":")
     if name not in PLANS and name not in SOURCES:
-        raise ValueError(f"no machine {name!r}; there are {', '.join([*PLANS, *SOURCES])}")
+        raise ValueError(f"unknown machine {name!r}; choose from: {', '.join([*PLANS, *SOURCES])}")
     values = _values(spec, rest, (*SOURCES.get(name, ()), *CHANGES))
     if name in PLANS and not values:
         return MACHINES[name]
@@ -75,7 +75,9 @@ def _values(spec: str, text: str, known: tuple[str, ...]) -> dict[str, str]:
     for change in filter(None, text.split(",")):
         key, equals, value = change.partition("=")
         if not equals or key not in known:
-            raise ValueError(f"machine {spec!r}: {change!r} is not one of {'=, '.join(known)}=")
+            raise ValueError(
+                f"machine {spec!r}: {change!r} must be key=value with one of {'=, '.join(known)}="
+            )
         values[key] = value
     return values
 
@@ -84,13 +86,13 @@ def _from_calibration(spec: str, values: dict[str, str]) -> tuple[Plan, int]:
     """Return the machine that was measured, and the tokens of a block of its engine."""
     missing = [key for key in ("path", "kv", "host") if key not in values]
     if missing:
-        raise ValueError(f"machine {spec!r}: a calibration needs {', '.join(missing)} as well")
+        raise ValueError(f"machine {spec!r}: a calibration also needs {'=, '.join(missing)}=")
     calibration = Calibration.load(Path(values["path"]).expanduser())
     cost = calibration.cost
-    # One link has one rate here; the slower way is the one to rely on, as in `link_tokens`.
+    # A simulated link has one rate; the slower direction counts, as in `link_tokens`.
     link = min(cost.out_rate, cost.in_rate) * calibration.bytes_per_token
     if not link and "link" not in values:
-        raise ValueError(f"machine {spec!r}: the calibration has no link; give link=")
+        raise ValueError(f"machine {spec!r}: the calibration has no link; give link= in GB/s")
     name = f"{calibration.model} on {calibration.device}, as calibrated"
     plan = Plan(Calibrated(name, cost), 0, calibration.bytes_per_token, link, 0.0, cost=cost)
     return plan, calibration.block_size
@@ -98,7 +100,7 @@ def _from_calibration(spec: str, values: dict[str, str]) -> tuple[Plan, int]:
 
 def _from_samullm(spec: str, values: dict[str, str]) -> Plan:
     if "model" not in values:
-        raise ValueError(f"machine {spec!r}: samullm needs model= as well")
+        raise ValueError(f"machine {spec!r}: samullm needs model=, one of {', '.join(fits())}")
     degree = _number(spec, values, "tp", whole=True) if "tp" in values else 1
     model = samullm(values["model"], int(degree))
     return Plan(model, model.kv_tokens, model.kv_bytes, A100_LINK, HOST / degree)
@@ -113,26 +115,30 @@ def _changed(spec: str, plan: Plan, values: dict[str, str]) -> Plan:
     if "link" in values:
         link = changes["link_bytes"] = _number(spec, values, "link") * GIGA
         if not link:
-            raise ValueError(f"machine {spec!r}: link=0 is no link; host=0 does without one")
+            raise ValueError(
+                f"machine {spec!r}: link must be above 0, got 0; for no link give host=0"
+            )
         if plan.cost is not None:
             changes["cost"] = with_link(plan.cost, link, plan.kv_bytes)
     if "interference" in values:
         changes["interference"] = _number(spec, values, "interference")
     if "duplex" in values:
         if values["duplex"] not in ("half", "full"):
-            raise ValueError(f"machine {spec!r}: duplex is half or full")
+            raise ValueError(
+                f"machine {spec!r}: duplex must be half or full, got {values['duplex']!r}"
+            )
         changes["full_duplex"] = values["duplex"] == "full"
     return replace(plan, **changes)
 
 
 def _number(spec: str, values: dict[str, str], key: str, whole: bool = False) -> float:
-    """Return a value; raises `ValueError` unless it is a number, and from 1 if `whole`."""
+    """Return a value >= 0, or a whole one >= 1 if `whole`; raises `ValueError` for any other."""
     text = values[key]
     try:
         value = float(int(text) if whole else float(text))
     except ValueError:
         value = -1.0
     if not isfinite(value) or value < whole:
-        wanted = "a whole number from 1" if whole else "a number from 0"
-        raise ValueError(f"machine {spec!r}: {key}={text} is not {wanted}")
+        wanted = "a whole number >= 1" if whole else "a finite number >= 0"
+        raise ValueError(f"machine {spec!r}: {key} must be {wanted}, got {text!r}")
     return value

@@ -1,4 +1,4 @@
-"""Published model shapes, the devices that they are simulated on, and what fits there."""
+"""Published model shapes, simulated devices, and the KV cache that fits on them."""
 
 from dataclasses import dataclass
 from math import inf
@@ -6,7 +6,7 @@ from math import inf
 from caesura.simulator.latency.analytic import Roofline
 
 BYTES = 2
-"""Of a weight and of a number in the KV cache: bfloat16 or float16."""
+"""The size of a weight and of a number in the KV cache: bfloat16 or float16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +27,28 @@ class Decoder:
 
     @property
     def matrices(self) -> int:
-        """Parameters that a token is multiplied with; the output embedding is one of them."""
+        """Return the parameters that a token is multiplied with, including the output embedding."""
         attention = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
         layer = attention + 3 * self.hidden * self.inner
         return self.layers * layer + self.hidden * self.vocabulary
 
     @property
     def parameters(self) -> int:
-        """Parameters in memory, but for norms and biases, which are too few to count."""
+        """Return the parameters in memory without norms and biases, which are few."""
         return self.matrices + self.hidden * self.vocabulary
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+        """Return the bytes of a token's keys and values in all layers."""
         return 2 * BYTES * self.layers * self.kv_heads * self.head_size
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device: usable bytes, bytes and FLOP per second as reached, t0, its link, all-reduces.
+    """A device: usable memory in bytes, reached bytes and FLOP per second, and communication.
 
-    `base` is t0 of the roofline. `link` is what the link to the host carries in bytes per second,
-    in both directions together. An all-reduce takes `reduce_seconds` and its bytes over
+    `base` is t0 of the roofline. `link` is the rate of the link to the host in bytes per second, in
+    both directions together. An all-reduce takes `reduce_seconds` and the time of its bytes at
     `reduce_bandwidth`.
     """
 
@@ -69,18 +69,20 @@ WORKSPACE = 2e9
 
 
 def kv_tokens(model: Decoder, device: Device, devices: int = 1) -> int:
-    """Return how many tokens the KV cache holds: what weights and workspace leave of the memory.
+    """Return the tokens of the KV cache, which gets the memory beside weights and workspace.
 
     Raises `ValueError` if the model does not fit.
     """
     left = USED * device.memory - BYTES * model.parameters / devices - WORKSPACE
     if left <= 0:
-        raise ValueError("the weights do not fit into the device's memory")
+        raise ValueError(
+            f"the weights do not fit into {devices} x {device.memory / 1e9:g} GB: use more devices"
+        )
     return int(left * devices / model.kv_bytes)
 
 
 def roofline(name: str, model: Decoder, device: Device, devices: int = 1) -> Roofline:
-    """Return the latency model of a model on so many devices."""
+    """Return the latency model of a model on `devices` devices."""
     return Roofline(
         name=name,
         weight_bytes=BYTES * model.matrices,
@@ -104,9 +106,9 @@ LLAMA_2_70B = Decoder(80, 8192, 64, 8, 128, 28672, 32_000)
 LLAMA_3_1_8B = Decoder(32, 4096, 32, 8, 128, 14336, 128_256)
 QWEN_3_32B = Decoder(64, 5120, 64, 8, 128, 25600, 151_936)
 
-# An 80 GB card has 79.2 GiB for its user. Of both, 84 % of the memory's peak bandwidth is taken to
-# be reached, as with 40 GB (1.3 of 1.555 TB/s); of the peak FLOP/s, in bfloat16 without
-# sparsity, the part that is called MFU.
+# An 80 GB card has 79.2 GiB for its user. Both devices are assumed to reach 84 % of their peak
+# memory bandwidth, as the 40 GB card does (1.3 of 1.555 TB/s). The second factor of FLOP/s is the
+# MFU, the reached share of the peak in bfloat16 without sparsity.
 A100_80G = Device(85.0e9, 0.84 * 2.039e12, 0.65 * 312e12, 4e-3, 20e9, 15e-6, 200e9)
 """SXM: HBM2e, PCIe 4 (20 GB/s of 32 reached); NVLink 3, assumed: 15 us and 200 of 300 GB/s.
 
@@ -118,6 +120,6 @@ prefills, 0.11 and 0.09 in decodes.
 H100_80G = Device(85.0e9, 0.84 * 3.35e12, 0.5 * 989e12, 1.5e-3, 40e9, 10e-6, 300e9)
 """SXM: HBM3, PCIe 5 (40 GB/s of 64 reached); NVLink 4, assumed: 10 us and 300 of 450 GB/s.
 
-Nothing of it is measured. Half of the peak FLOP/s is assumed, and half of the t0 of an A100 with
+None of this is measured. Half of the peak FLOP/s is assumed, and half of the t0 of an A100 with
 40 GB, since vLLM now schedules a step while another one runs.
 """

@@ -1,4 +1,4 @@
-"""The machines that have a name: a latency model, what its memories hold, its link."""
+"""The named machines: the latency model, memory sizes and link of each."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ from caesura.simulator.machine import LatencyModel, Machine
 GIGA = 1e9
 
 A100_LINK = 20 * GIGA
-"""Bytes per second of PCIe 4 that copies of scattered blocks are taken to reach."""
+"""Bytes per second that copies of scattered blocks are assumed to reach over PCIe 4."""
 
 HOST = 128 * GIGA
 """Bytes on the host for copies, shared by the devices of a machine."""
@@ -32,9 +32,9 @@ HOST = 128 * GIGA
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A machine in the making; bytes and the link are those of one device.
+    """The plan of a machine; bytes and the link are those of one device.
 
-    Without a `cost` it is given the one that a calibration would find, which takes a moment.
+    Without a `cost`, `build` fits the cost model that a calibration would find.
     """
 
     latency: LatencyModel
@@ -71,7 +71,7 @@ class Plan:
 def _study(
     name: str, weights: float, layers: int, hidden: int, kv_memory: float, devices: int = 1
 ) -> Plan:
-    """Return an A100 with 40 GB, of which it is given how many bytes of KV a device holds."""
+    """Return an A100 with 40 GB, each device of which holds `kv_memory` bytes of KV."""
     kv_bytes = 2 * BYTES * layers * hidden
     model = Roofline(
         name=name,
@@ -91,7 +91,7 @@ def _study(
 
 
 def _published(name: str, model: Decoder, device: Device, devices: int = 1, held: int = 0) -> Plan:
-    """Return a machine from published shapes; it holds `held` tokens where somebody set that."""
+    """Return a machine of published shapes; `held` is its KV in tokens (0: what fits)."""
     return Plan(
         latency=roofline(name, model, device, devices),
         kv_tokens=held or kv_tokens(model, device, devices),
@@ -101,7 +101,7 @@ def _published(name: str, model: Decoder, device: Device, devices: int = 1, held
     )
 
 
-# The study's two-device Vicuna talks for free. The last three hold as many tokens as in
+# Communication of the two-device Vicuna is free. The last three hold as many tokens as in
 # Past-Future's experiments (`max_total_token_num` of its artifact).
 _ALL = (
     _study("gptj-6b-a100-40g", 12.1e9, 28, 4096, 24e9),

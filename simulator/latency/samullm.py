@@ -1,8 +1,8 @@
 """SamuLLM's latency model of an iteration, with coefficients fitted to timed vLLM iterations.
 
-SamuLLM's authors timed them on A100-80G devices, under a vLLM of early 2024. `samullm.json` keeps
-the fits, one for each model and tensor parallel degree, with the error that each has on iterations
-which it has not seen; `benchmarks/data/make_samullm_fits.py` makes it.
+SamuLLM's authors timed the iterations on A100-80G devices, with a vLLM of early 2024.
+`samullm.json` keeps a fit for each model and tensor parallel degree, with its error on held-out
+iterations. `benchmarks/data/make_samullm_fits.py` makes the file.
 """
 
 import json
@@ -20,10 +20,10 @@ MICRO = 1e-6
 
 
 class Work(NamedTuple):
-    """What an iteration does in one phase: B requests and the three x.
+    """The work of an iteration in one phase: B requests, and the x of each part.
 
-    `flops` for comp, in 10^12 as the paper counts them, `padded` (B s) for prep, `total` (S) for
-    samp.
+    The x of comp is `flops` in 10^12, as the paper counts them; that of prep is `padded` (B s), and
+    that of samp is `total` (S).
     """
 
     requests: float
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 class Line:
     """t = a[B] x + b[B] of one part (equation 5), where a and b are linear in B between knots.
 
-    Seconds. Beyond the last knot a request costs what it costs there.
+    Times are seconds. Beyond the last knot, a request costs as much as at that knot.
     """
 
     knots: tuple[float, ...]
@@ -44,7 +44,7 @@ class Line:
     slopes: tuple[float, ...]
 
     def at(self, requests: float, x: float) -> float:
-        """Return the seconds that the part takes for so many requests and so much work."""
+        """Return the seconds of the part for `requests` requests and the work `x`."""
         last = self.knots[-1]
         if requests >= last:
             return self.bases[-1] * requests / last + self.slopes[-1] * x
@@ -65,7 +65,7 @@ class Phase:
     samp: Line
 
     def seconds(self, work: Work) -> float:
-        """Return how long an iteration of this phase takes."""
+        """Return the seconds of an iteration of this phase."""
         return (
             self.comp.at(work.requests, work.flops)
             + self.prep.at(work.requests, work.padded)
@@ -78,19 +78,19 @@ class SamuLLM:
     """The latency of a step as comp + prep + samp, each linear in its x (SamuLLM, section 3).
 
     Equations 1 and 2 count L(c B s + 2 B h s^2/tp) FLOPs for a prefill, L(c B + 2 h S/tp) for a
-    decode. Here `per_token` is L c and `per_pair` 2 L h/tp, in 10^12; a prefill counts each of
-    its query-key pairs twice, as without a causal mask. The FLOPs of one token per request are
-    left out of x: at any B that is the same line with another b[B], one that is never negative.
-    `kv_tokens` is the most context that a timed iteration held, which for most models is what the
-    KV cache had room for; `kv_bytes` those of a token on one device. `errors` are the mean
-    relative ones of prefill and decode on iterations that were held out.
+    decode. Here `per_token` is L c and `per_pair` 2 L h/tp, in 10^12. A prefill counts each of its
+    query-key pairs twice, as without a causal mask. x leaves out the FLOPs of one token per
+    request, which only changes b[B] and keeps it from being negative.
 
-    That vLLM prefilled whole prompts, padded to the longest, in iterations of their own. Today's
-    does neither, so here tokens count without padding, and a chunk has the FLOPs of its own tokens
-    and pairs. A step that prefills and decodes takes what the two take one after the other, less
-    once what the smallest decode takes: starting up and reading the weights happens once. How
-    much of the context belongs to those that prefill a step's shape does not tell; they are taken
-    to be alike.
+    `kv_tokens` is the largest context of a timed iteration, which for most models filled the KV
+    cache. `kv_bytes` is the KV of a token on one device. `errors` are the mean relative errors of
+    prefill and decode on held-out iterations.
+
+    The vLLM of 2024 prefilled whole prompts, padded to the longest, in iterations of their own.
+    Today's vLLM does neither. So tokens count without padding here, and a chunk has the FLOPs of
+    its own tokens and pairs. A step that prefills and decodes takes the time of both, minus one
+    smallest decode, since starting up and reading the weights happen once. A step's shape does not
+    show the context of its prefilling requests, which are assumed to be alike.
     """
 
     name: str
@@ -124,7 +124,7 @@ class SamuLLM:
 
 @cache
 def fits() -> dict[str, dict[int, SamuLLM]]:
-    """Return what was fitted, by model and tensor parallel degree."""
+    """Return the fits by model and tensor parallel degree."""
     data = json.loads(FILE.read_text())
     knots = tuple(float(knot) for knot in data["knots"])
     return {
@@ -137,13 +137,13 @@ def fits() -> dict[str, dict[int, SamuLLM]]:
 
 
 def samullm(model: str, degree: int = 1) -> SamuLLM:
-    """Return the fit of a model; raises `ValueError` that says which there are."""
+    """Return the fit of a model; raises `ValueError` that lists the fits."""
     found = fits().get(model)
     if found is None:
-        raise ValueError(f"no SamuLLM fit of {model!r}; there are {', '.join(fits())}")
+        raise ValueError(f"no SamuLLM fit of {model!r}; choose from: {', '.join(fits())}")
     if degree not in found:
         there = ", ".join(map(str, found))
-        raise ValueError(f"no SamuLLM fit of {model} at tp={degree}; there is tp={there}")
+        raise ValueError(f"no SamuLLM fit of {model} at tp={degree}; choose tp from: {there}")
     return found[degree]
 
 

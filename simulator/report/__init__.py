@@ -1,5 +1,5 @@
-"""Reports on studies: tables, charts and one page that holds both, for the terminal and for files.
+"""Reports on studies: tables, charts and one page with both, for the terminal and for files.
 
-`measures` says how each measure is called and written, `grids` lays tables out, `table`, `html`
-and `plots` draw, `write` puts a report into a folder.
+`measures` has the names and units of measures, and `grids` lays tables out. `table`, `html` and
+`plots` draw them, and `write` writes a report into a folder.
 """

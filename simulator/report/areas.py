@@ -1,4 +1,4 @@
-"""Who holds the KV cache over time, and what it is wasted on."""
+"""Charts of the KV cache: its blocks by owner over time, and its waste by cause."""
 
 import math
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ WASTES = (
 def memory(runs: Sequence[RunResult]) -> bytes:
     """Draw a panel per run: blocks of the KV cache by owner, and those on the host; as PNG.
 
-    The host holds many times what the device does, and has an axis of its own, on the right.
+    The host has an axis of its own on the right, since it holds many times more than the device.
     """
     figure, axes = panels(len(runs), 2.8, sharex=True, sharey=True)
     most = max(max(run.timeline["host_blocks"]) for run in runs)
@@ -76,7 +76,7 @@ def _hosted(axis: "Axes", run: RunResult, most: float, named: bool) -> None:
     host.tick_params(labelright=named)
     if named:
         host.set_ylabel("on the host [blocks]")
-    # The legend is made of what is in the first axes; this line has no points.
+    # The legend shows the lines of the first axes, so this line without points adds its entry.
     axis.plot([], [], label="on the host (right axis)", **HOSTED)
 
 

@@ -1,6 +1,6 @@
-"""What all charts share: panels, a palette, and the way to a PNG.
+"""The common parts of all charts: panels, a palette, and the PNG.
 
-Drawn by matplotlib, which is imported when it is first asked for.
+matplotlib draws them; it is imported at its first use.
 """
 
 import io
@@ -20,25 +20,25 @@ BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY, BLACK, BROWN = "#e69f00", "#56b4e9", "#000000", "#8c6d31"
 
 PALETTE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK, BROWN)
-"""Okabe and Ito's colours, which the colour-blind tell apart, with a brown for their yellow: that
-is hard to see on white."""
+"""Okabe and Ito's colours, which colour-blind people can tell apart. A brown replaces their yellow,
+which is hard to see on white."""
 
 PANELS = 3
-"""Panels beside one another."""
+"""The number of panels in a row."""
 
 PANEL_WIDTH = 4.2
-"""Inches."""
+"""The width of a panel in inches."""
 
 DPI = 110
 
 
 def can_draw() -> bool:
-    """Tell whether matplotlib is there."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def demand_matplotlib() -> None:
-    """Raise `UsageError` that says how to install it, if it is missing."""
+    """Raise `UsageError` that says how to install matplotlib if it is missing."""
     if not can_draw():
         raise UsageError(MISSING)
 
@@ -57,12 +57,12 @@ def panels(count: int, height: float, **options: Any) -> "tuple[Figure, list[Axe
 
 
 def name_lines(figure: "Figure", axis: "Axes", columns: int = PANELS) -> None:
-    """Put one legend for all panels, which share what is in `axis`, below them."""
+    """Add one legend below all panels, from the entries of `axis`."""
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
 
 
 def to_png(figure: "Figure") -> bytes:
-    """Return the image; the same figure is the same bytes."""
+    """Return the figure as PNG; the same figure gives the same bytes."""
     image = io.BytesIO()
     figure.savefig(image, format="png", dpi=DPI, metadata={"Software": None})
     return image.getvalue()

@@ -1,6 +1,6 @@
-"""Measures against the rate, a line per policy.
+"""Charts of measures against the rate, with a line per policy.
 
-Policies differ in colour, line and mark, so that colour is not needed to tell them apart.
+Policies differ in line and mark too, so that they can be told apart without colour.
 """
 
 import math
@@ -28,16 +28,16 @@ CURVES = (
 )
 
 ASIDE = 0.004
-"""The distance between policies at the same rate, in parts of the axis."""
+"""The distance between policies at the same rate, as a share of the axis."""
 
 LOG_FROM = 10.0
-"""A latency's axis is logarithmic where the largest is this many times the smallest."""
+"""A latency's axis is logarithmic if the largest value is this many times the smallest."""
 
 
 def curves(study: Study, points: Sequence[Point]) -> bytes:
     """Draw the measures of `CURVES` with the 95 % intervals of their means, as PNG."""
     figure, axes = panels(len(CURVES), 3.1)
-    # A little beside one another, so that intervals do not cover each other.
+    # The points stand side by side, so that their intervals do not cover each other.
     aside = ASIDE * (max(study.rates) - min(study.rates))
     middle = (len(study.policies) - 1) / 2
     load = "clients" if study.closed else "rate [sessions/s]"
@@ -61,7 +61,7 @@ def curves(study: Study, points: Sequence[Point]) -> bytes:
 def _curve(
     axis: "Axes", measure: Measure, points: Sequence[Point], number: int, aside: float
 ) -> None:
-    """Draw the line of one policy, `aside` to the right of where its rates are."""
+    """Draw the line of one policy, moved right of its rates by `aside`."""
     means = [point.means[measure.name] for point in points]
     halves = [0.0 if math.isnan(each.half) else each.half * measure.scale for each in means]
     axis.errorbar(
@@ -70,7 +70,7 @@ def _curve(
         yerr=halves,
         label=points[0].name,
         color=PALETTE[number % len(PALETTE)],
-        # Four lines and seven marks: the same pair comes back only after 28 policies.
+        # With four lines and seven marks, a pair repeats only after 28 policies.
         linestyle=LINES[number % len(LINES)],
         marker=MARKS[number % len(MARKS)],
         markersize=4,

@@ -1,4 +1,4 @@
-"""What a reader must know to read a study's figures: what was run, and what was counted."""
+"""Facts that a person needs to read a study's figures: its runs, and what was counted."""
 
 import caesura
 from caesura.simulator.report.table import BEST, CUT
@@ -7,7 +7,7 @@ from caesura.simulator.study.plan import Study
 
 
 def facts(study: Study) -> list[tuple[str, str]]:
-    """Return what was run, as names and values."""
+    """Return the inputs of a study as names and values."""
     whole = "to the end of all sessions"
     loads = _listed(study.rates)
     told = [
@@ -26,9 +26,9 @@ def facts(study: Study) -> list[tuple[str, str]]:
 
 
 def notes(outcome: Outcome) -> list[str]:
-    """Return how the figures are to be read, and what is wrong with them."""
+    """Return notes on how to read the figures, on cut-off sessions and on failed runs."""
     study = outcome.study
-    said = ["Simulated times. Latency is from arrival to the end, less the time that tools took."]
+    said = ["Times are simulated. Latency is from arrival to the end, without the time of tools."]
     if len(study.seeds) > 1:
         said.append("Means over seeds ± half of their 95 % confidence interval (Student's t).")
     else:

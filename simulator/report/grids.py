@@ -1,4 +1,4 @@
-"""The tables of a report as plain data, before anybody draws them."""
+"""The tables of a report as plain data, before they are drawn."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import Point
 
 BOUND = " (bound)"
-"""Behind the name of what is no system: a bound to compare with."""
+"""The mark after the name of a policy that is a bound and not a system."""
 
 NO_ENTRY = Estimate(math.nan, math.nan, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value: as it is written, as it is sorted by, and its marks.
+    """One value: its text, the number that sorts it, and its marks.
 
-    `best`: of its column; `cut`: sessions of its runs were cut off.
+    `best`: it is the best of its column. `cut`: sessions of its runs were cut off.
     """
 
     text: str
@@ -30,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A policy's entries."""
+    """The entries of a policy."""
 
     head: str
     entries: tuple[Entry, ...]
@@ -48,7 +48,7 @@ class Grid:
 def service_grids(
     study: Study, points: Sequence[Point], measures: Sequence[Measure] = SERVICE
 ) -> list[Grid]:
-    """Return a table per machine and rate: what users get, a column per measure."""
+    """Return a table of the users' measures per machine and rate."""
     return [
         _measures_grid(_at(study, machine, rate), here, measures)
         for machine, rate, here in _places(study, points)
@@ -56,7 +56,7 @@ def service_grids(
 
 
 def memory_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
-    """Return a table per machine and rate: what it takes."""
+    """Return a table of memory and steps per machine and rate."""
     return [
         _measures_grid(f"{_at(study, machine, rate)}: memory and steps", here, MEMORY)
         for machine, rate, here in _places(study, points)
@@ -77,7 +77,7 @@ def rate_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
 def ratio_grids(
     study: Study, points: Sequence[Point], measures: Sequence[Measure] = SERVICE
 ) -> list[Grid]:
-    """Return a table per machine and rate: ratios to the baseline; none without one."""
+    """Return a table of ratios to the baseline per machine and rate; none without a baseline."""
     grids = []
     for machine, rate, here in _places(study, points):
         if any(point.ratios for point in here):
@@ -135,10 +135,10 @@ def _rates_grid(study: Study, measure: Measure, machine: str, points: Sequence[P
 
 
 def _marked(points: Sequence[Point], measure: Measure) -> list[Entry]:
-    """Return a column, its best marked where they differ.
+    """Return a column with its best entries marked, unless all are equal.
 
-    Neither a bound nor a run that was cut off can be best: the latencies of those sessions which
-    ended are those of the lucky ones.
+    Neither a bound nor a run that was cut off can be best: the sessions of a cut-off run that ended
+    are those with short latencies.
     """
     entries = [_entry(point, measure) for point in points]
     able = [

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: images within it, and a few lines of script."""
+"""A report as one self-contained page, with its images and a short script."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -63,9 +63,10 @@ def page(
     charts: Sequence[Chart],
     trace: str = "",
 ) -> str:
-    """Return the page; all text is escaped, so that names may hold anything.
+    """Return the page; all text is escaped, so that names may hold any character.
 
-    `sections` are headings with their tables, `charts` come before them; `trace` is a page to link.
+    `sections` are headings with their tables, and `charts` come before them. `trace` is a page to
+    link to.
     """
     told = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     said = "".join(f"<p>{escape(note)}</p>" for note in notes)
@@ -87,7 +88,7 @@ def page(
 
 
 def table(grid: Grid) -> str:
-    """Return a table whose columns sort it when their heads are clicked."""
+    """Return a table that a click on a column's head sorts."""
     heads = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("policy", *grid.columns))
     rows = "".join(_row(row, place) for row, place in zip(grid.rows, count(), strict=False))
     return (
@@ -102,7 +103,7 @@ def _row(row: Row, place: int) -> str:
         f"{escape(marked(entry))}</td>"
         for entry in row.entries
     )
-    # Policies have no order but that of the study.
+    # Policies sort in the order of the study.
     return f'<tr><th scope="row" data-value="{place}">{escape(row.head)}</th>{cells}</tr>'
 
 

@@ -1,4 +1,4 @@
-"""What each measure is called in a report, in which unit it is written, and which way is better."""
+"""The title, the unit and the better direction of each measure in a report."""
 
 import math
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from caesura.simulator.study.intervals import Estimate
 Better = Literal["low", "high", ""]
 
 UNKNOWN = "–"
-"""Stands where there is no value."""
+"""The text in place of a missing value."""
 
 SIGNIFICANT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure of `Figures`; `scale` takes its value to the unit."""
+    """A measure of `Figures`; its value times `scale` is in its unit."""
 
     name: str
     title: str
@@ -26,7 +26,7 @@ class Measure:
 
     @property
     def heading(self) -> str:
-        """The title with its unit, as over a column or beside an axis."""
+        """Return the title with its unit, for a column or an axis."""
         return f"{self.title} [{self.unit}]" if self.unit else self.title
 
 
@@ -40,14 +40,14 @@ SERVICE = (
     Measure("sessions_per_second", "sessions", "1/s", "high"),
     Measure("tokens_per_second", "tokens", "1/s", "high"),
 )
-"""What users get."""
+"""The measures of the service that users get."""
 
 HEADLINE = tuple(
     measure
     for measure in SERVICE
     if measure.name not in ("latency_median", "ttft_p99", "tokens_per_second")
 )
-"""What fits a terminal of that."""
+"""The measures of `SERVICE` that fit a terminal."""
 
 MEMORY = (
     Measure("waste_recompute", "waste: recompute", "%", scale=100),
@@ -60,15 +60,15 @@ MEMORY = (
     Measure("busy_share", "device busy", "%", "", 100),
     Measure("memory_share", "KV memory used", "%", "", 100),
 )
-"""What that takes."""
+"""The measures of memory and steps."""
 
 BY_NAME = {measure.name: measure for measure in (*SERVICE, *MEMORY)}
 
 
 def number(value: float, like: float | None = None) -> str:
-    """Write a number with three significant digits, or all before the point.
+    """Return a number as text with three significant digits, or all digits before the point.
 
-    With `like` it has as many decimals as that would have.
+    With `like` it has as many decimals as `like` would have.
     """
     if math.isnan(value):
         return UNKNOWN
@@ -78,7 +78,7 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def estimated(found: Estimate, scale: float = 1.0) -> str:
-    """Write a mean, and the half width of its interval if there is one."""
+    """Return a mean as text, with the half width of its interval if there is one."""
     text = number(found.mean * scale)
     if math.isnan(found.half):
         return text

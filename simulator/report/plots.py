@@ -13,7 +13,7 @@ from caesura.simulator.study.summary import Point
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """An image: its file's name without ending, what it shows in a line, and the PNG."""
+    """An image: its file's name without ending, its title, and the PNG."""
 
     name: str
     title: str
@@ -21,7 +21,7 @@ class Chart:
 
 
 def draw(outcome: Outcome, points: Sequence[Point]) -> list[Chart]:
-    """Draw all charts of a study; raises `UsageError` if matplotlib is missing."""
+    """Return all charts of a study; raises `UsageError` if matplotlib is missing."""
     demand_matplotlib()
     machines = outcome.study.machines
     charts: list[Chart] = []
@@ -38,7 +38,7 @@ def draw(outcome: Outcome, points: Sequence[Point]) -> list[Chart]:
 def _drawn(
     outcome: Outcome, machine: str, points: Sequence[Point]
 ) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the charts of one machine: name, title, image."""
+    """Yield the charts of one machine as (name, title, image)."""
     study = outcome.study
     if not points:
         return
@@ -52,7 +52,7 @@ def _drawn(
 
 
 def _watched(outcome: Outcome, machine: str) -> Iterator[RunResult]:
-    """Yield a run per policy: at the highest rate, with the first seed."""
+    """Yield a run per policy, at the highest rate with the first seed."""
     study = outcome.study
     for made in outcome.made:
         cell = made.cell

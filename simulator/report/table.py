@@ -7,19 +7,19 @@ from rich.table import Table
 from caesura.simulator.report.grids import Entry, Grid
 
 BEST = "▸"
-"""In front of the best of a column; it must be seen without colour too."""
+"""The mark before the best entry of a column, which shows without colour too."""
 
 CUT = "*"
-"""Behind what comes of runs that did not finish."""
+"""The mark after an entry of runs that were cut off."""
 
 
 def marked(entry: Entry) -> str:
-    """Write an entry with its marks."""
+    """Return an entry's text with its marks."""
     return f"{BEST if entry.best else ''}{entry.text}{CUT if entry.cut else ''}"
 
 
 def to_rich(grid: Grid) -> Table:
-    """Draw a table for the terminal."""
+    """Return a table for the terminal."""
     table = Table(
         title=escape(grid.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
     )
@@ -36,7 +36,7 @@ def to_rich(grid: Grid) -> Table:
 
 
 def to_markdown(grid: Grid) -> str:
-    """Write a table as Markdown, under its title."""
+    """Return a table as Markdown, under its title."""
     lines = [
         f"### {plain(grid.title)}",
         "",
@@ -57,7 +57,7 @@ def _line(cells: list[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the text with what would be markup in Markdown escaped, on one line."""
+    """Return the text on one line, with Markdown's markup escaped."""
     for mark in ("\\", "|", "*", "_", "`", "[", "<"):
         text = text.replace(mark, f"\\{mark}")
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""A report in a folder: one page, the same as Markdown, the charts, and all figures as JSON."""
+"""Write a report into a folder: a page, the same as Markdown, the charts, and a JSON file."""
 
 import json
 import math
@@ -22,12 +22,12 @@ from caesura.simulator.study.conduct import Outcome
 from caesura.simulator.study.summary import Point, summarise
 
 FORM = 1
-"""The form of `report.json`."""
+"""The version of the form of `report.json`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was written: the page, and whether it has charts (they take matplotlib)."""
+    """The written page, and whether it has charts, which need matplotlib."""
 
     page: Path
     charts: bool
@@ -36,7 +36,7 @@ class Report:
 def write_report(outcome: Outcome, folder: Path, trace: str = "") -> Report:
     """Write `report.html`, `report.md`, `report.json` and `plots/` into a folder.
 
-    `trace` names the page in it that shows what each policy did. Raises `OSError`.
+    `trace` is the page in that folder that shows what each policy did. Raises `OSError`.
     """
     points = summarise(outcome)
     charts = draw(outcome, points) if can_draw() else []
@@ -64,7 +64,7 @@ def sections_of(outcome: Outcome, points: list[Point]) -> list[tuple[str, list[G
 
 
 def to_json(outcome: Outcome, points: list[Point]) -> dict[str, Any]:
-    """Return all figures as JSON can hold them: null is what cannot be said."""
+    """Return all figures as JSON; null stands for a missing value."""
     study = outcome.study
     form = {
         "form": FORM,

@@ -1,6 +1,5 @@
-"""Workloads of the simulator: rows of sessions, each a function of a specification and a seed.
+"""Workloads of the simulator: sequences of sessions, each a function of a spec and a seed.
 
-`names` makes one from its name. What sessions look like (`infercept`, `lamps`, `pastfuture`,
-`ssjf`, `replay`, `records`) is drawn apart from when they arrive (`arrivals`, `traces`,
-`servegen`).
+`names` makes a workload from its spec. The content of sessions (`papers`, `replay`, `records`) is
+drawn separately from their arrivals (`arrivals`).
 """

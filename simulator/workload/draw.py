@@ -1,4 +1,4 @@
-"""Drawing lengths and durations by their moments, and the shape that a run gives to sessions."""
+"""Draw lengths and durations by their moments, and scale sessions to the shape of a run."""
 
 import math
 import random
@@ -11,18 +11,18 @@ Moments = tuple[float, float]
 """Mean and standard deviation."""
 
 Draw = Callable[[random.Random], tuple[str, list[Segment]]]
-"""Draws the kind and the segments of the next session."""
+"""Returns the kind and the segments of the next session."""
 
 MAX_TRIES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a run changes what is drawn; the defaults change nothing.
+    """The changes that a run makes to drawn sessions; the defaults change nothing.
 
-    `tokens` is a factor on all token counts, `decode` a further one on what is decoded, `pause`
-    one on the seconds of tools, after `longest` has capped them. `context` is the most tokens that
-    a session may grow to; 0 is no limit.
+    `tokens` is a factor on all token counts, and `decode` a further factor on decoded tokens.
+    Seconds of tools are capped at `longest` and then multiplied by `pause`. `context` is the limit
+    of a session's tokens; 0 is no limit.
     """
 
     tokens: float = 1.0
@@ -32,20 +32,20 @@ class Shape:
     context: int = 0
 
     def given(self, rng: random.Random, tokens: float) -> int:
-        """Scale what a session is given, in tokens."""
+        """Return the scaled number of tokens that a session is given."""
         return whole(rng, tokens * self.tokens)
 
     def decoded(self, rng: random.Random, tokens: float) -> int:
-        """Scale what it decodes, in tokens."""
+        """Return the scaled number of tokens that a session decodes."""
         return whole(rng, tokens * self.tokens * self.decode)
 
     def seconds(self, seconds: float) -> float:
-        """Cap and scale what a tool takes."""
+        """Return the capped and scaled seconds of a tool."""
         return min(seconds, self.longest) * self.pause
 
 
 def gamma(rng: random.Random, moments: Moments) -> float:
-    """Draw from the gamma distribution with these moments; the mean itself if it has no spread."""
+    """Return a draw from the gamma distribution with these moments; the mean without a spread."""
     mean, deviation = moments
     if not deviation:
         return mean
@@ -53,34 +53,34 @@ def gamma(rng: random.Random, moments: Moments) -> float:
 
 
 def lognormal(rng: random.Random, mean: float, sigma: float) -> float:
-    """Draw from the lognormal distribution with this mean and this sigma of the logarithm."""
+    """Return a draw from the lognormal distribution with this mean and sigma of the logarithm."""
     return rng.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)
 
 
 def lognormal_of(rng: random.Random, moments: Moments) -> float:
-    """Draw from the lognormal distribution with these moments."""
+    """Return a draw from the lognormal distribution with these moments."""
     mean, deviation = moments
     return lognormal(rng, mean, math.sqrt(math.log1p((deviation / mean) ** 2)))
 
 
 def whole(rng: random.Random, unrounded: float) -> int:
-    """Round by chance, so that the mean of small counts survives; at least 1."""
+    """Return a whole number >= 1, rounded at random so that the mean of small counts is kept."""
     return max(1, math.floor(unrounded + rng.random()))
 
 
 def drawn_within(draw: Callable[[], float], most: float) -> float:
-    """Draw until a number is at most `most`; raise `ValueError` if none is."""
+    """Return the first drawn number of at most `most`; raises `ValueError` after many draws."""
     for _ in range(MAX_TRIES):
         number = draw()
         if number <= most:
             return number
-    raise ValueError(f"{MAX_TRIES} draws and none of them below {most:g}")
+    raise ValueError(f"none of {MAX_TRIES} draws was at most {most:g}")
 
 
 def fit(segments: Sequence[Segment], context_tokens: int) -> list[Segment]:
-    """Leave out the last segments of a session that would outgrow the model's context.
+    """Return the first segments of a session that fit the model's context.
 
-    What is left ends without a call; it may be nothing.
+    The last of them ends without a call. The result may be empty.
     """
     kept: list[Segment] = []
     for segment in segments:
@@ -94,7 +94,7 @@ def fit(segments: Sequence[Segment], context_tokens: int) -> list[Segment]:
 
 
 def fitting(draw: Callable[[], list[Segment]], shape: Shape, fewest: int) -> list[Segment]:
-    """Draw segments until `fewest` of them fit the context, and leave out those that do not.
+    """Return drawn segments that fit the context, at least `fewest` of them.
 
     Raises `ValueError` if no draw fits.
     """
@@ -107,9 +107,9 @@ def fitting(draw: Callable[[], list[Segment]], shape: Shape, fewest: int) -> lis
 
 
 def reshaped(segments: Sequence[Segment], shape: Shape) -> list[Segment]:
-    """Scale, cap and cut a recorded session; counts are rounded to the nearest, at least 1.
+    """Return a recorded session scaled, capped and cut; counts are rounded and at least 1.
 
-    Nothing is left of one whose first segment does not fit.
+    The result is empty if the first segment does not fit.
     """
     scaled = [
         replace(

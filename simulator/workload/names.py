@@ -1,23 +1,23 @@
-"""Makes a workload from its name: `mix`, `mix:tools=chatbot+image,arrivals=bursty,cv=4`, ...
+"""Make a workload from its spec: `mix`, `mix:tools=chatbot+image,arrivals=bursty,cv=4`, ...
 
-What sessions look like and when they arrive are drawn by two generators, so that another rate with
-the same seed brings the same sessions closer together or further apart.
+Two random generators draw the sessions and their arrivals, so that another rate with the same seed
+brings the same sessions closer together or further apart.
 
-Options of every workload: `tokens`, `decode` and `pause` (factors on token counts, on what is
-decoded, on tools' seconds), `longest` (seconds; tools that take longer are cut to it), `context`
-(tokens; 0 is no limit), `shared` (so many first tokens of a prompt are the same in all sessions of
-a kind), `clients` and `requests` (so many clients send so many sessions in a closed loop; 0
-clients: sessions arrive by themselves), and `arrivals`:
+Every workload has these options: `tokens`, `decode` and `pause` (factors on all tokens, on decoded
+tokens, on the seconds of tools), `longest` (cap on the seconds of tools), `context` (tokens; 0 is
+no limit), `shared` (the number of first tokens that all prompts of a kind share), `clients` and
+`requests` (the numbers of clients and of sessions in a closed loop; 0 clients: no closed loop), and
+`arrivals`:
 
 - `poisson`;
 - `bursty`: gamma inter-arrival times with `cv` (2);
-- `azure`, `mooncake`: as in the file `trace`, stretched to the rate;
-- `servegen`: by the rate windows in `trace`, scaled to the rate, each lasting `window` (600) s;
-- `recorded`: as in the record file; of the workload `record`, whose default it is.
+- `azure`, `mooncake`: the arrivals of the file `trace`, stretched to the rate;
+- `servegen`: the rate windows of the file `trace`, scaled to the rate, each `window` (600) s long;
+- `recorded`: the arrivals of the record file, only for the workload `record` and its default.
 
-`mix` and its kin take `tool` or `tools` (joined by `+`; `short`, `long` and `all` are groups) and
-`balanced`; Past-Future's `most` (`preset`, `exact` or tokens); `ssjf` takes `rounds`, and `replay`
-takes `people`.
+InferCept's mixes take `tool` or `tools` (joined by `+`; `short`, `long` and `all` are groups) and
+`balanced`. Past-Future's workloads take `most` (`preset`, `exact` or tokens), `ssjf` takes
+`rounds`, and `replay` takes `people`.
 """
 
 import itertools
@@ -35,19 +35,19 @@ from caesura.simulator.workload.sources import SOURCES
 def make_workload(
     spec: str, rate: float, seconds: float, seed: int, data: Path | None = None
 ) -> Workload:
-    """Make the workload of a specification: a function of its arguments and of the data file.
+    """Return the workload of a spec, which depends only on the arguments and the data file.
 
-    `rate` is the mean number of sessions that arrive in a second, `seconds` the span in which they
-    arrive; a closed loop has no use for either. Recorded arrivals with rate 0 stay as they were.
-    `data` is the file that sessions are read from, or else, where they need none and the
-    specification has no `trace`, arrivals.
+    `rate` is the mean number of arrivals per second, and `seconds` is the span of the arrivals; a
+    closed loop ignores both. Recorded arrivals with rate 0 stay unchanged. `data` is the file of
+    the sessions. If the sessions need none and the spec has no `trace`, it is the file of the
+    arrivals.
 
-    Raises `SpecError`, a `ValueError` that says what there is, for a specification that is none, a
-    rate or span that is not positive, and files that are missing or broken.
+    Raises `SpecError`, a `ValueError`, for a wrong spec, a rate or span that is not positive, and
+    missing or broken files.
     """
     options = Options(spec)
     if options.name not in SOURCES:
-        raise options.error(f"there is no {options.name!r}; there are {', '.join(SOURCES)}")
+        raise options.error(f"unknown name {options.name!r}; choose from: {', '.join(SOURCES)}")
     try:
         return _made(options, Span(options, data, rate, seconds), seed)
     except SpecError:

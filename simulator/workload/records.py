@@ -1,13 +1,13 @@
-"""Sessions as a served engine has recorded them (`caesura serve --records FILE`).
+"""Read the sessions that a served engine has recorded (`caesura serve --records FILE`).
 
 A `pause` record describes a segment that ended in a call, a `session` record the last segment
 (`caesura.scheduler.records` has their fields). Other kinds are ignored. Without a `session` field
 the request's id stands for the session.
 
-The tokens themselves are lost, and with them what sessions share. A client's token limit is known
-only for sessions without calls. A pause that was never resumed ends its session. A session without
-a `session` record was still running when the file ended, and ends with its last call. A session
-that lacks some of its calls is left out.
+Records do not hold the tokens themselves, so the prefixes that sessions share are unknown. A
+client's token limit is known only for sessions without calls. A pause that was never resumed ends
+its session. A session without a `session` record was still running when the file ended, and ends
+with its last call. A session that lacks some of its calls is left out.
 """
 
 import math
@@ -20,28 +20,28 @@ from caesura.simulator.session import Segment, Session
 from caesura.simulator.workload.reading import DataError, json_lines
 
 PLAIN = "plain"
-"""The kind of a session that calls nothing; any other is of the kind of its first tool."""
+"""The kind of a session without calls; the kind of any other session is its first tool."""
 
 UNNAMED = "tool"
-"""The tool of a call whose name does not show."""
+"""The tool of a call with an unknown name."""
 
 SEGMENT = {"arrival": 0, "given_tokens": 0, "decoded_tokens": 0}
 NEEDED: dict[str, dict[str, int]] = {
     "pause": {**SEGMENT, "decoded_tokens": 1, "at": 0, "pause_seconds": 0},
     "session": {**SEGMENT, "calls": 0},
 }
-"""What a replay needs of each kind, and the least that it may be."""
+"""The fields that a replay needs of each kind, with their minimum."""
 
 CAME_BACK = ("resumed", "followed")
-"""Outcomes of a pause after which the session went on, in the same request or in another."""
+"""Outcomes of a pause after which the session continued, in the same request or in another."""
 
 
 @dataclass(slots=True)
 class _Recorded:
-    """All that is recorded of a session.
+    """The records of a session.
 
-    `pauses` are (when it began, the segment before it, whether somebody came back); `calls` is -1
-    while the `session` record is missing, and `last` is None if it was cut off.
+    `pauses` are (its beginning, the segment before it, whether the session continued). `calls` is
+    -1 until the `session` record is read. `last` is None if the session was cut off.
     """
 
     arrival: float = math.inf
@@ -51,9 +51,9 @@ class _Recorded:
 
 
 def read_sessions(path: Path) -> list[Session]:
-    """Rebuild the sessions of a record file, by arrival; arrivals are in Unix seconds.
+    """Return the sessions of a record file in order of arrival; arrivals are Unix seconds.
 
-    Raises `DataError` for a broken file, a record without a field that is needed, or no session.
+    Raises `DataError` for a broken file, a record that lacks a needed field, or no session.
     """
     found: dict[str, _Recorded] = {}
     for line, entry in json_lines(path):
@@ -75,9 +75,9 @@ def read_sessions(path: Path) -> list[Session]:
 
 
 def _record(entry: dict[str, Any], path: Path, line: int) -> PauseRecord | SessionRecord | None:
-    """Return the record of a line; None for a kind that says nothing of sessions.
+    """Return the record of a line; None for a kind that does not describe sessions.
 
-    Raises `DataError` for a broken record, and for one that does not say what a replay needs.
+    Raises `DataError` for a broken record, and for one that lacks a field that a replay needs.
     """
     if not isinstance(entry.get("kind"), str):
         raise DataError(path, line, "this is not a record: it has no kind")
@@ -110,14 +110,14 @@ def _note_pause(recorded: _Recorded, record: PauseRecord) -> None:
 def _note_end(recorded: _Recorded, record: SessionRecord) -> None:
     recorded.calls = record.calls
     given, decoded = max(1, record.given_tokens), record.decoded_tokens
-    # A client's limit is told only where it was the whole session's.
+    # A limit is the client's only if one request was the whole session.
     most = (record.most_tokens or 0) if record.calls == 0 else 0
     # A request that was cut off has no last segment.
     recorded.last = Segment(given, decoded, most_tokens=most) if decoded else None
 
 
 def _session(key: str, recorded: _Recorded) -> Session | None:
-    """Put a session together; None if something of it is missing."""
+    """Return the session of these records; None if a call is missing."""
     pauses = sorted(recorded.pauses, key=lambda pause: pause[0])
     segments = [segment for _, segment, _ in pauses]
     if recorded.calls > len(segments):

@@ -1,15 +1,14 @@
-"""Recorded sessions of agents, cut into runs and drawn at random, again and again.
+"""Recorded sessions of agents, cut into runs and drawn at random with repetition.
 
-Two forms of JSON lines are read, both one session or run per line:
+There are two forms of JSON lines, both with one session or run per line:
 
 - `{"turns": [[context, decoded, seconds], ...]}`, as in benchmarks/data/agent_runs.jsonl.gz;
 - `{"turns": [{"ctx", "out", "pause_s", "pause_kind", "tools"}, ...]}`: tokens of context and of
   output of every call of the model, seconds until the next one, and whether a `tool`, a `human`
   or both (`mixed`) were waited for.
 
-Nothing is known of when the sessions came, and not what their prompts share; they share nothing
-here. A run ends where the agent has compacted its context, since what follows does not begin with
-what was there.
+The arrivals of the sessions and their shared prefixes are unknown; here they share nothing. A run
+ends where the agent compacted its context, since the next context does not begin with the last.
 """
 
 import random
@@ -25,14 +24,14 @@ from caesura.simulator.workload.reading import DataError, count_of, json_lines, 
 
 KIND = "agent"
 USER = "user"
-"""The tool of a turn after which a person was waited for."""
+"""The tool of a turn that waited for a person."""
 
 MIN_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One call of the model; `tool` is empty where the session ends or nothing is known."""
+    """One call of the model; `tool` is empty at the session's end, or if it is unknown."""
 
     context: int
     decoded: int
@@ -48,26 +47,28 @@ class Replay:
         scaled = (reshaped(run, shape) for run in runs)
         self._runs = [run for run in scaled if run]
         if not self._runs:
-            raise ValueError(f"no run begins within {shape.context} tokens")
+            raise ValueError(f"no run begins within {shape.context} tokens: raise context=")
 
     def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Draw the next run."""
+        """Return the next run."""
         return KIND, rng.choice(self._runs)
 
 
 def read_runs(path: Path, people: bool = False) -> list[list[Segment]]:
-    """Read the runs of a file, those of at least two turns.
+    """Return the runs of a file with at least two turns.
 
-    Sessions are cut where a person was waited for, so that only tools keep a run waiting; with
-    `people` they go on there, and the person is the tool `user`. Turns without input or output
-    are no calls: a run ends before them. Raises `DataError` for a broken file, or one without
-    runs.
+    Sessions are cut where they waited for a person, so that a run waits only for tools. With
+    `people` they continue there, and the person is the tool `user`. A run ends before a turn
+    without input or output, which is no call. Raises `DataError` for a broken file, or for one
+    without runs.
     """
     runs = []
     for line, record in json_lines(path):
         turns = record.get("turns")
         if not isinstance(turns, list) or not turns:
-            raise DataError(path, line, "turns is a list that is not empty")
+            raise DataError(
+                path, line, f"turns must be a list that is not empty, got {turns!r:.60}"
+            )
         read = [_turn(turn, path, line) for turn in turns]
         runs += [_segments(run) for run in _cut(read, people) if len(run) >= MIN_TURNS]
     if not runs:
@@ -79,10 +80,14 @@ def _turn(turn: Any, path: Path, line: int) -> _Turn:
     if isinstance(turn, list) and len(turn) == 3:
         turn = dict(zip(("ctx", "out", "pause_s"), turn, strict=True), pause_kind="tool")
     if not isinstance(turn, dict):
-        raise DataError(path, line, f"a turn is [context, decoded, seconds] or an object: {turn!r}")
+        raise DataError(
+            path, line, f"a turn must be [context, decoded, seconds] or an object, got {turn!r:.60}"
+        )
     kind = turn.get("pause_kind")
     if kind not in ("tool", "human", "mixed", None):
-        raise DataError(path, line, f"no pause_kind {kind!r}; there are tool, human, mixed, null")
+        raise DataError(
+            path, line, f"unknown pause_kind {kind!r}; choose from: tool, human, mixed, null"
+        )
     return _Turn(
         count_of(turn, "ctx", path, line),
         count_of(turn, "out", path, line),
@@ -92,14 +97,14 @@ def _turn(turn: Any, path: Path, line: int) -> _Turn:
 
 
 def _name(tools: Any) -> str:
-    """Return the name of the first tool that was called, if names were recorded."""
+    """Return the name of the first called tool, or `KIND` if no names were recorded."""
     if isinstance(tools, list) and tools and isinstance(tools[0], dict):
         return str(tools[0].get("name") or KIND)
     return KIND
 
 
 def _cut(turns: list[_Turn], people: bool) -> Iterator[list[_Turn]]:
-    """Cut a session into runs whose context only grows."""
+    """Yield the runs of a session, in each of which the context only grows."""
     run: list[_Turn] = []
     for turn in turns:
         called = turn.context > 0 and turn.decoded > 0

@@ -1,4 +1,4 @@
-"""What workloads there are: from a specification's options to what draws its sessions."""
+"""The workloads by name: from a spec's options to the function that draws sessions."""
 
 import itertools
 import random
@@ -28,11 +28,10 @@ TOOLS = GROUPS | {name: (name,) for name in TABLE}
 
 @dataclass(frozen=True)
 class Source:
-    """One workload: what it is, in a line, and how it is made of options and a data file.
+    """One workload: a line about it, and the function that makes it of options and a data file.
 
-    `file` says what that file holds; "": none is read. `clients` is how many there are unless an
-    option says so; 0: sessions arrive by themselves. `requests` is how many sessions a closed loop
-    has.
+    `file` describes the data file; it is empty if there is none. `clients` is the default number of
+    clients; 0 means no closed loop. `requests` is the default number of sessions in a closed loop.
     """
 
     about: str
@@ -43,7 +42,7 @@ class Source:
 
 
 class Recorded:
-    """Gives recorded sessions in the order of their arrival, and from the beginning again."""
+    """Returns recorded sessions in the order of their arrival, over and over."""
 
     def __init__(self, sessions: list[Session]) -> None:
         self._sessions = itertools.cycle(sessions)
@@ -55,9 +54,9 @@ class Recorded:
 
 
 def recorded_sessions(options: Options, path: Path) -> list[Session]:
-    """Read the sessions of a record file, in the shape that the options ask for.
+    """Return the sessions of a record file in the shape that the options define.
 
-    Those whose first segment does not fit the context are left out.
+    Sessions whose first segment does not fit the context are left out.
     """
     shape = options.shape()
     scaled = [
@@ -66,7 +65,7 @@ def recorded_sessions(options: Options, path: Path) -> list[Session]:
     ]
     fitting = [session for session in scaled if session.segments]
     if not fitting:
-        raise options.error(f"no session begins within {shape.context} tokens")
+        raise options.error(f"no session begins within {shape.context} tokens: raise context=")
     return fitting
 
 
@@ -74,7 +73,7 @@ def _mix(default: str = "all", single: bool = False) -> Callable[[Options, Path 
     def make(options: Options, _: Path | None) -> Draw:
         one, several = options.text("tool"), options.text("tools")
         if one and several:
-            raise options.error("tool and tools are the same; give one of them")
+            raise options.error("tool and tools mean the same; give only one")
         tools = options.several("tool" if one else "tools", TOOLS, default)
         return Mix(tools, options.shape(), options.switch("balanced"), single)
 
@@ -109,7 +108,7 @@ def _record(options: Options, data: Path | None) -> Draw:
 
 def _needed(options: Options, data: Path | None) -> Path:
     if data is None:
-        raise options.error(f"it needs a data file: {SOURCES[options.name].file}")
+        raise options.error(f"it needs a data file (--data): {SOURCES[options.name].file}")
     return data
 
 

@@ -170,7 +170,7 @@ def test_sessions_that_could_never_run_are_refused() -> None:
     [
         ([session("same", (9, 9)), session("same", (9, 9))], "same key"),
         ([session("mute", (9, 0))], "mute: a segment decodes 0"),
-        ([session("blank", (0, 9))], "blank begins with nothing"),
+        ([session("blank", (0, 9))], "blank has an empty prompt"),
         ([Session("long", "qa", 0.0, (Segment(9, 9, most_tokens=8),))], "decodes 9 of 8"),
     ],
 )

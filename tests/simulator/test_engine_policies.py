@@ -115,7 +115,7 @@ def test_lost_blocks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "schedule", leaky)
     work = workload(session("one", (20, 40)))
     for policy in (STOCK, PRESERVE):
-        with pytest.raises(RuntimeError, match="belong to nobody"):
+        with pytest.raises(RuntimeError, match="neither free nor held"):
             simulate(work, machine(), policy, check=True)
         assert simulate(work, machine(), policy).sessions[0].ended
 

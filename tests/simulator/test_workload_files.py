@@ -89,13 +89,16 @@ def test_runs_are_scaled_capped_and_cut() -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"turns": []}, ":2: turns is a list that is not empty"),
-        ({"source": "x"}, ":2: turns is a list that is not empty"),
-        ({"turns": [[1, 2]]}, ":2: a turn is [context, decoded, seconds] or an object: [1, 2]"),
-        ({"turns": [[1.5, 2, 0]]}, ":2: ctx is a whole number, not 1.5"),
-        ({"turns": [turn(1, 2, 0, "cat")]}, ":2: no pause_kind 'cat'; there are tool"),
-        ({"turns": [turn(1, 2, None, "tool")]}, ":2: pause_s is a number, 0 or more, not None"),
-        ({"turns": [[1, 2, float("nan")]]}, ":2: pause_s is a number"),
+        ({"turns": []}, ":2: turns must be a list that is not empty"),
+        ({"source": "x"}, ":2: turns must be a list that is not empty"),
+        (
+            {"turns": [[1, 2]]},
+            ":2: a turn must be [context, decoded, seconds] or an object, got [1, 2]",
+        ),
+        ({"turns": [[1.5, 2, 0]]}, ":2: ctx must be a whole number, got 1.5"),
+        ({"turns": [turn(1, 2, 0, "cat")]}, ":2: unknown pause_kind 'cat'; choose from: tool"),
+        ({"turns": [turn(1, 2, None, "tool")]}, ":2: pause_s must be a number >= 0, got None"),
+        ({"turns": [[1, 2, float("nan")]]}, ":2: pause_s must be a number >= 0"),
     ],
 )
 def test_a_bad_run_is_named_with_its_line(tmp_path: Path, row: Any, says: str) -> None:
@@ -133,8 +136,8 @@ def test_every_recorded_length_comes_before_one_comes_again(tmp_path: Path) -> N
         ('[\n{"prompt_tokens": 1,\n]', ":3: not JSON: "),
         ("{}", ":1: not a list of requests"),
         ("[]", ":1: not a list of requests"),
-        ("[1]", ": entry 1 is no object"),
-        ('[{"prompt_tokens": 1}]', ": entry 1: completion_tokens is a number, 1 or more, not None"),
+        ("[1]", ": entry 1 must be an object, got 1"),
+        ('[{"prompt_tokens": 1}]', ": entry 1: completion_tokens must be a number >= 1, got None"),
     ],
 )
 def test_bad_lengths_are_named(tmp_path: Path, text: str, says: str) -> None:

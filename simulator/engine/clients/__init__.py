@@ -1,1 +1,1 @@
-"""The clients of simulated sessions: when they send, what they wait for, how far they are."""
+"""The clients of simulated sessions: their requests, their waits, and their progress."""

@@ -1,4 +1,4 @@
-"""The clients: they send sessions, run tools for so long as the workload says, and come back."""
+"""The clients: they send sessions, run tools as long as the workload says, and send results."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from caesura.simulator.session import Session, Workload
 
 
 class Clients:
-    """All clients of a run. `live` holds the sessions that the engine has now, by request."""
+    """All clients of a run; `live` holds the sessions that the engine has now, by request id."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Clients:
         scheduler: Scheduler,
         plan: Plan,
     ) -> None:
-        """The `plan` says how long a context the model takes."""
+        """The `plan` gives the model's longest context and the block size."""
         self._tokens = tokens
         self._style = style
         self._scheduler = scheduler
@@ -44,11 +44,11 @@ class Clients:
 
     @property
     def next_at(self) -> float | None:
-        """When somebody sends something again by himself; None: never."""
+        """Return when the next client sends on its own; None if none does."""
         return self._agenda.next_at
 
     def hand_over(self, now: float) -> None:
-        """Hand the scheduler what has been sent by now: it was busy with a step meanwhile."""
+        """Give the scheduler all requests sent up to `now`, most of them during the last step."""
         for at, live in self._agenda.take_due(now):
             if live.index < 0:
                 live.place = len(self._begun)
@@ -61,9 +61,9 @@ class Clients:
             self._scheduler.add_request(self._style.request(live, most, at))
 
     def receive(self, ended: list[Live], outputs: Mapping[int, Any], now: float) -> None:
-        """Take the outputs of a step in which these have decoded the last token of a segment.
+        """Receive the outputs of a step in which the `ended` sessions ended a segment.
 
-        Raises `RuntimeError` if the engine does not see it like that.
+        Raises `RuntimeError` if the engine ended other requests, or paused a wrong one.
         """
         finished = {
             output.request_id: output
@@ -75,10 +75,10 @@ class Clients:
             request_id = self._style.request_id(live)
             output = finished.pop(request_id, None)
             if output is None or str(output.finish_reason) != "stop":
-                raise RuntimeError(f"{request_id} has decoded its last token and was not stopped")
+                raise RuntimeError(f"{request_id} decoded its last token but was not stopped")
             report = (output.kv_transfer_params or {}).get(REPORT_KEY)
             if report is not None and report["paused"] != bool(live.segment.tool):
-                raise RuntimeError(f"{request_id}: pausing was misjudged: {report}")
+                raise RuntimeError(f"{request_id}: it paused without a call or ran on: {report}")
             del self.live[request_id]
             self.segments_done += 1
             self._go_on(live, now)
@@ -86,7 +86,7 @@ class Clients:
             raise RuntimeError(f"the engine ended requests by itself: {sorted(finished)}")
 
     def _go_on(self, live: Live, now: float) -> None:
-        """Run the tool, or take leave."""
+        """Run the tool, or close the session after its last segment."""
         seconds = live.segment.tool_seconds
         if not live.end(now):
             live.result.tool_seconds += seconds
@@ -103,7 +103,7 @@ class Clients:
         return Live(session, result, self._names[session.key], place=0)
 
     def results(self) -> list[SessionResult]:
-        """Return what became of every session that was sent, in the order in which they were."""
+        """Return the results of all sessions that were sent, in the order of sending."""
         for live in self._begun:
             live.cut_off()
         return [live.result for live in self._begun]

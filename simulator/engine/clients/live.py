@@ -1,4 +1,4 @@
-"""A session under way: where it stands, as its client and the model runner need to know."""
+"""A session in progress: its state for the client and the model runner."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from caesura.simulator.session import Segment, Session
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """One session under way.
+    """One session in progress.
 
-    `index` counts its segments, `place` the sessions that were sent before it. `context` is the
-    tokens that its context has grown to, up to what the present segment was given. Of the present
-    segment `left` tokens are still to be decoded, the last of them `last`; `admitted` tells that
-    some of it has been scheduled. `reached` tokens of the context have been computed before, as
-    far as that matters: it is brought up to date where KV may be lost.
+    `index` is that of its present segment, and `place` counts the sessions sent before it.
+    `context` are the tokens of its context, up to what the present segment was given. The present
+    segment has `left` tokens to decode, the last of which is `last`. `admitted`: some of the
+    segment has been scheduled. `reached` tokens of the context have been computed before; the
+    number is updated only when KV may be lost.
     """
 
     session: Session
@@ -33,16 +33,16 @@ class Live:
 
     @property
     def segment(self) -> Segment:
-        """The present segment."""
+        """Return the present segment."""
         return self.session.segments[self.index]
 
     @property
     def decoded(self) -> int:
-        """Tokens of the present segment that have been decoded."""
+        """Return the decoded tokens of the present segment."""
         return self.segment.decode_tokens - self.left
 
     def begin(self, last: int, now: float) -> None:
-        """Begin the next segment, which will end with the token `last`."""
+        """Begin the next segment, which ends with the token `last`."""
         if self.index >= 0:
             self.context += self.segment.decode_tokens
         self.index += 1
@@ -52,7 +52,7 @@ class Live:
         self.sent, self.first = now, 0.0
 
     def end(self, now: float) -> bool:
-        """Note that the present segment has ended; return whether that was the last."""
+        """Record the end of the present segment; return whether it was the last."""
         self.result.segments.append((self.sent, self.first, now))
         if self.index + 1 < len(self.session.segments):
             return False
@@ -60,6 +60,6 @@ class Live:
         return True
 
     def cut_off(self) -> None:
-        """Note what has become of a session that does not end."""
+        """Record the unfinished segment of a session that was cut off."""
         if self.left:
             self.result.segments.append((self.sent, self.first, 0.0))

@@ -1,7 +1,7 @@
-"""How clients ask for a segment: by pushing to a request that pauses, or with a new one.
+"""How clients request a segment: they push to a request that pauses, or send a new one.
 
-A client of Caesura keeps one request for its session and pushes results to it; a client of stock
-vLLM sends the whole context anew after every tool, as agents do today.
+A client of Caesura keeps one request for its session and pushes results to it. A client of stock
+vLLM sends the whole context again after every tool, as agents do today.
 """
 
 from typing import Any, Protocol
@@ -16,38 +16,38 @@ from caesura.simulator.engine.tokens import WORD, Tokens
 
 
 class Style(Protocol):
-    """How a segment is asked for."""
+    """The way in which a client requests segments."""
 
     def request_id(self, live: Live) -> str:
         """Return the id of the request that serves the present segment."""
         ...
 
     def request(self, live: Live, most_tokens: int, now: float) -> Request:
-        """Make the request, or the chunk of one, that asks for the present segment."""
+        """Return the request, or the chunk of a request, for the present segment."""
         ...
 
     def goodbye(self, live: Live) -> Request | None:
-        """Make what is sent after the last segment, if anything is."""
+        """Return the request to send after the last segment, or None."""
         ...
 
 
 class Pausing:
-    """One resumable request for a session, to which results are pushed."""
+    """One resumable request for a session; the client pushes results to it."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
     def request_id(self, live: Live) -> str:
-        """It is the session's key."""
+        """Return the session's key."""
         return live.session.key
 
     def request(self, live: Live, most_tokens: int, now: float) -> Request:
-        """Begin the session, or push the token that ended the last segment, and the result."""
+        """Return the first prompt, or the last segment's final token with the tool's result."""
         given = [WORD] * live.segment.given_tokens
         if live.index:
             # The last token of a turn has no KV yet, so it is sent again.
             given.insert(0, self._tokens.last_of(live.session.segments[live.index - 1].tool))
-        # From the call's token alone nobody could tell where its turn began.
+        # The call's single token does not show that its turn holds a call.
         turn: Turn = "holding" if live.segment.tool else "fresh"
         plan = WatchPlan(("hermes",), self._tokens.offered_to(live.session.kind), (), turn)
         return Request(
@@ -61,7 +61,7 @@ class Pausing:
         )
 
     def goodbye(self, live: Live) -> Request | None:
-        """Close the input of the session, as vLLM's frontend does: a final, empty request."""
+        """Return a final request that closes the session's input, as vLLM's frontend sends it."""
         return Request(
             request_id=live.session.key,
             prompt_token_ids=[WORD],
@@ -74,15 +74,15 @@ class Pausing:
 class Anew:
     """A new request for every segment, with all tokens so far.
 
-    Its priority is its session's place, which counts where vLLM schedules by priorities.
+    Its priority is its session's place, which matters if vLLM schedules by priority.
     """
 
     def request_id(self, live: Live) -> str:
-        """Return a new name for every segment."""
+        """Return an id that is new for every segment."""
         return f"{live.session.key}/{live.index}"
 
     def request(self, live: Live, most_tokens: int, now: float) -> Request:
-        """Ask with the whole context."""
+        """Return a request with the whole context."""
         return Request(
             request_id=self.request_id(live),
             prompt_token_ids=[WORD] * live.context,
@@ -94,7 +94,7 @@ class Anew:
         )
 
     def goodbye(self, live: Live) -> Request | None:
-        """Nothing is left to say."""
+        """Return None: the last request has already ended."""
         return None
 
 

@@ -1,7 +1,7 @@
-"""The KV connectors of simulated engines: how vLLM is told of them.
+"""The configuration of vLLM's KV connectors in simulated engines.
 
-What a block of KV takes in the tiny model of the configuration has nothing to do with what it takes
-on the simulated machine, so that host memory is counted in blocks.
+Host memory is counted in blocks, since a block of the configured tiny model has another size than a
+block on the simulated machine.
 """
 
 import mmap
@@ -17,7 +17,7 @@ from caesura.simulator.policy import Policy
 def kv_spec(block_tokens: int) -> FullAttentionSpec:
     """Return the KV of one layer with one head of one number: 8 bytes a token.
 
-    Its `page_size_bytes` are what our connector takes a block to have.
+    Caesura's connector uses its `page_size_bytes` as the size of a block.
     """
     return FullAttentionSpec(
         block_size=block_tokens, num_kv_heads=1, head_size=1, dtype=torch.float32
@@ -27,19 +27,19 @@ def kv_spec(block_tokens: int) -> FullAttentionSpec:
 def connector_config(
     host_blocks: int, block_tokens: int, policy: Policy
 ) -> KVTransferConfig | None:
-    """Configure the policy's connector with so many blocks of host memory, if it has one."""
+    """Return the policy's connector with `host_blocks` of host memory; None without one."""
     if not host_blocks or policy.engine == "stock":
         return None
     block_bytes = kv_spec(block_tokens).page_size_bytes
     if policy.engine == "stock-offload":
-        # vLLM's own connector rounds what a block takes on the host up to whole pages.
+        # vLLM's own connector rounds the size of a block on the host up to whole pages.
         host_bytes = host_blocks * round_up(block_bytes, mmap.PAGESIZE)
         return KVTransferConfig(
             kv_connector="OffloadingConnector",
             kv_role="kv_both",
             kv_connector_extra_config={"cpu_bytes_to_use": host_bytes},
         )
-    # Half a block more, so that rounding takes none away.
+    # Half a block more, so that rounding does not lose a block.
     host_gib = (host_blocks + 0.5) * block_bytes / (1 << 30)
     return KVTransferConfig(
         kv_connector="CaesuraConnector",

@@ -1,8 +1,8 @@
 """The workers' side of copies: orders in, copies over the link, reports out.
 
-`Copies` is the part that every engine shares: how copies and a step hold each other up. What is
-ordered and how it is reported is the connector's: `SwapCopies` does it as
-`caesura.scheduler.vllm.swap.worker`, `caesura.simulator.engine.transfer.offload` as vLLM's own.
+`Copies` is what all engines share: how copies and steps delay each other. Orders and reports depend
+on the connector. `SwapCopies` does what `caesura.scheduler.vllm.swap.worker` does, and
+`caesura.simulator.engine.transfer.offload` what vLLM's own worker does.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ from caesura.simulator.policy import Policy
 
 
 class Span(NamedTuple):
-    """When a step computes and ends, and for how many seconds copies held it up."""
+    """The end of a step, and the seconds for which copies delayed it."""
 
     ends: float
     stall: float
@@ -28,14 +28,14 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Ordered:
-    """Blocks that a step was ordered to copy."""
+    """The numbers of blocks that a step was ordered to copy."""
 
     saved: int = 0
     loaded: int = 0
 
 
 class Copies(ABC):
-    """What a machine's workers copy."""
+    """The copies of a machine's workers."""
 
     def __init__(self, machine: Machine, policy: Policy, live: dict[str, Live]) -> None:
         rate = float("inf") if policy.free_link else machine.link_bytes
@@ -51,17 +51,17 @@ class Copies(ABC):
 
     @abstractmethod
     def begin(self, orders: Any, now: float) -> None:
-        """Take a step's orders, before its forward pass."""
+        """Submit a step's orders, before its forward pass."""
 
     @abstractmethod
     def report(self, now: float) -> KVConnectorOutput:
-        """Tell what has been done since the last step ended."""
+        """Return the copies done since the last step ended."""
 
     def step(self, now: float, seconds: float) -> Span:
-        """Return how a step goes that begins now and takes so long without copies.
+        """Return the end and the delay of a step that takes `seconds` without copies.
 
-        Loads that join it run layer by layer beside it, so that it ends no sooner than they do.
-        Copies beside it slow it down for as long as they run.
+        Loads that join the step run layer by layer beside it, and it ends no sooner than they do.
+        Copies beside the step slow it down while they run.
         """
         begins = self.link.idle_at(now) if self._synchronous else self.held_until(now)
         stall = begins - now
@@ -74,11 +74,11 @@ class Copies(ABC):
         return Span(ends, stall)
 
     def held_until(self, now: float) -> float:
-        """Return when a step may begin that the scheduler has made now."""
+        """Return when a step scheduled `now` may begin."""
         return now
 
     def take_ordered(self) -> Ordered:
-        """Return what was ordered since the last call."""
+        """Return the blocks ordered since the last call."""
         ordered, self._ordered = self._ordered, Ordered()
         return ordered
 
@@ -99,10 +99,10 @@ class Copies(ABC):
 
 
 class SwapCopies(Copies):
-    """Carries out `SwapOrders` of our own connector."""
+    """Carries out the `SwapOrders` of Caesura's connector."""
 
     def begin(self, orders: Any, now: float) -> None:
-        """Loads go first: somebody waits for them."""
+        """Submit the orders; loads go first, since requests wait for them."""
         for load in orders.loads:
             self._put(load, len(load.blocks), now, out=False, urgent=load.in_step)
             self._note_load(load.request_id, len(load.blocks))
@@ -110,7 +110,7 @@ class SwapCopies(Copies):
             self._put(save, len(save.blocks), now, out=True)
 
     def report(self, now: float) -> KVConnectorOutput:
-        """Report saves by job, loads over steps by request when their last piece is there."""
+        """Return finished saves by job, and loads by request once their last part is done."""
         received: list[str] = []
         report = SwapReport()
         done = self.link.take_done(now)
@@ -124,7 +124,7 @@ class SwapCopies(Copies):
                 report.saved[order.job] = 1
             elif order.last and not order.in_step:
                 received.append(order.request_id)
-        # An ordered collection stands in for a set, whose order would change from run to run.
+        # A list replaces the set, whose order would differ from run to run.
         return KVConnectorOutput(
             finished_recving=received,
             kv_connector_worker_meta=report if done else None,

@@ -1,8 +1,8 @@
 """The link between device and host: copies in simulated time, one after the other.
 
-Both directions share what it carries, unless it is full duplex. What a step waits for goes ahead of
-everything else, as in `caesura.scheduler.vllm.swap.copier`; the rest goes in the order in which it
-came, and goes on between steps.
+Both directions share the link's rate, unless it is full duplex. Copies that a step waits for go
+first, as in `caesura.scheduler.vllm.swap.copier`. All others keep their order and continue between
+steps.
 """
 
 from collections import deque
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 WINDOWS = 64
-"""Forward passes that are remembered, to tell what was copied beside them."""
+"""The number of forward passes that are kept, to measure the copies beside them."""
 
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """One order on its way: `seconds` is how long it takes, `begins` and `ends` are when.
+    """One copy: it takes `seconds`, from the time `begins` to the time `ends`.
 
-    `out` goes from the device to the host. A step waits for what is `urgent`.
+    `out`: it goes from the device to the host. `urgent`: a step waits for it.
     """
 
     order: Any
@@ -32,7 +32,7 @@ class Copy:
 
 @dataclass(slots=True)
 class _Lane:
-    """Copies that take turns, without a gap between them."""
+    """Copies that run one after the other without a gap."""
 
     urgent: deque[Copy] = field(default_factory=deque)
     others: deque[Copy] = field(default_factory=deque)
@@ -57,12 +57,12 @@ class _Lane:
         return done
 
     def ends(self) -> Iterable[tuple[float, float]]:
-        """Return when the first and the last of each queue end."""
+        """Return the ends of the first and the last copy of each queue."""
         return [(queue[0].ends, queue[-1].ends) for queue in (self.urgent, self.others) if queue]
 
 
 class Link:
-    """What carries `bytes_per_second`: infinite is a bound to compare with."""
+    """A link that carries `bytes_per_second`; an infinite rate serves as a bound."""
 
     def __init__(self, bytes_per_second: float, full_duplex: bool) -> None:
         self._rate = bytes_per_second
@@ -74,21 +74,21 @@ class Link:
     def put(
         self, order: Any, blocks: int, size: int, now: float, *, out: bool, urgent: bool = False
     ) -> Copy:
-        """Queue a copy of so many blocks, of `size` bytes together."""
+        """Queue a copy of `blocks` blocks with `size` bytes together, and return it."""
         copy = Copy(order, out, blocks, size / self._rate, urgent)
         (self._out if out else self._in).put(copy, now)
         return copy
 
     def take_done(self, now: float) -> list[Copy]:
-        """Hand over what has been copied by now."""
+        """Remove and return the copies that have ended by `now`."""
         return [copy for lane in self._lanes for copy in lane.take_done(now)]
 
     def forward(self, begins: float, ends: float) -> None:
-        """Take note of a forward pass."""
+        """Record a forward pass."""
         self._windows.append((begins, ends))
 
     def beside(self, copy: Copy) -> float:
-        """Return how much of a copy ran beside forward passes, in seconds."""
+        """Return the seconds of a copy that ran beside forward passes."""
         total = 0.0
         for begins, ends in reversed(self._windows):
             if ends <= copy.begins:
@@ -98,9 +98,9 @@ class Link:
 
     @property
     def next_end(self) -> float | None:
-        """When the next copy will be done; None: nothing is under way."""
+        """Return when the next copy ends; None if there is none."""
         return min((first for lane in self._lanes for first, _ in lane.ends()), default=None)
 
     def idle_at(self, now: float) -> float:
-        """Return from when on nothing is under way any more, as it stands."""
+        """Return when the last queued copy ends, or `now` if there is none."""
         return max((last for lane in self._lanes for _, last in lane.ends()), default=now)

@@ -1,8 +1,8 @@
 """The worker of vLLM's native offloading to the host, in simulated time.
 
-It does what `OffloadingConnectorWorker` does with its scheduler's metadata, in the same order.
-Stores of a step are submitted with the next one, so as not to delay its tokens. A step waits for
-the stores of blocks that it is about to overwrite.
+It handles its scheduler's metadata in the same order as `OffloadingConnectorWorker`. A step's
+stores are submitted with the next step, so that they do not delay its tokens. A step waits for the
+stores of blocks that it will overwrite.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ class OffloadCopies(Copies):
         self._flushed_at = 0.0
 
     def begin(self, orders: Any, now: float) -> None:
-        """Submit the stores that were put off and those that hurry, then the loads."""
+        """Submit the deferred stores and those to flush, then the loads."""
         flush = sorted(orders.jobs_to_flush or ())
         for job in flush:
             if job in orders.store_jobs:
@@ -48,11 +48,11 @@ class OffloadCopies(Copies):
         self._under_way[job] = self._put((job, request_id), blocks, now, out)
 
     def held_until(self, now: float) -> float:
-        """Return when the stores are done that a step waits for."""
+        """Return when the stores that the step waits for are done."""
         return max(now, self._flushed_at)
 
     def report(self, now: float) -> KVConnectorOutput:
-        """Report jobs that are done, and the requests whose load is there."""
+        """Return the finished jobs, and the requests whose load is done."""
         received: list[str] = []
         report = OffloadingWorkerMetadata()
         for copy in self.link.take_done(now):
@@ -61,7 +61,7 @@ class OffloadCopies(Copies):
             report.mark_completed(job)
             if not copy.out:
                 received.append(request_id)
-        # An ordered collection stands in for a set, whose order would change from run to run.
+        # A list replaces the set, whose order would differ from run to run.
         return KVConnectorOutput(
             finished_recving=received,
             kv_connector_worker_meta=report if report.completed_jobs else None,

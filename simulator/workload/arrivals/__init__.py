@@ -1,1 +1,1 @@
-"""When sessions arrive: by a random process, or as the requests of a trace did."""
+"""The arrivals of sessions: from a random process, or from a trace."""

@@ -1,7 +1,7 @@
-"""When sessions arrive: Poisson, in bursts, or as the requests of a trace did.
+"""Arrival processes: Poisson, bursty, or replayed from a trace.
 
-Every process yields ascending seconds from 0 on at a mean rate per second. With the same
-generator another rate gives the same Poisson and bursty arrivals, closer together or further apart.
+Every process yields ascending seconds from 0 on at a mean rate per second. With the same generator,
+another rate gives the same Poisson and bursty arrivals, closer together or further apart.
 """
 
 import random
@@ -12,7 +12,7 @@ Times = Iterator[float]
 
 
 def poisson(rng: random.Random, rate: float) -> Times:
-    """Yield a Poisson process."""
+    """Yield the arrivals of a Poisson process."""
     now = 0.0
     while True:
         now += rng.expovariate(rate)
@@ -23,12 +23,12 @@ def bursty(rng: random.Random, rate: float, cv: float) -> Times:
     """Yield a renewal process whose gamma inter-arrival times have coefficient of variation `cv`.
 
     It begins in equilibrium (Cox, Renewal Theory, 1962, section 5): the first arrival is at a
-    random point of a gap chosen in proportion to its length. Otherwise a burst would stand at the
-    very beginning, and the mean count of a short run would be too high. Raises `ValueError` unless
+    random point of a gap chosen in proportion to its length. Otherwise every run would begin with
+    an arrival, and the mean count of a short run would be too high. Raises `ValueError` unless
     `cv` is positive.
     """
     if not cv > 0:
-        raise ValueError(f"a coefficient of variation is positive, not {cv:g}")
+        raise ValueError(f"the coefficient of variation must be positive, got {cv:g}")
     shape = 1 / cv**2
     scale = 1 / (rate * shape)
     now = rng.random() * rng.gammavariate(shape + 1, scale)
@@ -40,13 +40,12 @@ def bursty(rng: random.Random, rate: float, cv: float) -> Times:
 def replayed(
     rng: random.Random, rate: float, seconds: float, stamps: Sequence[float], grain: float = 0.0
 ) -> Times:
-    """Yield as many arrivals of a trace as the rate asks for in so many seconds.
+    """Yield `rate * seconds` arrivals of a trace, rounded, within `seconds`.
 
-    They are a part of the trace from a random point of it on, beginning again at its end, and
-    stretched as a whole so that exactly `rate * seconds` of them, rounded, come within the span:
-    bursts stay, but the load is the one that was asked for. `stamps` are ascending seconds. A
-    trace that knows them only to a `grain` of seconds has many at the same one; they are spread
-    evenly at random over it. Raises `ValueError` for a part of no duration.
+    They are a part of the trace from a random point on, which wraps around at the end. The part is
+    stretched as a whole, so that bursts stay and the load is the given one. `stamps` are ascending
+    seconds. If the trace has a resolution of `grain` seconds, its stamps are spread uniformly at
+    random over the grain. Raises `ValueError` for a part of no duration.
     """
     if grain:
         stamps = sorted(stamp + rng.random() * grain for stamp in stamps)
@@ -54,7 +53,7 @@ def replayed(
     begin, count = rng.randrange(len(gaps)), round(rate * seconds)
     part = [gaps[(begin + at) % len(gaps)] for at in range(count)]
     if count and not sum(part):
-        raise ValueError(f"{count} arrivals of the trace are at the same second")
+        raise ValueError(f"{count} successive arrivals of the trace are at the same second")
     stretch, passed = seconds / (sum(part) or 1.0), 0.0
     for gap in part:
         yield passed * stretch

@@ -1,11 +1,11 @@
 """Arrivals by the rate windows of ServeGen (Xiang et al., arXiv 2505.09999).
 
-For each client of a production service the data tells, ten minutes by ten minutes, its rate and
-the distribution of its inter-arrival times: CSV with the columns `client`, `window_start_s`,
-`rate_rps`, `pattern` (`Gamma` or `Weibull`) and `param1` (its shape). As in ServeGen every client
-is a renewal process of its own, and all rates are scaled by one factor. Windows are drawn apart
-from each other here, each in equilibrium, so that its mean count is exactly its rate times its
-length; a burst that spans two windows is cut.
+For each client of a production service and each window of ten minutes, the data has the rate and
+the distribution of inter-arrival times. It is CSV with the columns `client`, `window_start_s`,
+`rate_rps`, `pattern` (`Gamma` or `Weibull`) and `param1` (its shape). As in ServeGen, every client
+is a renewal process of its own, and one factor scales all rates. Here windows are drawn
+independently, each in equilibrium, so that a window's mean count is exactly its rate times its
+length. A burst that spans two windows is cut.
 """
 
 import math
@@ -18,29 +18,29 @@ from caesura.simulator.workload.reading import DataError, csv_rows, number_of
 
 WINDOW_SECONDS = 600.0
 SMALLEST_SHAPE = {"Gamma": 1e-3, "Weibull": 0.02}
-"""The patterns that there are, and below which shape their numbers overflow."""
+"""The known patterns, with the smallest shape that does not overflow."""
 COLUMNS = ("client", "window_start_s", "rate_rps", "pattern", "param1")
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client in one window: requests per second, and how they are spaced."""
+    """One client in one window: requests per second, and the distribution of the gaps."""
 
     rate: float
     pattern: str
     shape: float
 
     def gap(self, rng: random.Random) -> float:
-        """Draw an inter-arrival time of mean 1."""
+        """Return a draw of an inter-arrival time with mean 1."""
         if self.pattern == "Gamma":
             return rng.gammavariate(self.shape, 1 / self.shape)
         return rng.weibullvariate(1.0, self.shape) / math.gamma(1 + 1 / self.shape)
 
     def first(self, rng: random.Random) -> float:
-        """Draw the time to the first arrival in equilibrium, in units of the mean gap.
+        """Return a draw of the time to the first arrival in equilibrium, in units of the mean gap.
 
-        That is a random point of a gap chosen in proportion to its length. X Weibull of shape k:
-        X^k is exponential, and chosen in proportion to X it is gamma of shape 1 + 1/k.
+        It is a random point of a gap chosen in proportion to its length. For X Weibull of shape k,
+        X^k is exponential; chosen in proportion to X, it is gamma of shape 1 + 1/k.
         """
         if self.pattern == "Gamma":
             return rng.random() * rng.gammavariate(self.shape + 1, 1 / self.shape)
@@ -49,11 +49,11 @@ class Client:
 
 
 Windows = Sequence[Sequence[Client]]
-"""The clients that send anything, window by window."""
+"""The clients with a rate above 0, window by window."""
 
 
 def read_windows(path: Path) -> Windows:
-    """Read a CSV file of rate windows."""
+    """Return the windows of a CSV file; raises `DataError` if it is broken or empty."""
     found: dict[int, list[Client]] = {}
     for line, row in csv_rows(path, COLUMNS):
         index = int(number_of(row, "window_start_s", path, line) // WINDOW_SECONDS)
@@ -72,11 +72,11 @@ def windowed(
     windows: Windows,
     window_seconds: float = WINDOW_SECONDS,
 ) -> Iterator[float]:
-    """Yield arrivals in so many seconds: successive windows from a random one on, in a circle.
+    """Yield arrivals within `seconds` from successive windows, which begin at a random one.
 
-    All rates are scaled by one factor, so that the expected mean over the span is `rate`. With
-    other `window_seconds` the same windows pass faster or slower. Raises `ValueError` if nobody
-    sends anything in the span.
+    The windows wrap around at the end. One factor scales all rates, so that the expected mean over
+    the span is `rate`. Other `window_seconds` make the windows pass faster or slower. Raises
+    `ValueError` if no client has a rate in the span.
     """
     begin = rng.randrange(len(windows))
     spans = [
@@ -110,6 +110,6 @@ def _client(row: Mapping[str, str], path: Path, line: int) -> Client:
     pattern = row["pattern"]
     if pattern not in SMALLEST_SHAPE:
         known = ", ".join(SMALLEST_SHAPE)
-        raise DataError(path, line, f"no pattern {pattern!r}; there are {known}")
+        raise DataError(path, line, f"unknown pattern {pattern!r}; choose from: {known}")
     shape = number_of(row, "param1", path, line, SMALLEST_SHAPE[pattern])
     return Client(number_of(row, "rate_rps", path, line), pattern, shape)

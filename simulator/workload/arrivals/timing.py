@@ -1,4 +1,4 @@
-"""From a specification's options to when its sessions arrive."""
+"""Make the arrivals of sessions from a spec's options."""
 
 import itertools
 import math
@@ -18,7 +18,7 @@ RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is asked for: `rate` sessions a second for so many seconds; `data` as handed in."""
+    """The wanted arrivals: `rate` sessions per second for `seconds`, and the data file."""
 
     options: Options
     data: Path | None
@@ -27,19 +27,19 @@ class Span:
 
     @property
     def trace(self) -> Path:
-        """The file of arrivals; raises `ValueError` if there is none."""
-        # A data file that the sessions are not read from can only be meant for the arrivals.
+        """Return the file of arrivals; raises `ValueError` if there is none."""
+        # If the sessions need no data file, a given one must be for the arrivals.
         spare = None if SOURCES[self.options.name].file else self.data
         trace = self.options.path("trace") or spare
         if trace is None:
-            raise self.options.error("these arrivals need a file: trace=PATH")
+            raise self.options.error("these arrivals need a file: give trace=PATH")
         return trace
 
 
 def arrivals_of(span: Span, rng: random.Random) -> tuple[str, Times]:
-    """Return what the arrivals are, in a few words, and their seconds within the span.
+    """Return a short description of the arrivals, and their seconds within the span.
 
-    Raises `ValueError` for a rate, a span or a process that is none, and for a bad file.
+    Raises `ValueError` for a wrong rate, span or process, and for a bad file.
     """
     options = span.options
     is_record = options.name == "record"
@@ -47,9 +47,9 @@ def arrivals_of(span: Span, rng: random.Random) -> tuple[str, Times]:
     if name == RECORDED and not is_record:
         raise options.error("only the workload record has recorded arrivals")
     if not 0 < span.seconds < math.inf:
-        raise options.error(f"arrivals span a positive number of seconds, not {span.seconds}")
+        raise options.error(f"the seconds of arrivals must be positive, got {span.seconds}")
     if not (0 < span.rate < math.inf or (span.rate == 0 and name == RECORDED)):
-        raise options.error(f"a rate is a positive number in a second, not {span.rate}")
+        raise options.error(f"the rate per second must be a positive number, got {span.rate}")
     times = PROCESSES[name](span, rng)
     rate = f"{span.rate:g} in a second" if span.rate else "at their own rate"
     return f"{name} arrivals, {rate}", itertools.takewhile(lambda now: now < span.seconds, times)
@@ -78,7 +78,7 @@ def _servegen(span: Span, rng: random.Random) -> Times:
 
 
 def _recorded(span: Span, _: random.Random) -> Times:
-    """Yield each recorded arrival once, from 0 on; stretched to the rate if there is one."""
+    """Yield each recorded arrival once from 0 on, stretched to the rate if there is one."""
     assert span.data is not None, "the sessions have been read from it"
     arrivals = [session.arrival for session in recorded_sessions(span.options, span.data)]
     first, gaps = arrivals[0], len(arrivals) - 1

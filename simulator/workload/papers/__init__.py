@@ -1,1 +1,1 @@
-"""Workloads as papers describe them, drawn from their tables."""
+"""Workloads of papers, drawn from the papers' tables."""

@@ -2,9 +2,9 @@
 
 Abhyankar et al., "InferCept: Efficient Intercept Support for Augmented Large Language Model
 Inference" (ICML 2024), Table 1: mean and standard deviation of a call's seconds, of a session's
-number of calls, and of the context at a call. The paper does not tabulate how much is decoded
-between calls and returned by them; those means, and the gamma and lognormal distributions, are
-choices.
+number of calls, and of the context at a call. The paper does not tabulate the tokens that are
+decoded between calls and returned by them. Those means, and the gamma and lognormal distributions,
+are choices made here.
 """
 
 import math
@@ -18,7 +18,7 @@ from caesura.simulator.workload.draw import Moments, Shape, fitting, gamma, logn
 
 @dataclass(frozen=True)
 class Tool:
-    """One row: the first three as in the paper, the last two chosen here."""
+    """One row of the table: the first three fields are the paper's, the last two choices."""
 
     call_seconds: Moments
     calls: Moments
@@ -40,19 +40,19 @@ GROUPS = {
     "short": ("math", "qa", "ve"),
     "long": ("chatbot", "image", "tts"),
 }
-"""Tools that answer within a second, and those that take some 20 seconds."""
+"""Groups of tools: `short` ones answer within a second, `long` ones in about 20 seconds."""
 
 DECODE_SIGMA = 0.6
 RETURNED_SIGMA = 0.4
 
 
 class Mix:
-    """Draws sessions of some tools, each of one of them, all equally likely.
+    """Draws sessions that each use one tool; all tools are equally likely.
 
-    `balanced`: as many in a row as there are tools are one of each, in random order; measured
-    differences then owe less to chance. `single`: every session makes one call, whatever the
-    table says. A session that could not even make a call in the context is drawn again; raises
-    `ValueError` if none can.
+    `balanced`: each round of sessions has every tool once, in random order, which reduces random
+    differences between runs. `single`: every session makes one call, whatever the table says. A
+    session whose first call does not fit the context is drawn again. Raises `ValueError` if none
+    fits.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Mix:
         self._kinds: list[str] = []
 
     def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Draw the next session."""
+        """Return the next session."""
         kind = self._kind(rng)
         return kind, fitting(lambda: self._segments(rng, kind), self._shape, fewest=2)
 
@@ -77,7 +77,7 @@ class Mix:
         return self._kinds.pop()
 
     def _segments(self, rng: random.Random, kind: str) -> list[Segment]:
-        """Draw a session as long as it comes; what is behind its last call is one segment more."""
+        """Return a drawn session of any length; one segment follows its last call."""
         tool, shape = TABLE[kind], self._shape
         given = shape.given(rng, gamma(rng, prompt_moments(tool)))
         segments = []
@@ -92,12 +92,12 @@ class Mix:
 
 
 def prompt_moments(tool: Tool) -> Moments:
-    """Return the prompt's moments such that the context at a call has those of the table.
+    """Return the prompt's moments that give the context at a call the moments of the table.
 
-    The context at call j of K is the prompt and what has been added since, about
-    j (decoded + returned). Over all calls of all sessions, a session of K calls counts K times.
-    Where growth alone varies more than the table says (28 calls of `ve`), the prompt varies by a
-    tenth.
+    The context at call j of K is the prompt and the tokens added since, about
+    j (decoded + returned). Over all calls of all sessions, a session of K calls counts K times. If
+    the growth alone varies more than the table says (28 calls of `ve`), the prompt's standard
+    deviation is a tenth of its mean.
     """
     mean, deviation = tool.calls
     scale = deviation**2 / mean

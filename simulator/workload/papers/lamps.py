@@ -2,9 +2,9 @@
 
 Shahout et al., "Fast Inference for Augmented Large Language Models" (LAMPS), Table 2: mean and
 standard deviation of a call's seconds and of a session's number of calls. Everything else is a
-choice. The other two data sets of the paper are InferCept's: `multi` is its whole mix, `single`
-the sessions with one call, for which `infercept.Mix` is asked for one call of each session
-(section 6 names four of the six tools, Table 2 all; all are used here).
+choice made here. The other two data sets of the paper are InferCept's. `multi` is its whole mix.
+`single` has sessions with one call, which `infercept.Mix` draws with `single`. Section 6 names
+four of the six tools and Table 2 all; all are used here.
 """
 
 import random
@@ -24,30 +24,30 @@ TOOL = "toolbench"
 CALL_SECONDS: Moments = (1.72, 3.33)
 CALLS: Moments = (2.45, 1.81)
 
-# Measured on the 13 example answers of OpenBMB/ToolBench (data_example/answer), system prompt and
-# functions included, at four characters to a token.
+# Measured on the 13 example answers of OpenBMB/ToolBench (data_example/answer), including system
+# prompt and functions, with four characters per token.
 PROMPT: Moments = (1710, 690)
 CALL_TOKENS: Moments = (93, 96)
 RETURNED_TOKENS: Moments = (97, 107)
 ANSWER_TOKENS: Moments = (144, 108)
 
 MAX_DECODED_TOKENS = 500
-"""LAMPS' predictor of lengths has 50 classes of 10 tokens: no segment is longer."""
+"""The longest segment: LAMPS' predictor of lengths has 50 classes of 10 tokens."""
 
 
 class ToolBench:
-    """Draws sessions: gamma calls and prompts, lognormal durations and lengths.
+    """Draws sessions with gamma calls and prompts, and lognormal durations and lengths.
 
-    The durations' deviation is twice their mean: lognormal as of a web service, since a gamma
-    distribution would make most of them next to nothing. A session that could not even make a
-    call in the context is drawn again; raises `ValueError` if none can.
+    The standard deviation of durations is twice their mean. They are lognormal, as for a web
+    service, since most draws of a gamma distribution would be close to 0. A session whose first
+    call does not fit the context is drawn again. Raises `ValueError` if none fits.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
 
     def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Draw the next session."""
+        """Return the next session."""
         return TOOL, fitting(lambda: self._segments(rng), self._shape, fewest=2)
 
     def _segments(self, rng: random.Random) -> list[Segment]:

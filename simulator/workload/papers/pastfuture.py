@@ -1,9 +1,9 @@
 """The single-shot workloads of the Past-Future scheduler.
 
 Gong et al., "Past-Future Scheduler for LLM Serving under SLA Guarantees" (ASPLOS 2025), section 5
-and Table 1: three uniform distributions of input and output lengths, and ShareGPT-o1. Their
-artifact (WuSiYu/lightllm-ae) has 10 to 500 clients, each of which sends its next request when the
-last is answered: 500 requests of a distribution, 1,900 of ShareGPT-o1.
+and Table 1: three uniform distributions of input and output lengths, and ShareGPT-o1. The authors'
+artifact (WuSiYu/lightllm-ae) has 10 to 500 clients. Each client sends its next request when the
+last one is answered: 500 requests of a distribution, 1,900 of ShareGPT-o1.
 """
 
 import json
@@ -37,18 +37,18 @@ DISTRIBUTIONS = {
 of Table 1 (`behavior-analysis`); in d2, whose outputs are longer than that, it is 5,000 here."""
 
 O1_MOST = 12_000
-"""What the artifact's conservative server assumes of every request; the longest has 10,935."""
+"""The artifact's conservative limit for every request; the longest has 10,935 tokens."""
 
 EXACT = -1
-"""`most`: the client asks for just what the request will decode, as the artifact's does."""
+"""A value of `most`: the client's limit is what the request will decode, as in the artifact."""
 
 
 class Requests:
-    """Draws requests of one segment: from a distribution, or from recorded lengths.
+    """Draws requests of one segment, from a distribution or from recorded lengths.
 
-    Recorded ones come in random order, and again in another when all have come. `most` is how
-    many tokens a client lets a request decode, before scaling: None is the preset, `EXACT` what
-    it will decode, 0 as many as the model's context has room for.
+    Recorded lengths come in random order, and in a new random order once all are used. `most` is
+    the client's limit on decoded tokens, before scaling: None is the preset, `EXACT` is what the
+    request will decode, and 0 is the model's context.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Requests:
         self._left: list[Lengths] = []
 
     def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Draw the next request that fits the context; raises `ValueError` if none does."""
+        """Return the next request that fits the context; raises `ValueError` if none does."""
         return self._name, fitting(lambda: [self._request(rng)], self._shape, fewest=1)
 
     def _request(self, rng: random.Random) -> Segment:
@@ -81,9 +81,9 @@ class Requests:
 
 
 def read_lengths(path: Path) -> list[Lengths]:
-    """Read a JSON list of objects with `prompt_tokens` and `completion_tokens` (ShareGPT-o1.json).
+    """Return the `prompt_tokens` and `completion_tokens` of a JSON list (ShareGPT-o1.json).
 
-    Raises `DataError` that names the line of broken JSON, or the entry that is wrong.
+    Raises `DataError` that names the line of broken JSON, or the wrong entry.
     """
     text = "".join(line for _, line in lines(path))
     try:
@@ -91,11 +91,11 @@ def read_lengths(path: Path) -> list[Lengths]:
     except json.JSONDecodeError as error:
         raise DataError(path, error.lineno, f"not JSON: {error.msg}") from error
     if not isinstance(entries, list) or not entries:
-        raise DataError(path, 1, "not a list of requests")
+        raise DataError(path, 1, f"not a list of requests: {text[:60]}")
     found = []
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, dict):
-            raise DataError(path, 0, f"entry {number} is no object")
+            raise DataError(path, 0, f"entry {number} must be an object, got {entry!r:.60}")
         try:
             given = count_of(entry, "prompt_tokens", path, 0, 1)
             found.append((given, count_of(entry, "completion_tokens", path, 0, 1)))

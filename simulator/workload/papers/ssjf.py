@@ -1,11 +1,11 @@
 """Chats as SSJF serves them: requests of one round, or conversations.
 
 Qiu et al., "Efficient Interactive LLM Serving with Proxy Model-based Sequence Length Prediction"
-(SSJF, 2024), takes LMSYS-Chat-1M (Zheng et al., ICLR 2024) with responses of 1 to 512 tokens. That
-data set's means are known: 69.5 tokens in a prompt, 214.5 in a response, 2.0 rounds in a
-conversation. Lognormal lengths, their sigmas and geometric rounds are choices. SSJF finds that the
-95th percentile of responses is 1.7 to 20.5 times the median, from model to model; here it is about
-3.
+(SSJF, 2024), uses LMSYS-Chat-1M (Zheng et al., ICLR 2024) with responses of 1 to 512 tokens. That
+data set's means are known: 69.5 tokens per prompt, 214.5 per response, 2.0 rounds per
+conversation. Lognormal lengths, their sigmas and geometric rounds are choices made here. In SSJF
+the 95th percentile of responses is 1.7 to 20.5 times the median, depending on the model; here it is
+about 3 times.
 """
 
 import math
@@ -23,34 +23,34 @@ from caesura.simulator.workload.draw import (
 
 KIND = "chat"
 USER = "user"
-"""The tool of a conversation: whoever is on the other side of it."""
+"""The tool of a conversation: the user on the other side."""
 
 PROMPT_TOKENS = 69.5
 PROMPT_SIGMA = 1.2
 RESPONSE_TOKENS = 214.5
-"""Of the distribution that is cut at `MAX_TOKENS`; what is left has a lower mean."""
+"""The mean before the distribution is cut at `MAX_TOKENS`; the mean after it is lower."""
 RESPONSE_SIGMA = 0.9
 MAX_TOKENS = 512
 
 THINK_SECONDS: Moments = (28.6, 15.6)
-"""Of the user between two rounds; InferCept's chatbot (its Table 1)."""
+"""The user's time between two rounds, that of InferCept's chatbot (its Table 1)."""
 
 
 class Chats:
-    """Draws conversations of `rounds` rounds in the mean, at least one; 1: single requests.
+    """Draws conversations with a mean of `rounds` rounds, at least one; 1: single requests.
 
-    One whose first round does not fit the context is drawn again; raises `ValueError` if none
-    fits.
+    A conversation whose first round does not fit the context is drawn again. Raises `ValueError` if
+    none fits.
     """
 
     def __init__(self, shape: Shape, rounds: float = 1.0) -> None:
         if not rounds >= 1:
-            raise ValueError(f"a conversation has 1 round or more, not {rounds:g}")
+            raise ValueError(f"rounds must be >= 1, got {rounds:g}")
         self._shape = shape
         self._rounds = rounds
 
     def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Draw the next conversation."""
+        """Return the next conversation."""
         return KIND, fitting(lambda: self._segments(rng), self._shape, fewest=1)
 
     def _segments(self, rng: random.Random) -> list[Segment]:
@@ -69,7 +69,7 @@ class Chats:
 
 
 def _geometric(rng: random.Random, mean: float) -> int:
-    """Draw a geometric number of this mean, from 1 on."""
+    """Return a draw of a geometric number >= 1 with this mean."""
     if mean == 1:
         return 1
     return 1 + math.floor(math.log1p(-rng.random()) / math.log1p(-1 / mean))
