@@ -1,1 +1,1 @@
-"""Swapping: our KV connector, which copies KV cache to host memory and back beside steps."""
+"""The KV connector, which copies KV cache to host memory and back while steps run."""

@@ -1,7 +1,7 @@
-"""Our KV connector: vLLM's hooks, handed on to the planner (scheduler) and the worker.
+"""The KV connector: it forwards vLLM's hooks to the planner (scheduler) and the worker.
 
-vLLM makes one of it in the scheduler and one in every worker. Nothing is decided here: the
-scheduler's side is driven by `caesura.scheduler.vllm.paused.manager`, and does nothing without it.
+vLLM creates one instance in the scheduler and one in every worker. The connector decides nothing.
+`caesura.scheduler.vllm.paused.manager` drives the scheduler's side, which is idle without it.
 """
 
 import logging
@@ -43,9 +43,10 @@ DEFAULT_HOST_GIB = 4.0
 class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     """Swaps KV cache of paused requests to host memory and back.
 
-    `kv_connector_extra_config`: `host_gib` (host memory per engine, shared out to its workers; 0
-    switches swapping off), `in_step` (whether a short load may join the step that needs it, layer
-    by layer; on GPUs that takes piecewise CUDA graphs, so it is off there unless asked for).
+    `kv_connector_extra_config` has two keys. `host_gib` is the host memory per engine in GiB,
+    divided among its workers; 0 switches swapping off. `in_step` allows a short load to join the
+    step that needs it, layer by layer. On GPUs, `in_step` needs piecewise CUDA graphs, so it is
+    off there by default.
     """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -56,13 +57,13 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         self.planner: SwapPlanner | None = None
         self._worker: SwapWorker | None = None
         self.outbox: list[dict[str, Any]] = []
-        """Records that leave the engine with the next statistics."""
+        """Records that the engine sends with its next statistics."""
         slots = host_slots(kv_cache_config, host_bytes)
         if role == KVConnectorRole.WORKER:
             self._worker = SwapWorker(host_bytes, kv_cache_config) if slots else None
         elif slots:
-            # A load that failed is noticed with its step's output: with another step in flight
-            # by then, tokens that were decoded on it would have left already.
+            # A failed load is noticed with its step's output. If another step were in flight by
+            # then, tokens decoded from the missing KV would already have been sent.
             in_step = bool(extra.get("in_step", current_platform.is_cpu()))
             in_step = in_step and vllm_config.max_concurrent_batches == 1
             self.planner = SwapPlanner(
@@ -77,33 +78,33 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """Preempted requests keep their output: nobody waits for their KV."""
+        """Return False: preempted requests keep their output, so nothing waits for their KV."""
         return False
 
     @classmethod
     def requires_piecewise_for_cudagraph(cls, extra_config: dict[str, Any]) -> bool:
-        """Loads that join their step wait in every layer, which full CUDA graphs would skip."""
+        """Return whether loads may join their step: full CUDA graphs skip the waits in layers."""
         return bool(extra_config.get("in_step", False))
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
-        """Refuse vLLM's sleep mode: it unmaps the KV cache that the worker copies from and to."""
+        """Return False: sleep mode unmaps the KV cache that the worker copies from and to."""
         return False
 
     # -- in the scheduler ------------------------------------------------------------------------
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
-        """Take note of the pool whose blocks copies refer to."""
+        """Give the planner the block pool that copies refer to."""
         if self.planner is not None:
             self.planner.pool = Blocks(gpu_block_pool)
 
     def get_num_new_matched_tokens(
         self, request: "Request", num_computed_tokens: int
     ) -> tuple[int | None, bool]:
-        """Say how many tokens behind the computed ones are on the host."""
+        """Return how many tokens after the computed ones are on the host, and if asynchronous."""
         if self.planner is None or not self.planner.store.used or not self.planner.works:
             return 0, False
-        # The last token is always computed, since it decides the next one.
+        # The last token is always computed, since its logits yield the next token.
         full = (request.num_tokens - 1) // self.planner.loads.block_size
         keys = keys_of(request, full)
         return self.planner.loads.match(request.request_id, keys, num_computed_tokens)
@@ -117,13 +118,13 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
             self.planner.loads.allocated(request.request_id, ids, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> KVConnectorMetadata:
-        """Say what the workers copy in this step."""
+        """Return the copies that the workers make in this step."""
         if self.planner is None:
             return SwapOrders()
         return self.planner.orders(scheduler_output.total_num_scheduled_tokens > 0)
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
-        """Take in what the workers have done."""
+        """Pass the workers' reports on to the planner."""
         if self.planner is None:
             return
         report = connector_output.kv_connector_worker_meta
@@ -136,7 +137,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished(
         self, request: "Request", block_ids: list[int]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """Call off what was still to be loaded."""
+        """Cancel the request's remaining loads; return that its blocks may be freed now."""
         if self.planner is not None:
             self.planner.loads.call_off(request.request_id)
         return False, None
@@ -144,19 +145,19 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(
         self, request: "Request", block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """Call off what was still to be loaded."""
+        """Cancel the request's remaining loads; return that its blocks may be freed now."""
         return self.request_finished(request, [])
 
     def has_pending_push_work(self) -> bool:
-        """Keep an idle engine stepping until copies are confirmed and records have left."""
+        """Return whether an idle engine must keep stepping to confirm copies or send records."""
         return bool(self.outbox) or (self.planner is not None and self.planner.busy)
 
     def has_pending_block_frees(self) -> bool:
-        """Blocks will be free when their copies are confirmed: no need to preempt anybody."""
+        """Return whether confirmed copies will free blocks soon, so that none is preempted."""
         return self.planner is not None and self.planner.frees_blocks_soon
 
     def reset_cache(self) -> bool | None:
-        """Forget every copy, as after a change of weights."""
+        """Drop every copy, for example after the model's weights changed."""
         if self.planner is not None:
             self.planner.reset()
         return True
@@ -164,19 +165,19 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     # -- in a worker -----------------------------------------------------------------------------
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Take note of the tensors to copy from and to, and allocate host memory."""
+        """Map the tensors to copy from and to, and allocate host memory."""
         if self._worker is not None:
             self._worker.register_kv_caches(kv_caches)
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
-        """Begin the step's copies, before the forward pass."""
+        """Start the step's copies, before the forward pass."""
         super().bind_connector_metadata(connector_metadata)
         if self._worker is not None:
             assert isinstance(connector_metadata, SwapOrders)
             self._worker.begin_step(connector_metadata)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Start what the forward pass will wait for."""
+        """Tell the worker that a forward pass may follow, with this context."""
         if self._worker is not None:
             self._worker.start_load_kv(forward_context, **kwargs)
 
@@ -188,38 +189,38 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     def save_kv_layer(
         self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any
     ) -> None:
-        """Nothing that this step writes is ever copied by this step."""
+        """Note the forward pass; a step never copies the blocks that it writes."""
         if self._worker is not None:
             self._worker.save_kv_layer(layer_name)
 
     def wait_for_save(self) -> None:
-        """End the step; copies go on beside the next one."""
+        """End the step; unfinished copies continue during the next one."""
         if self._worker is not None:
             self._worker.wait_for_save()
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        """Report loads over steps that have ended."""
+        """Return the asynchronous loads that have ended."""
         if self._worker is None:
             return KVConnectorTransferResults()
         return self._worker.get_transfer_results()
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Report blocks whose load joined a step and failed."""
+        """Return the blocks whose load joined a step and failed."""
         return set() if self._worker is None else self._worker.get_block_ids_with_load_errors()
 
     def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """Report what has been copied."""
+        """Return the copies made since the last report, or None."""
         return None if self._worker is None else self._worker.report()
 
     def shutdown(self) -> None:
-        """Stop copying."""
+        """Stop the worker's copies."""
         if self._worker is not None:
             self._worker.shutdown()
 
     # -- statistics ------------------------------------------------------------------------------
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        """Hand out the records that have gathered in the scheduler."""
+        """Return and clear the records collected in the scheduler; None without any."""
         if not self.outbox:
             return None
         records = self.outbox.copy()
@@ -241,13 +242,13 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         labelnames: list[str],
         per_engine_labelvalues: dict[int, list[object]],
     ) -> KVConnectorPromMetrics | None:
-        """Make the Prometheus metrics, in the API process."""
+        """Return the Prometheus metrics, in the API process."""
         return SwapMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
 def _why_not(kv_cache_config: Any) -> str:
-    """Say why no block of this KV cache fits into host memory."""
+    """Return the reason why no block of this KV cache fits into host memory."""
     try:
-        return f"a block takes {block_bytes(kv_cache_config)} bytes, more than host memory has"
+        return f"a block takes {block_bytes(kv_cache_config)} bytes; raise host_gib to hold one"
     except SwapUnavailable as reason:
         return str(reason)

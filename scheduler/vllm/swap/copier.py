@@ -1,9 +1,9 @@
-"""Copying blocks between the KV cache and host memory, beside the forward pass: the interface.
+"""The interface of copiers, which copy blocks between KV cache and host during forward passes.
 
-Copiers (`threads` for main memory, `streams` for GPUs) take whole tasks and copy them layer by
-layer, whole blocks only. Loads that a step waits for go first, then other loads, then saves; but a
-task never overtakes an earlier one that writes what it reads or writes. So a load finds what an
-unfinished save of the same slots leaves, and a slot is not saved to while it is still read.
+A copier (`threads` for main memory, `streams` for GPUs) takes tasks and copies them layer by
+layer, in whole blocks. Loads that a step waits for go first, then other loads, then saves. A task
+never overtakes an earlier one that writes what it reads or writes. So a load reads the result of
+an earlier save to the same slots, and no save overwrites a slot that is still read.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from caesura.scheduler.vllm.swap.regions import Layer
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """One order on its way, and what became of it."""
+    """One order in progress, and its outcome."""
 
     order: Save | Load
     layer: int = 0  # the layers before this one are copied
@@ -27,8 +27,8 @@ class Task:
     seconds: float = 0.0
     beside: float = 0.0
     error: Exception | None = None
-    share: float = 1.0  # of the time between its marks, if others are copied in turns with it
-    marks: list[Any] = field(default_factory=list)  # when it was copied, in a copier's own way
+    share: float = 1.0  # of the time between the marks, below 1 if tasks are interleaved
+    marks: list[Any] = field(default_factory=list)  # times of the copies, in the copier's format
     blocks: frozenset[int] = field(init=False)
     slots: frozenset[int] = field(init=False)
 
@@ -37,30 +37,30 @@ class Task:
 
     @property
     def out(self) -> bool:
-        """Whether this goes from the KV cache to the host."""
+        """Whether the task copies from the KV cache to the host."""
         return isinstance(self.order, Save)
 
     @property
     def urgent(self) -> bool:
-        """Whether the step at hand waits for it."""
+        """Whether the current step waits for the task."""
         return isinstance(self.order, Load) and self.order.in_step
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What goes first; urgent loads advance together, since a layer waits for all of them."""
+        """The sort key; urgent loads advance together, since a layer waits for all of them."""
         return (0, self.layer) if self.urgent else (2 if self.out else 1, 0)
 
     def meets(self, other: "Task") -> bool:
-        """Whether one writes what the other reads or writes, so that their order matters."""
+        """Return whether one task writes what the other reads or writes."""
         if not (self.out and other.out) and not self.blocks.isdisjoint(other.blocks):
             return True
         return (self.out or other.out) and not self.slots.isdisjoint(other.slots)
 
 
 class Copier(ABC):
-    """What copies: tasks in, finished tasks out. All methods are for one thread.
+    """Takes tasks and returns them when they are finished. One thread calls all methods.
 
-    Per step: `begin`, `submit`, `wait_layer` for each layer that runs, `join`, `end`, `poll`.
+    Calls per step: `begin`, `submit`, `wait_layer` for each layer, `join`, `end`, `poll`.
     """
 
     def __init__(self, layers: Sequence[Layer], slots: int) -> None:
@@ -70,31 +70,31 @@ class Copier(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Take note that a step begins."""
+        """Mark the begin of a step."""
 
     @abstractmethod
     def submit(self, tasks: list[Task]) -> None:
-        """Take a step's tasks, the urgent ones first."""
+        """Start or queue a step's tasks; `tasks` holds the urgent ones first."""
 
     @abstractmethod
     def wait_layer(self, layer: int) -> None:
-        """See to it that this layer does not run before its urgent loads are there."""
+        """Delay this layer until its urgent loads have arrived."""
 
     @abstractmethod
     def end(self, forward: bool) -> None:
-        """Take note that a step is over, which had a forward pass or not."""
+        """Mark the end of a step; `forward` is whether it had a forward pass."""
 
     @abstractmethod
     def poll(self) -> list[Task]:
-        """Hand over the tasks that are finished, without waiting for any."""
+        """Return the tasks that have finished since the last call, without waiting."""
 
     @abstractmethod
     def idle(self, seconds: float) -> None:
-        """Wait until nothing is left to do, but no longer than this."""
+        """Wait until no task is left, for at most `seconds`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop, and let go of the memory."""
+        """Stop copying and release the memory."""
 
     @abstractmethod
     def copy(self, layer: int, task: Task) -> None:
@@ -105,7 +105,7 @@ class Copier(ABC):
         self.wait_layer(len(self.layers) - 1)
 
     def moves(self, layer: int, task: Task) -> Iterator[tuple[int, int, int]]:
-        """Yield the task's copies in one layer: source and target address, bytes."""
+        """Yield the task's copies in one layer as (source address, target address, bytes)."""
         host, column = self.host[layer], 0
         for part in self.layers[layer].parts:
             size, step = part.shape[1], part.stride(0)
@@ -118,7 +118,7 @@ class Copier(ABC):
 
 
 def _runs(order: Save | Load, dense: bool) -> Iterator[tuple[int, int, int]]:
-    """Yield (block, slot, count), joining neighbours that are so on both sides if they touch."""
+    """Yield (block, slot, count); `dense` joins pairs that are adjacent on both sides."""
     first = last = None
     count = 0
     for block, slot in zip(order.blocks, order.slots, strict=True):

@@ -1,9 +1,8 @@
-"""Which blocks of KV cache have a copy in host memory, and in which slot.
+"""The index of host memory: which blocks of KV cache have a copy, and in which slot.
 
-A copy is found by the content of its block: by vLLM's chained block hash where prefix caching is
-on, else by request and position. KV cache is append-only, so that a copy stays valid as long as
-anybody may ask for that content: over later pauses of the same request, and for whoever comes with
-the same prefix.
+The key of a copy is vLLM's chained block hash where prefix caching is on, else the request and
+the position. KV cache is append-only, so a copy stays valid. Later pauses of the same request can
+load it, and so can other requests with the same prefix.
 """
 
 from collections import OrderedDict
@@ -17,22 +16,22 @@ Key = Hashable
 
 
 def keys_of(request: "Request", blocks: int) -> list[Key]:
-    """Return the names of the first full blocks of a request's context, by content or by place."""
+    """Return the keys of the first `blocks` full blocks of a request's context."""
     if request.block_hashes:
         return list(request.block_hashes[:blocks])
     return [(request.request_id, index) for index in range(blocks)]
 
 
 class HostStore:
-    """Slots of host memory and what they hold.
+    """Keeps the slots of host memory and the keys of their copies.
 
     A slot is free, being written (`reserve` until `confirm` or `fail`), or holds a confirmed copy.
-    Copies that a paused request may come back for are wanted and are never reused; the others are,
-    least recently used first. Those that are read from at the moment are wanted too.
+    A copy is wanted while a paused request may load it, or while a load reads it. The store never
+    reuses a wanted copy; it reuses the others, least recently used first.
     """
 
     def __init__(self, slots: int) -> None:
-        """`slots` blocks fit into host memory."""
+        """Create a store for `slots` blocks."""
         self.slots = slots
         self._free = list(range(slots - 1, -1, -1))
         self._slot_of: dict[Key, int] = {}
@@ -42,24 +41,24 @@ class HostStore:
 
     @property
     def available(self) -> int:
-        """Slots that can be written: free, or holding what nobody wants."""
+        """Number of slots that can be written: free ones, and copies that are not wanted."""
         return len(self._free) + len(self._reusable)
 
     @property
     def used(self) -> int:
-        """Slots that hold a copy or are being written."""
+        """Number of slots that hold a copy or are being written."""
         return self.slots - len(self._free)
 
     def slot_of(self, key: Key) -> int | None:
-        """Return the slot of a confirmed copy."""
+        """Return the slot of a confirmed copy, or None."""
         return self._slot_of.get(key)
 
     def known(self, key: Key) -> bool:
-        """Whether there is a copy, or one is being made."""
+        """Return whether there is a copy, or one is being made."""
         return key in self._slot_of or key in self._pending
 
     def reserve(self, key: Key) -> int | None:
-        """Take a slot for a new copy; None: every slot holds what somebody wants."""
+        """Return a slot for a new copy, or None if every slot is wanted or being written."""
         if self._free:
             slot = self._free.pop()
         elif self._reusable:
@@ -71,23 +70,23 @@ class HostStore:
         return slot
 
     def confirm(self, key: Key) -> None:
-        """The copy is there."""
+        """Mark a reserved copy as complete."""
         self._slot_of[key] = self._pending.pop(key)
         if key not in self._wanted:
             self._reusable[key] = None
 
     def fail(self, key: Key) -> None:
-        """The copy could not be made."""
+        """Free the slot of a reserved copy that could not be made."""
         self._free.append(self._pending.pop(key))
 
     def want(self, keys: Iterable[Key]) -> None:
-        """Protect what holds these contents, now or later, until as many calls of `unwant`."""
+        """Protect present and future copies of these keys until as many calls of `unwant`."""
         for key in keys:
             self._wanted[key] = self._wanted.get(key, 0) + 1
             self._reusable.pop(key, None)
 
     def unwant(self, keys: Iterable[Key]) -> None:
-        """Undo one `want`. The back of a context is reused before its front."""
+        """Undo one `want`; the store will reuse the end of a context before its begin."""
         for key in reversed(list(keys)):
             left = self._wanted[key] - 1
             if left:
@@ -98,7 +97,7 @@ class HostStore:
                 self._reusable[key] = None
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Drop copies that cannot be trusted or will never be asked for again."""
+        """Drop the copies of these keys, which are invalid or no longer needed."""
         for key in keys:
             slot = self._slot_of.pop(key, None)
             if slot is not None:
@@ -107,5 +106,5 @@ class HostStore:
 
     @property
     def confirmed(self) -> list[Key]:
-        """Everything that there is a copy of."""
+        """The keys of all complete copies."""
         return list(self._slot_of)

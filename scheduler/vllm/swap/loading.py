@@ -1,7 +1,7 @@
-"""Loading KV back from the host, for requests that come back and for whoever has the same prefix.
+"""Loads of KV from the host, for resumed requests and for requests with the same prefix.
 
-Within `in_step_blocks` a load joins the step that needs it, layer by layer; a longer one goes in
-pieces over as many steps as the budget makes it, and the request waits.
+A load of at most `in_step_blocks` joins the step that needs it, layer by layer. The planner splits
+a longer load over several steps, as the budget allows; its request waits meanwhile.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ class _Loading:
 
 @dataclass
 class Loads:
-    """The loads of one scheduler; `in_step` allows them to join their step."""
+    """Plans the loads of one scheduler; `in_step` allows them to join their step."""
 
     store: HostStore
     in_step: bool
@@ -34,12 +34,12 @@ class Loads:
     _in_flight: deque[list[tuple[list[Key], Load]]] = field(default_factory=deque)
     _loaded: dict[str, int] = field(default_factory=dict)
     distrusted: list[Key] = field(default_factory=list)
-    """What has lost its copy since somebody took note."""
+    """Keys that lost their copy since the planner last cleared this list."""
 
     def match(self, request_id: str, keys: Sequence[Key], computed: int) -> tuple[int, bool]:
-        """Return how many tokens behind the `computed` first ones can be loaded, and if over steps.
+        """Return how many tokens after `computed` can be loaded, and whether over several steps.
 
-        `keys` name the full blocks that the request may skip computing.
+        `keys` are those of the full blocks that the request need not compute.
         """
         self._matched.pop(request_id, None)
         first, blocks = self._found(keys, computed)
@@ -49,12 +49,12 @@ class Loads:
         return blocks * self.block_size, not self._joins(blocks)
 
     def takes_steps(self, keys: Sequence[Key], computed: int) -> bool:
-        """Whether `match` would find something that goes over steps; nothing is promised."""
+        """Return whether `match` would find a load over several steps, without keeping it."""
         _, blocks = self._found(keys, computed)
         return blocks > 0 and not self._joins(blocks)
 
     def _found(self, keys: Sequence[Key], computed: int) -> tuple[int, int]:
-        """Return the first block behind the computed tokens, and how many blocks have copies."""
+        """Return the first block after the computed tokens, and how many blocks have copies."""
         first = end = computed // self.block_size
         while end < len(keys) and self.store.slot_of(keys[end]) is not None:
             end += 1
@@ -64,7 +64,7 @@ class Loads:
         return self.in_step and blocks <= self.in_step_blocks
 
     def allocated(self, request_id: str, block_ids: Sequence[int], tokens: int) -> None:
-        """Start the load that `match` promised, into the blocks that the request was given."""
+        """Start the load that `match` found, into the blocks allocated for the request."""
         first, keys = self._matched.pop(request_id, (0, []))
         if not tokens:
             return
@@ -80,7 +80,7 @@ class Loads:
             self._loading[request_id] = _Loading(keys, blocks)
 
     def call_off(self, request_id: str) -> None:
-        """The request has ended: what is not sent yet need not be copied."""
+        """Cancel what has not been sent of the loads of a request that has ended."""
         self._matched.pop(request_id, None)
         self._loaded.pop(request_id, None)
         loading = self._loading.get(request_id)
@@ -88,7 +88,7 @@ class Loads:
             loading.called_off = True
 
     def order(self, orders: SwapOrders, left: int, computes: bool) -> int:
-        """Add the step's loads to its orders; return what is left of the budget."""
+        """Add the step's loads to its orders; return the rest of the budget, in blocks."""
         for _, load in self._in_step:
             orders.loads.append(load)
             left -= len(load.blocks)
@@ -100,10 +100,10 @@ class Loads:
     def _pieces(self, orders: SwapOrders, left: int) -> int:
         for request_id, loading in self._loading.items():
             if loading.sent > len(loading.blocks):
-                continue  # its last piece is out
+                continue  # the last piece was sent
             end = loading.sent + max(0, left)
             if not orders.loads and left <= 0:
-                end = loading.sent + 1  # somebody waits: never stand still
+                end = loading.sent + 1  # a request waits, so every step loads at least a block
             if loading.called_off:
                 end = loading.sent
             part = slice(loading.sent, end)
@@ -118,7 +118,7 @@ class Loads:
         return left
 
     def step_done(self, invalid_blocks: set[int]) -> None:
-        """A step with a forward pass is over, and with it the loads that joined it."""
+        """Release the loads that joined the oldest step; drop copies of `invalid_blocks`."""
         if not self._in_flight:
             return
         for keys, load in self._in_flight.popleft():
@@ -128,11 +128,11 @@ class Loads:
                 self._distrust(key for key, block in bad if block in invalid_blocks)
 
     def take_loaded(self, request_id: str) -> int:
-        """Return how many tokens were loaded for a request that now runs."""
+        """Return, once, how many tokens were loaded for a request that now runs."""
         return self._loaded.pop(request_id, 0)
 
     def received(self, request_ids: Iterable[str], failed: Iterable[str]) -> None:
-        """Loads over steps have ended, well or badly."""
+        """Release loads over several steps that have ended; drop the copies of failed ones."""
         failed = set(failed)
         for request_id in dict.fromkeys([*request_ids, *sorted(failed)]):
             loading = self._loading.pop(request_id, None)
@@ -144,9 +144,9 @@ class Loads:
                 self._distrust(loading.keys)
 
     def _distrust(self, keys: Iterable[Key]) -> None:
-        """Drop copies that could not be read, but not under others who are reading them.
+        """Drop copies that could not be read, except those that another load still reads.
 
-        Whoever has the same prefix may be: his load ends, well or badly, in its own time.
+        A request with the same prefix may be reading them; its load succeeds or fails by itself.
         """
         read = self.keys_being_read
         lost = [key for key in keys if key not in read]
@@ -160,23 +160,23 @@ class Loads:
 
     @property
     def under_way(self) -> dict[str, int]:
-        """Who waits for a load over steps, and for how many blocks."""
+        """The ids of requests that wait for a load over several steps, with its blocks."""
         return {request_id: len(load.blocks) for request_id, load in self._loading.items()}
 
     @property
     def unfilled_blocks(self) -> int:
-        """Blocks that were allocated to be loaded into, and are not loaded yet."""
+        """Number of blocks that are allocated to loads over several steps in progress."""
         return sum(len(load.blocks) for load in self._loading.values())
 
     @property
     def keys_being_read(self) -> set[Key]:
-        """Whose copies must stay where they are for now."""
+        """The keys of copies that must keep their slots, since a load reads them."""
         read = {key for loading in self._loading.values() for key in loading.keys}
         read |= {key for keys, _ in self._in_step for key in keys}
         return read | {key for step in self._in_flight for keys, _ in step for key in keys}
 
     def _slots(self, keys: Iterable[Key]) -> list[int]:
-        """Return where the copies are."""
+        """Return the slots of confirmed copies."""
         slots = [self.store.slot_of(key) for key in keys]
         assert None not in slots, "a copy that is being read was reused"
         return slots  # type: ignore[return-value]

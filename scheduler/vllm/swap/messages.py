@@ -1,4 +1,4 @@
-"""What the connector's two sides, in the scheduler and in a worker, tell each other."""
+"""Messages between the connector's two sides, in the scheduler and in a worker."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 @dataclass(slots=True)
 class Save:
-    """Copy device blocks to host slots, pairwise; the blocks are kept until that is confirmed."""
+    """An order to copy device blocks to host slots, pairwise; blocks stay until confirmation."""
 
     job: int
     blocks: list[int]
@@ -19,12 +19,12 @@ class Save:
 
 @dataclass(slots=True)
 class Load:
-    """Copy host slots to device blocks, pairwise, for a request that comes back.
+    """An order to copy host slots to device blocks, pairwise, for a request.
 
-    `in_step`: the request computes in this very step, so that each layer waits for its own part.
-    Otherwise the request is not scheduled before the worker has reported it as received, which it
-    does when the piece that is `last` and all before it are done. A last piece may be empty: the
-    rest was called off.
+    With `in_step` the request computes in this step, so each layer waits for its own part.
+    Otherwise vLLM schedules the request after the worker has reported it as received. The worker
+    reports it when the piece marked `last` and all earlier pieces are done. The last piece is
+    empty if the rest was cancelled.
     """
 
     request_id: str
@@ -36,7 +36,7 @@ class Load:
 
 @dataclass(slots=True)
 class SwapOrders(KVConnectorMetadata):
-    """What a worker is to copy in a step, in this order: loads first, since somebody waits."""
+    """The copies of one step for a worker; loads go first, since requests wait for them."""
 
     loads: list[Load] = field(default_factory=list)
     saves: list[Save] = field(default_factory=list)
@@ -44,10 +44,9 @@ class SwapOrders(KVConnectorMetadata):
 
 @dataclass(slots=True)
 class Traffic:
-    """What was copied one way: tokens are not known here, bytes are.
+    """Bytes copied in one direction, and the time that took.
 
-    `seconds` is the time that the copies took, `beside` those of them that ran beside a forward
-    pass.
+    `seconds` is the time that the copies took; `beside` is its part during a forward pass.
     """
 
     bytes: int = 0
@@ -55,7 +54,7 @@ class Traffic:
     beside: float = 0.0
 
     def add(self, other: "Traffic") -> None:
-        """Sum up; workers copy at the same time, so seconds are the longest."""
+        """Add another worker's bytes; keep the longer times, since workers copy in parallel."""
         self.bytes += other.bytes
         self.seconds = max(self.seconds, other.seconds)
         self.beside = max(self.beside, other.beside)
@@ -63,10 +62,10 @@ class Traffic:
 
 @dataclass(slots=True)
 class SwapReport(KVConnectorWorkerMetadata):
-    """What workers have done since their last report.
+    """The copies that workers made since their last report.
 
-    `saved` and `failed` count, per job, the workers that are done with it; a job is confirmed when
-    all are.
+    `saved` and `failed` count, per job, the workers that finished it. A job is confirmed when all
+    workers have finished it.
     """
 
     saved: dict[int, int] = field(default_factory=dict)

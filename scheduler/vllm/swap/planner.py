@@ -1,11 +1,11 @@
-"""The scheduler's side of the swap: what is copied when, and who may not lose a block meanwhile.
+"""The scheduler's side of swapping: it decides what is copied in each step.
 
-Copies go from and to whole blocks that are full, and that no step writes to any more: those below
-a request's frontier. So a copy can never race the KV that a step writes. Blocks that are being
-copied are referenced here until every worker has confirmed, so that none of them is reused.
+The planner copies only full blocks below a request's frontier, which no later step writes. So a
+copy never races with a step that writes KV. The planner references blocks until every worker has
+confirmed their copy, so that none of them is reused meanwhile.
 
-A step carries at most `budget` blocks in both directions together (InferCept 4.1). Requests that
-come back are served first (`loading`), what is left copies KV of paused ones.
+A step copies at most `budget` blocks in both directions together (InferCept 4.1). Loads for
+resumed requests go first (`loading`); the rest of the budget saves KV of paused requests.
 """
 
 import logging
@@ -23,7 +23,7 @@ from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, T
 
 logger = logging.getLogger(__name__)
 
-MOST_SAMPLES = 1024
+MAX_SAMPLES = 1024
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class _Saving:
 
 @dataclass(slots=True)
 class StepTraffic:
-    """Blocks that a step was ordered to copy, and its budget."""
+    """Numbers of blocks that a step copies, and its budget in blocks."""
 
     budget: int = 0
     saved: int = 0
@@ -45,9 +45,9 @@ class StepTraffic:
 
 
 class Copied(NamedTuple):
-    """What workers have copied one way, in tokens' worth of KV, and how long that took.
+    """One report of copies in one direction: tokens of KV, and the seconds they took.
 
-    `beside` of the `seconds` it ran beside a forward pass.
+    The copies ran for `beside` of the `seconds` during a forward pass.
     """
 
     direction: Direction
@@ -57,7 +57,7 @@ class Copied(NamedTuple):
 
 
 class SwapPlanner:
-    """Plans copies out, in `loads` copies in, and the orders of a step."""
+    """Plans saves and the orders of a step; `loads` plans the loads."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SwapPlanner:
         workers: int = 1,
         in_step: bool = True,
     ) -> None:
-        """A block of `block_size` tokens takes `block_bytes` in each of the `workers`.
+        """Create a planner; a block of `block_size` tokens has `block_bytes` in each worker.
 
         `in_step` allows loads to join the step that needs them.
         """
@@ -78,9 +78,9 @@ class SwapPlanner:
         self.budget = 0
         self.works = True
         self.max_failures = 3
-        """Jobs of saving that may fail in a row before swapping is given up."""
+        """Number of consecutive failed saves after which swapping is switched off."""
         self.traffic = StepTraffic()
-        self.copied: deque[Copied] = deque(maxlen=MOST_SAMPLES)
+        self.copied: deque[Copied] = deque(maxlen=MAX_SAMPLES)
         """The last copies, as workers measured them."""
         self.copies_measured = 0
         self._workers = workers
@@ -95,13 +95,13 @@ class SwapPlanner:
     # -- a request is paused ---------------------------------------------------------------------
 
     def wish(self, blocks: Iterable[tuple[Block, Key]]) -> None:
-        """Ask for copies in the coming step; what exceeds its budget is forgotten."""
+        """Request copies in the next step; the planner drops those that exceed its budget."""
         self._wishes.extend(blocks)
 
     # -- the step --------------------------------------------------------------------------------
 
     def orders(self, computes: bool) -> SwapOrders:
-        """Return what the workers do in this step; `computes`: it has a forward pass."""
+        """Return the workers' copies in this step; `computes`: it has a forward pass."""
         orders = SwapOrders()
         left = self.budget
         self.traffic = StepTraffic(budget=left)
@@ -144,13 +144,13 @@ class SwapPlanner:
         if not self._said_full:
             self._said_full = True
             logger.warning(
-                "all %d blocks of host memory hold KV that paused requests may come back for: what"
-                " else is evicted will be recomputed (host_gib says how much there is)",
+                "all %d blocks of host memory hold KV of paused requests: other evicted KV will be"
+                " recomputed; raise host_gib to swap more",
                 self.store.slots,
             )
 
     def confirm(self, report: SwapReport) -> None:
-        """Take in what workers have saved, or could not."""
+        """Record the saves that workers finished or failed, and the measured copies."""
         for job, workers in report.failed.items():
             self._confirm(job, workers, failed=True)
         for job, workers in report.saved.items():
@@ -182,25 +182,25 @@ class SwapPlanner:
         if self._failures >= self.max_failures and self.works:
             self.works = False
             logger.warning(
-                "%d copies to the host failed in a row: swapping is off, what is evicted will be"
+                "%d copies to the host failed in a row: swapping is off, and evicted KV will be"
                 " recomputed",
                 self._failures,
             )
 
     def take_settled(self) -> list[Key]:
-        """Return what has got a copy since the last call, could not get one, or has lost it."""
+        """Return the keys whose copy was made, failed or was lost since the last call."""
         settled, self._settled = [*self._settled, *self.loads.distrusted], []
         self.loads.distrusted.clear()
         return settled
 
     def reset(self) -> None:
-        """Forget every copy, those that are being made too; loads under way are let finish."""
+        """Drop every copy, including unfinished saves; loads in progress still finish."""
         read = self.loads.keys_being_read
         self.store.forget(key for key in self.store.confirmed if key not in read)
         self.call_off_saves()
 
     def call_off_saves(self) -> None:
-        """Let go of the blocks that are being copied: whatever those copies will hold is void."""
+        """Release the blocks that are being saved; their copies will be discarded."""
         for saving in self._saving.values():
             blocks, saving.blocks = saving.blocks, []
             saving.called_off = True
@@ -210,21 +210,21 @@ class SwapPlanner:
 
     @property
     def active(self) -> bool:
-        """Whether a step may have something to copy: its budget has to be set."""
+        """Whether a step may have something to copy, so that its budget must be set."""
         return self.store.used > 0
 
     @property
     def busy(self) -> bool:
-        """Whether the engine must go on stepping for copies to be made and confirmed."""
+        """Whether the engine must keep stepping to make and confirm copies."""
         return bool(self._saving) or self.loads.busy
 
     @property
     def frees_blocks_soon(self) -> bool:
-        """Whether a copy in flight is all that keeps some block from being free."""
+        """Whether some block is held only by an unconfirmed save."""
         return any(
             referenced_once(block) for saving in self._saving.values() for block in saving.blocks
         )
 
     def blocks_in_flight(self) -> list[Block]:
-        """Blocks that are referenced here until their copies are confirmed."""
+        """Return the blocks that the planner references until their saves are confirmed."""
         return [block for saving in self._saving.values() for block in saving.blocks]

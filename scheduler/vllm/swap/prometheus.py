@@ -1,4 +1,4 @@
-"""Prometheus metrics under `caesura_kv_*`, from the engine's records as they arrive."""
+"""Prometheus metrics `caesura_kv_*`, computed from the engine's records as they arrive."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _METRICS: dict[tuple[Any, str, tuple[str, ...]], Any] = {}
 
 
 class SwapMetrics(KVConnectorPromMetrics):
-    """Prometheus metrics of the scheduler's records, and their JSON lines."""
+    """Updates Prometheus metrics from the scheduler's records, and writes them as JSON lines."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class SwapMetrics(KVConnectorPromMetrics):
         self._file = RecordFile(self._kv_transfer_config.kv_connector_extra_config.get("records"))
 
     def _metric(self, kind: Any, name: str, **about: Any) -> Any:
-        """Make a metric once per process: an engine may be started after another has ended."""
+        """Return the metric, created once per process: a process may start several engines."""
         key = (kind, name, tuple(about["labelnames"]))
         if key not in _METRICS:
             _METRICS[key] = kind(name=name, **about)
         return _METRICS[key]
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
-        """Count records and write them down."""
+        """Update the metrics from an engine's records, and write the records to the file."""
         labels = self._labels[engine_idx]
         records = transfer_stats_data.get("records", ())
         if records:

@@ -1,10 +1,9 @@
-"""Where the bytes of a block lie in the KV cache, layer by layer.
+"""The layout of the KV cache: where the bytes of a block are, layer by layer.
 
-A block of a layer is found from the tensor that the layer is given, by its shape and strides, as
-one or several dense runs of bytes: one where heads and tokens of a block lie together, in whatever
-order and however far the blocks are apart; one each for keys and values where these are the
-outermost dimension; one per head where a head's blocks lie together. So every layout that vLLM
-has becomes a list of `[blocks, bytes]` views, and a copy never needs to know what the bytes mean.
+The shape and strides of a layer's tensor show a block as one or several dense runs of bytes. A
+block is one run where its heads and tokens are contiguous. It has a run each for keys and values
+where these are the outermost dimension, and a run per head where a head's blocks are contiguous.
+So every layout of vLLM becomes a list of `[blocks, bytes]` views, and copies handle plain bytes.
 """
 
 import re
@@ -14,17 +13,17 @@ from typing import Any
 import torch
 from vllm.v1.kv_cache_interface import KVCacheConfig, is_full_attention_spec
 
-# More runs than this and copying block by block would be no gain over computing them anew.
-MOST_RUNS = 256
+# With more runs per block than this, recomputing a block is no slower than copying it.
+MAX_RUNS = 256
 
 
 class SwapUnavailable(Exception):
-    """Why this KV cache cannot be swapped, in one sentence."""
+    """Raised if this KV cache cannot be swapped; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class Layer:
-    """The KV cache of one layer, or of several that share it: views `[blocks, bytes]` of uint8."""
+    """The KV cache of one layer, or of layers that share it: uint8 views `[blocks, bytes]`."""
 
     names: list[str]
     parts: list[torch.Tensor]
@@ -36,10 +35,10 @@ class Layer:
 
 
 def block_bytes(config: KVCacheConfig) -> int:
-    """Bytes of one block over all layers, padding included.
+    """Return the bytes of one block over all layers, padding included.
 
-    All layers share one allocation, whose size is known to the scheduler too. The specs are not:
-    it is told of one where layers differ. They only serve where no allocation is planned.
+    All layers share one allocation, whose size the scheduler knows too. The scheduler sees only
+    one spec even where layers differ, so specs serve only where no allocation is planned.
     """
     _check(config)
     if config.kv_cache_tensors:
@@ -49,9 +48,9 @@ def block_bytes(config: KVCacheConfig) -> int:
 
 
 def host_slots(config: KVCacheConfig, host_bytes: int) -> int:
-    """Tell how many blocks `host_bytes` hold; none where the cache cannot be swapped.
+    """Return how many blocks fit into `host_bytes`; 0 if the cache cannot be swapped.
 
-    Both sides of the connector ask this, so that they agree without talking.
+    Both sides of the connector call this function, so they agree without a message.
     """
     try:
         return max(host_bytes, 0) // block_bytes(config)
@@ -60,7 +59,7 @@ def host_slots(config: KVCacheConfig, host_bytes: int) -> int:
 
 
 def find_layers(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]:
-    """Map the KV cache, in the order in which layers run; raise `SwapUnavailable` if unsure."""
+    """Return the layers in the order in which they run; raise `SwapUnavailable` if unsure."""
     most = block_bytes(config)
     expected = {name for tensor in config.kv_cache_tensors for name in tensor.layers}
     if not kv_caches or not expected <= kv_caches.keys():
@@ -74,33 +73,33 @@ def find_layers(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]
     if found > most:
         raise SwapUnavailable(f"blocks have {found} bytes where the plan has {most}")
     if len({part.device for layer in layers.values() for part in layer.parts}) > 1:
-        raise SwapUnavailable("its layers are on several devices")
+        raise SwapUnavailable("the layers of the KV cache are on several devices")
     return list(layers.values())
 
 
 def _check(config: KVCacheConfig) -> None:
-    """Refuse what is not one table of blocks that all hold plain attention over everything."""
+    """Raise `SwapUnavailable` unless all layers use full attention and one block table."""
     groups = config.kv_cache_groups
     if len(groups) != 1:
-        raise SwapUnavailable(f"the model has {len(groups)} KV cache groups, not one")
+        raise SwapUnavailable(f"the model must have 1 KV cache group, got {len(groups)}")
     spec = groups[0].kv_cache_spec
     if not is_full_attention_spec(spec):
-        raise SwapUnavailable(f"its KV cache is no full attention: {type(spec).__name__}")
+        raise SwapUnavailable(f"only full attention can be swapped, got {type(spec).__name__}")
     if any(tensor.host_resident for tensor in config.kv_cache_tensors):
-        raise SwapUnavailable("its KV cache lives in host memory already")
+        raise SwapUnavailable("the KV cache is in host memory already")
     if len({tensor.size for tensor in config.kv_cache_tensors}) > 1:
-        raise SwapUnavailable("its KV cache is several allocations of different size")
+        raise SwapUnavailable("the KV cache has several allocations of different sizes")
     if config.num_blocks < 1:
-        raise SwapUnavailable("its KV cache has no blocks")
+        raise SwapUnavailable("the KV cache has no blocks")
 
 
 def _position(name: str) -> tuple[int, ...]:
-    """`model.layers.10.self_attn.attn` -> (10,): layers run in the order of their numbers."""
+    """Return the numbers in a layer's name, (10,) for `model.layers.10.self_attn.attn`."""
     return tuple(int(number) for number in re.findall(r"\d+", name))
 
 
 def _parts(name: str, cache: Any, blocks: int) -> list[torch.Tensor]:
-    """View one layer's cache as dense runs of bytes per block."""
+    """Return views of one layer's cache, one per dense run of bytes in a block."""
     view = _blocks_first(name, cache, blocks)
     size = view.element_size()
     run, outer = size, []
@@ -115,23 +114,23 @@ def _parts(name: str, cache: Any, blocks: int) -> list[torch.Tensor]:
     offsets = [view.storage_offset() * size]
     for length, stride in reversed(outer):
         offsets = [offset + index * stride for offset in offsets for index in range(length)]
-    if len(offsets) > MOST_RUNS:
-        raise SwapUnavailable(f"a block of {name} falls into {len(offsets)} pieces")
+    if len(offsets) > MAX_RUNS:
+        raise SwapUnavailable(f"a block of {name} has {len(offsets)} runs, above {MAX_RUNS}")
     raw = torch.empty(0, dtype=torch.uint8, device=view.device).set_(view.untyped_storage())
     return [raw.as_strided((blocks, run), (step, 1), offset) for offset in offsets]
 
 
 def _blocks_first(name: str, cache: Any, blocks: int) -> torch.Tensor:
-    """View a layer's cache as blocks, each of them kernels' blocks, each of them whatever it is.
+    """Return a view of a layer's cache with shape `[blocks, kernel blocks per block, ...]`.
 
-    Attention kernels may see a block as several smaller ones, one after the other.
+    Attention kernels may divide a block into several consecutive smaller ones.
     """
     if not isinstance(cache, torch.Tensor) or cache.ndim < 2:
-        raise SwapUnavailable(f"the cache of {name} is no tensor of blocks")
+        raise SwapUnavailable(f"the cache of {name} is not a tensor with a block dimension")
     if cache.shape[0] == 2 and cache.shape[1] % blocks == 0 and blocks > 2:
         cache = cache.movedim(1, 0)
     if cache.shape[0] % blocks or not cache.shape[0]:
-        raise SwapUnavailable(f"no dimension of {name} is its {blocks} blocks: {cache.shape}")
+        raise SwapUnavailable(f"{name} has no dimension of {blocks} blocks: {cache.shape}")
     return cache.unflatten(0, (blocks, cache.shape[0] // blocks))
 
 

@@ -1,9 +1,8 @@
 """The copier for a KV cache on a GPU: side streams, pinned host memory, events.
 
-The side streams wait for the compute stream as it stands when a step begins, so that they see what
-earlier steps have written and zeroed, and not for the step itself. The compute stream waits only
-for loads that join its step, layer by layer. The processor waits for nothing: whether a copy is
-there, its event is asked.
+At the begin of a step, the side streams wait for the work already in the compute stream. So they
+see what earlier steps wrote, but do not wait for the step itself. The compute stream waits only
+for loads that join its step, layer by layer. The CPU never waits: it polls the event of a copy.
 """
 
 import time
@@ -22,10 +21,10 @@ POLL_SECONDS = 0.0002
 
 
 class StreamCopier(Copier):
-    """Copies by the GPU's own engines, which neither processor nor kernels take part in.
+    """Copies with the GPU's copy engines, without work for the CPU or for kernels.
 
     Loads that a step waits for have a stream of their own, so that they overtake the others.
-    `Task.marks` are the events at its begin and its end.
+    `Task.marks` are the events at the task's begin and end.
     """
 
     def __init__(self, layers: Sequence[Layer], slots: int) -> None:
@@ -33,24 +32,26 @@ class StreamCopier(Copier):
         self._device = layers[0].parts[0].device
         self._pinned: list[int] = []
         for host in self.host:
-            # vLLM's pinning registers exactly these bytes, where PyTorch's rounds up to a power of
-            # two, and it clears CUDA's error if that fails.
+            # vLLM pins exactly these bytes and clears CUDA's error on failure. PyTorch rounds the
+            # size up to a power of two.
             if not host_register(host.data_ptr(), host.nbytes):
                 self.close()
-                raise SwapUnavailable(f"{host.nbytes} bytes of host memory cannot be pinned")
+                raise SwapUnavailable(
+                    f"cannot pin {host.nbytes} bytes of host memory; lower host_gib"
+                )
             self._pinned.append(host.data_ptr())
         low, _ = torch.cuda.Stream.priority_range()
         self._urgent = torch.cuda.Stream(self._device)
         self._load = torch.cuda.Stream(self._device, priority=low)
         self._save = torch.cuda.Stream(self._device, priority=low)
         self._pending: list[Task] = []  # in order of arrival
-        self._later: list[Task] = []  # of those, what is not launched yet
+        self._later: list[Task] = []  # the pending tasks that are not launched yet
         self._layer_events: list[Any] = []  # of this step's urgent loads
         self._begun = self._mark(torch.cuda.current_stream(self._device))
         self._windows: deque[tuple[Any, Any]] = deque(maxlen=32)  # of forward passes
 
     def begin(self) -> None:
-        """Mark where the compute stream stands, which copies of this step will wait for."""
+        """Mark the compute stream's position, which this step's copies wait for."""
         self._layer_events = []
         self._begun = self._mark(torch.cuda.current_stream(self._device))
 
@@ -74,13 +75,13 @@ class StreamCopier(Copier):
             task.marks.append(self._layer_events[-1])
 
     def wait_layer(self, layer: int) -> None:
-        """Let the compute stream wait for this layer's loads."""
+        """Make the compute stream wait for this layer's loads."""
         if self._layer_events:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(self._layer_events[layer])
 
     def end(self, forward: bool) -> None:
-        """Launch what does not hurry, beside the forward pass that has just been launched."""
+        """Launch the other tasks, beside the forward pass that has just been launched."""
         if forward:
             ended = self._mark(torch.cuda.current_stream(self._device))
             self._windows.append((self._begun, ended))
@@ -93,10 +94,10 @@ class StreamCopier(Copier):
             task.marks.append(self._mark(stream))
 
     def poll(self) -> list[Task]:
-        """Hand over what is finished, measured.
+        """Return the finished tasks with their times.
 
-        A load that failed is told at once if its step waits for it: the compute stream is behind
-        what was launched of it. Another may still be writing to blocks, which must stay until then.
+        A failed urgent load is returned at once: the compute stream waits for its launched part.
+        Another failed load is returned later, since its launched part may still write to blocks.
         """
         finished: list[Task] = []
         pending: list[Task] = []
@@ -111,7 +112,7 @@ class StreamCopier(Copier):
         return finished
 
     def idle(self, seconds: float) -> None:
-        """Ask now and then whether anything is left; the engine has nothing else to do."""
+        """Poll until no task is left, for at most `seconds`; the engine has no other work."""
         until = time.monotonic() + seconds
         while any(not task.marks[1].query() for task in self._pending):
             if time.monotonic() >= until:
@@ -119,7 +120,7 @@ class StreamCopier(Copier):
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Let copies end, then unpin the memory."""
+        """Wait until the copies have ended, then unpin the memory."""
         if self._pinned:
             torch.cuda.synchronize(self._device)
         for address in self._pinned:
@@ -127,13 +128,13 @@ class StreamCopier(Copier):
         self._pinned = []
 
     def copy(self, layer: int, task: Task) -> None:
-        """Hand the driver all copies of a layer in one call, on the current stream."""
+        """Launch all copies of a layer in one driver call, on the current stream."""
         moves = list(self.moves(layer, task))
         source, target, size = torch.tensor(moves, dtype=torch.int64).T.contiguous()
         ops.swap_blocks_batch(source, target, size)
 
     def _prepare(self, task: Task, stream: Any) -> None:
-        """Order a task behind the step's begin, and behind earlier ones that it meets."""
+        """Make the stream wait for the step's begin and for earlier tasks that conflict."""
         stream.wait_event(self._begun)
         for earlier in self._pending:
             if earlier is task:

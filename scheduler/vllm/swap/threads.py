@@ -1,7 +1,7 @@
 """The copier for a KV cache in main memory: one thread.
 
-Copying takes memory bandwidth from the forward pass beside it, and nothing else: the thread gives
-the GIL away while it copies, leaves the core that the engine is bound to, and has no OpenMP team.
+The thread takes only memory bandwidth from the forward pass that runs at the same time. It
+releases the GIL while it copies, leaves the engine's core, and starts no OpenMP threads.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from caesura.scheduler.vllm.swap.regions import Layer
 
 
 class ThreadCopier(Copier):
-    """For a KV cache in main memory: one thread, which gives the GIL away while it copies."""
+    """Copies between main-memory buffers in one thread, which releases the GIL meanwhile."""
 
     def __init__(self, layers: Sequence[Layer], slots: int) -> None:
         super().__init__(layers, slots)
@@ -31,29 +31,29 @@ class ThreadCopier(Copier):
         self._thread.start()
 
     def begin(self) -> None:
-        """Start the clock of a step."""
+        """Record the begin of a step."""
         self._begun = time.perf_counter()
 
     def submit(self, tasks: list[Task]) -> None:
-        """Queue tasks; the thread starts at once, since nothing in a step writes their blocks."""
+        """Queue tasks; the thread starts at once, since the step does not write their blocks."""
         with self._changed:
             self._pending += tasks
             self._changed.notify_all()
 
     def wait_layer(self, layer: int) -> None:
-        """Block until no urgent load lacks this layer."""
+        """Wait until every urgent load has copied this layer."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or all(t.layer > layer for t in self._pending if t.urgent)
             )
 
     def end(self, forward: bool) -> None:
-        """Stop the clock of a step."""
+        """Record the end of a step with a forward pass."""
         if forward:
             self._windows.append((self._begun, time.perf_counter()))
 
     def poll(self) -> list[Task]:
-        """Hand over what is finished, measured."""
+        """Return the finished tasks with their times."""
         with self._changed:
             finished, self._finished = self._finished, []
         for task in finished:
@@ -62,19 +62,19 @@ class ThreadCopier(Copier):
         return finished
 
     def idle(self, seconds: float) -> None:
-        """Wait for the thread to run out of work."""
+        """Wait until the thread has no task left, for at most `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._pending, seconds)
 
     def close(self) -> None:
-        """Let the thread finish the layer that it is at."""
+        """Stop the thread after its current layer; wait for at most 5 seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join(timeout=5)
 
     def copy(self, layer: int, task: Task) -> None:
-        """Copy with memmove: the fastest here, and it starts no team of OpenMP threads."""
+        """Copy with memmove, which is fastest here and starts no OpenMP threads."""
         for source, target, size in self.moves(layer, task):
             ctypes.memmove(target, source, size)
 
@@ -111,7 +111,7 @@ class ThreadCopier(Copier):
 
 
 def _next(pending: list[Task]) -> Task:
-    """Choose the next task to advance by a layer: the first in rank, or what it depends on."""
+    """Return the task to advance by a layer: the first in rank, or one that it depends on."""
     chosen = min(pending, key=lambda task: task.rank)
     while True:
         for earlier in pending:
@@ -123,9 +123,10 @@ def _next(pending: list[Task]) -> Task:
 
 
 def _roam() -> None:
-    """Leave the core that the engine's thread is bound to, and this one with it by inheritance.
+    """Allow this thread to run on the parent process's cores too.
 
-    vLLM binds its threads to cores through OpenMP's environment. Its parent process is not bound.
+    vLLM binds the engine's thread to a core through OpenMP's environment, and this thread inherits
+    that. The parent process is not bound.
     """
     with suppress(AttributeError, OSError):
         os.sched_setaffinity(0, os.sched_getaffinity(0) | os.sched_getaffinity(os.getppid()))

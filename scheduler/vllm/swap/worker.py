@@ -1,8 +1,9 @@
-"""The worker's side of swapping: orders in, copies beside the forward pass, reports out.
+"""The worker's side of swapping: it executes orders during forward passes and reports them.
 
-What makes this safe is what the scheduler orders: whole blocks that the step at hand does not
-write. A save keeps its blocks, and a load its slots, until they are reported here, which happens
-only when the bytes are there. What a step reads in attention it waits for, layer by layer.
+Copies are safe because the scheduler orders only whole blocks that the current step does not
+write. The scheduler keeps the blocks of a save and the slots of a load until the worker reports
+them. The worker reports a copy only when all its bytes have arrived. Attention waits for the loads
+of its step, layer by layer.
 """
 
 import logging
@@ -22,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 CopierFactory = Callable[[Sequence[Layer], int], Copier]
 
-# How long a step without a forward pass waits for its copies: short enough for a new request not
-# to notice, long enough for an engine that has nothing else to do not to spin.
+# A step without a forward pass waits this long for its copies. A longer wait would delay a new
+# request noticeably; a shorter one would make an idle engine spin.
 IDLE_SECONDS = 0.02
 
 
 @dataclass(slots=True)
 class _Arrival:
-    """An asynchronous load, of which pieces come in over several steps."""
+    """An asynchronous load, whose pieces arrive over several steps."""
 
     open: int = 0
     last: bool = False
@@ -37,10 +38,10 @@ class _Arrival:
 
 
 class SwapWorker:
-    """Carries out a worker's part of `SwapOrders`; its methods are the connector's hooks.
+    """Executes a worker's part of `SwapOrders`; its methods are the connector's hooks.
 
-    Copying can fail, for one order or, where the KV cache cannot be mapped or host memory not be
-    had, for all of them. An order that fails is reported as failed, and the engine goes on.
+    One order can fail. All orders fail if the KV cache cannot be mapped or host memory cannot be
+    allocated. The worker reports failed orders, and the engine continues.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class SwapWorker:
         kv_cache_config: KVCacheConfig,
         copier: CopierFactory | None = None,
     ) -> None:
-        """`copier` makes what copies, by default what suits the device of the KV cache."""
+        """Create a worker; `copier` creates the copier, by default for the KV cache's device."""
         self._config = kv_cache_config
         self._slots = host_slots(kv_cache_config, host_bytes)
         self._factory = copier or _copier_for_device
@@ -63,25 +64,25 @@ class SwapWorker:
 
     @property
     def slots(self) -> int:
-        """How many blocks fit into host memory."""
+        """Number of blocks that fit into host memory."""
         return self._slots
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        """Map the KV cache and allocate host memory; if that fails, swapping is off."""
+        """Map the KV cache and allocate host memory; switch swapping off if that fails."""
         try:
             layers = find_layers(kv_caches, self._config)
             if not self._slots:
-                raise SwapUnavailable("the host memory that it is given holds no block")
+                raise SwapUnavailable("host memory holds no block; raise host_gib")
             self._copier = self._factory(layers, self._slots)
         except (SwapUnavailable, RuntimeError, MemoryError) as why:
-            logger.warning("KV cache is not swapped to host memory: %s", why)
+            logger.warning("swapping is off in this worker: %s", why)
             return
         self._layers = len(layers)
         for index, layer in enumerate(layers):
             self._layer_of.update(dict.fromkeys(layer.names, index))
 
     def begin_step(self, orders: SwapOrders) -> None:
-        """Take a step's orders, before its forward pass; loads that it waits for go first."""
+        """Submit a step's orders before its forward pass; loads that it waits for go first."""
         self._forward = False
         if self._copier is not None:
             self._copier.begin()
@@ -92,26 +93,27 @@ class SwapWorker:
             self._copier.submit(tasks)
 
     def start_load_kv(self, forward_context: Any = None, **kwargs: Any) -> None:
-        """Learn whether the step has a forward pass, since CUDA graphs skip the layers' hooks.
+        """Record whether the step has a forward pass, since CUDA graphs skip the layers' hooks.
 
-        One of vLLM's runners then has attention metadata in its context, the other sends keywords.
+        For a forward pass, one of vLLM's runners has attention metadata in the context; the other
+        passes keywords.
         """
         if kwargs or getattr(forward_context, "attn_metadata", None) is not None:
             self._forward = True
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Hold this layer's attention until what the step loads for it is there."""
+        """Delay this layer's attention until the step's loads for it have arrived."""
         self._forward = True
         if self._copier is not None:
-            # A layer that is not known waits for all of them.
+            # An unknown layer waits for the loads of all layers.
             self._copier.wait_layer(self._layer_of.get(layer_name, self._layers - 1))
 
     def save_kv_layer(self, layer_name: str) -> None:
-        """Nothing that a step writes is saved by it: there is nothing to wait for."""
+        """Record the forward pass; a step never saves the blocks that it writes."""
         self._forward = True
 
     def wait_for_save(self) -> None:
-        """End the step: join its own loads, but let saves and other loads go on beside the next."""
+        """Wait for the step's own loads; saves and other loads continue during the next step."""
         if self._copier is None:
             return
         self._copier.join()
@@ -120,7 +122,7 @@ class SwapWorker:
             self._copier.idle(IDLE_SECONDS)
 
     def get_transfer_results(self) -> KVConnectorTransferResults:
-        """Report the asynchronous loads whose last piece is done, failed ones among them."""
+        """Return the asynchronous loads that have ended, including failed ones."""
         self._collect()
         over = {name: a for name, a in self._arrivals.items() if a.last and not a.open}
         for name in over:
@@ -131,13 +133,13 @@ class SwapWorker:
         )
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """Report the blocks that should have been loaded for this step and were not."""
+        """Return the blocks whose load for a step failed, since the last call."""
         self._collect()
         bad, self._bad_blocks = self._bad_blocks, set()
         return bad
 
     def report(self) -> SwapReport | None:
-        """Report what has been done since the last call; None: nothing."""
+        """Return the copies made since the last call; None without any."""
         self._collect()
         if self._report == SwapReport():
             return None
@@ -145,13 +147,13 @@ class SwapWorker:
         return report
 
     def shutdown(self) -> None:
-        """Stop copying and let go of the memory; orders that still come fail."""
+        """Stop copying and release the memory; later orders fail."""
         copier, self._copier = self._copier, None
         if copier is not None:
             copier.close()
 
     def _accept_load(self, load: Load) -> bool:
-        """Take note of a load; whether there is something to copy, and a point in it."""
+        """Record a load; return whether it must be copied."""
         possible = self._possible(load)
         if load.in_step:
             if not possible:
@@ -174,7 +176,7 @@ class SwapWorker:
         return bool(save.blocks)
 
     def _possible(self, order: Save | Load) -> bool:
-        """Copies go by address: what is out of range would be somebody else's memory."""
+        """Return whether all blocks and slots are in range, since copies use raw addresses."""
         if not order.blocks and not order.slots:
             return True
         if self._copier is None:
@@ -184,11 +186,11 @@ class SwapWorker:
         fits = fits and min(order.blocks) in blocks and max(order.blocks) in blocks
         fits = fits and min(order.slots) in slots and max(order.slots) in slots
         if not fits:
-            logger.error("no such blocks or slots: %s", order)
+            logger.error("blocks or slots are out of range, so the copy is refused: %s", order)
         return fits
 
     def _collect(self) -> None:
-        """Take in what has been copied since the last look."""
+        """Record the outcome of the tasks that finished since the last call."""
         for task in self._copier.poll() if self._copier is not None else ():
             order = task.order
             if task.error is not None:
@@ -215,8 +217,8 @@ def _copier_for_device(layers: Sequence[Layer], slots: int) -> Copier:
     if device == "cpu":
         return ThreadCopier(layers, slots)
     if device == "cuda":
-        # Its imports want a GPU's driver at hand.
+        # The module's imports need a GPU driver.
         from caesura.scheduler.vllm.swap.streams import StreamCopier
 
         return StreamCopier(layers, slots)
-    raise SwapUnavailable(f"there is no copier for {device}")
+    raise SwapUnavailable(f"KV cache on {device!r} cannot be swapped; only on cpu and cuda")
