@@ -1,6 +1,6 @@
-"""vLLM as the API process sees it: an engine whose sessions take messages and yield events.
+"""The API process's side of vLLM: an engine whose sessions take messages and yield events.
 
-`engine` starts nothing by itself (`launch` does); a `session` renders once (`render`), keeps a
-request of vLLM's alive over its pauses (`live`), and reads what it decodes (`reader`, over vLLM's
-tool parsers in `parse`).
+`launch` starts an `engine`. A `session` renders each message once (`render`) and keeps its vLLM
+request alive over pauses (`live`). It parses the output with a `reader`, which uses vLLM's tool
+parsers (`parsing`).
 """

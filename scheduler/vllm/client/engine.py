@@ -1,6 +1,6 @@
-"""The engine as the API process sees it: `VllmEngine` speaks to vLLM's `AsyncLLM`.
+"""`VllmEngine`, the API process's client of an engine, over vLLM's `AsyncLLM`.
 
-It fits `caesura.runtime.engine.Engine`.
+The class implements `caesura.runtime.engine.Engine`.
 """
 
 import asyncio
@@ -46,10 +46,11 @@ class VllmEngine:
         formats: Sequence[str] | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        """`formats` name how the model writes calls; None reads it off its chat template.
+        """Create a client of `llm`, which serves `model`.
 
-        `calibration` is what the scheduler was started with. Raises `UsageError` for a format that
-        the model cannot write.
+        `formats` name the model's formats of calls; None detects them from its chat template.
+        `calibration` is the one that the scheduler was started with. Raises `UsageError` for a
+        format that the model cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
@@ -66,14 +67,14 @@ class VllmEngine:
 
     @property
     def model(self) -> str:
-        """Name under which the model is served."""
+        """The name under which the model is served."""
         return self._model
 
     @property
     def llm(self) -> AsyncLLM:
         """vLLM's own client; raises `EngineFailed` if the engine is closed."""
         if self._llm is None:
-            raise EngineFailed("the engine is closed")
+            raise EngineFailed("the engine is closed; start another one")
         return self._llm
 
     @property
@@ -82,26 +83,26 @@ class VllmEngine:
         return self._context_tokens
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens the text has for this model, by itself; callable from any thread."""
+        """Return the number of the text's tokens for this model; callable from any thread."""
         return len(self.renderer.encode(text))
 
     def open(self, spec: SessionSpec) -> VllmSession:
-        """Open a session; nothing is sent to the engine before its first turn.
+        """Return a new session, which sends nothing to the engine before its first turn.
 
-        Raises `UsageError` for tools that are to run here if the model's format is unknown.
+        Raises `UsageError` if tools must run here and the model's format is unknown.
         """
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, spec)
 
     def token_text(self) -> TokenText | None:
-        """Return what decodes the tokens of one turn; None where vLLM's text is the whole text."""
+        """Return a decoder for the tokens of one turn, or None where vLLM's text is complete."""
         if self._vocabulary is None or not writes_bytes(self.tokenizer):
             return None
         return TokenText(self._vocabulary)
 
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
-        """Return a parser for the calls of one turn, or None if the model writes none in turns."""
+        """Return a parser for the calls of one turn, or None without a turn-based format."""
         for name in self.formats:
             if name in TURN_FORMATS:
                 return turn_parser(TURN_FORMATS[name], self.tokenizer, tools)
@@ -110,7 +111,7 @@ class VllmEngine:
     def sampling_params(
         self, sampling: Sampling, max_tokens: int, watch: dict[str, Any] | None
     ) -> SamplingParams:
-        """Translate; the model's own generation configuration fills what is not given.
+        """Return vLLM's sampling parameters; the model's generation configuration has the defaults.
 
         Raises `UsageError` for values that vLLM refuses.
         """
@@ -129,8 +130,8 @@ class VllmEngine:
                 **chosen,
                 extra_args=watch,
                 output_kind=RequestOutputKind.DELTA,
-                # Calls may be written with special tokens, and the token that stops a turn may
-                # hold text: nothing may be missing from what the parsers read.
+                # The parsers need the complete text. Calls may be written with special tokens,
+                # and the token that stops a turn may hold text.
                 skip_special_tokens=False,
                 include_stop_str_in_output=True,
             )
@@ -138,13 +139,14 @@ class VllmEngine:
             raise UsageError(str(error)) from error
 
     async def state(self) -> dict[str, Any]:
-        """Ask the scheduler for its state (see `caesura.scheduler.vllm.snapshot`)."""
+        """Return the scheduler's state (see `caesura.scheduler.vllm.snapshot`)."""
         return await self.command("state")
 
     async def command(self, message: str | Mapping[str, Any]) -> dict[str, Any]:
-        """Send the scheduler a control message (see `caesura.scheduler.vllm.control`).
+        """Send the scheduler a control message and return its reply.
 
-        Raises `UsageError` for what the scheduler does not take, and `EngineFailed`.
+        The messages are described in `caesura.scheduler.vllm.control`. Raises `UsageError` if the
+        scheduler refuses the message, and `EngineFailed` if there is no reply.
         """
         params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: message})
         try:
@@ -158,10 +160,10 @@ class VllmEngine:
                     return reply
         except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
-        raise EngineFailed("the scheduler did not answer: is it one of Caesura's?")
+        raise EngineFailed("the scheduler did not answer; start vLLM with Caesura's scheduler")
 
     async def check_health(self) -> None:
-        """Raise `EngineFailed` if the engine cannot decode any more."""
+        """Raise `EngineFailed` if the engine process has died."""
         try:
             await self.llm.check_health()
         except EngineDeadError as error:
@@ -173,12 +175,12 @@ class VllmEngine:
         llm, self._llm = self._llm, None
         if llm is not None:
             if llm.output_handler is not None:
-                # It would take the end of the engine for its death, and say so at length.
+                # The handler would report the shutdown as a crash, with a long traceback.
                 llm.output_handler.cancel()
             await asyncio.to_thread(llm.shutdown)
 
     def _check_format(self) -> Vocabulary | None:
-        """Return the bytes of tokens if they are needed; raises `UsageError` for no match."""
+        """Return the vocabulary if it is needed; raise `UsageError` if the format does not fit."""
         if not self.formats and not writes_bytes(self.tokenizer):
             return None
         try:
@@ -191,7 +193,7 @@ class VllmEngine:
 
 
 def unknown_format(model: str) -> str:
-    """Return what is to be said of a model whose chat template shows no known format of calls."""
+    """Return the message for a model whose chat template shows no known format of calls."""
     return (
         f"how {model} writes calls is not known from its chat template, so its calls are shown as"
         f" text; name its format with --format, or formats=[...]: {', '.join(NAMES)}"
@@ -199,7 +201,7 @@ def unknown_format(model: str) -> str:
 
 
 def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
-    """Ids that end a turn: the tokenizer's, and all of the generation configuration."""
+    """Return the ids that end a turn, from the tokenizer and the generation configuration."""
     configured = llm.model_config.try_get_generation_config().get("eos_token_id", [])
     ends = set(configured if isinstance(configured, list) else [configured])
     if tokenizer.eos_token_id is not None:
@@ -208,9 +210,9 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
 
 
 def _default_sampling(llm: AsyncLLM) -> dict[str, Any]:
-    """The model's own generation configuration, its wish for greedy decoding included.
+    """Return the model's generation configuration, with temperature 0 for greedy decoding.
 
-    vLLM reads the temperature and takes its absence for 1; `do_sample: false` says greedy.
+    vLLM ignores `do_sample: false` and uses a temperature of 1 if none is configured.
     """
     defaults = llm.model_config.get_diff_sampling_param()
     if llm.model_config.try_get_generation_config().get("do_sample") is False:

@@ -1,4 +1,4 @@
-"""Starting vLLM with Caesura's scheduler, and everything else as vLLM's own configuration says."""
+"""Starts vLLM with Caesura's scheduler and connector, and vLLM's own configuration otherwise."""
 
 import logging
 import signal
@@ -27,9 +27,9 @@ from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-"""For `calibration`: the file in the user's cache, if there is one of this very engine."""
+"""Value of `calibration` that selects the file in the user's cache, if it fits this engine."""
 
-_FORMAT = "`--format NAME` says how the model writes calls, and is read off its chat template"
+_FORMAT = "use `--format NAME`; the default is detected from the model's chat template"
 SERVER_OPTIONS = {
     "--tool-call-parser": _FORMAT,
     "--enable-auto-tool-choice": _FORMAT,
@@ -38,11 +38,14 @@ SERVER_OPTIONS = {
     "--host": "give --host to `caesura serve`, before `--`",
     "--port": "give --port to `caesura serve`, before `--`",
 }
-"""What to do instead of some options of vLLM's HTTP server."""
+"""Replacements for some options of vLLM's HTTP server."""
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
-    """Read vLLM's own command line flags, as in `vllm serve`; unknown ones raise `UsageError`."""
+    """Return the fields of `AsyncEngineArgs` that the flags of `vllm serve` set.
+
+    Raises `UsageError` for unknown flags and invalid values.
+    """
     parser = FlexibleArgumentParser(add_help=False, exit_on_error=False)
     AsyncEngineArgs.add_cli_args(parser)
     defaults = vars(parser.parse_args([]))
@@ -56,8 +59,8 @@ def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _why_unknown(arguments: Sequence[str]) -> str:
-    """Return why arguments are no engine options: some are options of vLLM's own HTTP server."""
-    # Here and not above: it takes vLLM's server along.
+    """Return the error for unknown arguments, some of which vLLM's HTTP server has."""
+    # A late import, since it loads vLLM's server.
     from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
     server = FrontendArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
@@ -66,10 +69,10 @@ def _why_unknown(arguments: Sequence[str]) -> str:
     flags = [flag for flag in flags if flag in known]
     if not flags:
         return f"vLLM does not know {' '.join(arguments)}; see `vllm serve --help=all`"
-    mends = [f"; {SERVER_OPTIONS[flag]}" for flag in flags if flag in SERVER_OPTIONS]
+    fixes = [f"; {SERVER_OPTIONS[flag]}" for flag in flags if flag in SERVER_OPTIONS]
     return (
         f"{', '.join(flags)}: an option of vLLM's HTTP server, which does not run here; only engine"
-        f" options are taken{''.join(dict.fromkeys(mends))}"
+        f" options are taken{''.join(dict.fromkeys(fixes))}"
     )
 
 
@@ -82,15 +85,15 @@ def start(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
 ) -> VllmEngine:
-    """Start an engine; returns when the model is loaded, which takes seconds to minutes.
+    """Start an engine and return it once the model is loaded, after seconds to minutes.
 
-    `model` is a Hugging Face id or a directory, `engine_args` are fields of vLLM's
-    `AsyncEngineArgs`. The scheduler class follows what vLLM decides on asynchronous scheduling.
-    `settings` are the scheduler's (`caesura.scheduler.settings`), with `auto` for a `calibration`
-    that is used if there is one; `connector` are our KV connector's
-    (`caesura.scheduler.vllm.swap.connector`). Engine arguments that name others win.
-    Raises `EngineFailed` if the engine does not come up, and `UsageError` for what vLLM refuses
-    and for a calibration of another engine.
+    `model` is a Hugging Face id or a directory. `engine_args` are fields of vLLM's
+    `AsyncEngineArgs` and override all others. `settings` are the scheduler's
+    (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
+    `connector` are the KV connector's settings (`caesura.scheduler.vllm.swap.connector`).
+    The scheduler class depends on vLLM's choice of asynchronous scheduling.
+    Raises `EngineFailed` if the engine does not start. Raises `UsageError` for arguments that vLLM
+    refuses and for a calibration of another engine.
     """
     name = served_name or Path(model).name
     _check(model, formats or ())
@@ -116,7 +119,7 @@ def start(
                 disable_log_stats=args.disable_log_stats,
             )
     except (RuntimeError, ValueError, OSError) as error:
-        # If it is what the scheduler was given, say that: vLLM tells of no reasons.
+        # vLLM gives no reason, so check first whether the calibration file is the cause.
         _calibration(config)
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
@@ -133,12 +136,12 @@ def start(
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Have processes that are started meanwhile not hear Ctrl-C: they inherit the signal mask.
+    """Block SIGINT in processes that start within the context: they inherit the signal mask.
 
-    A terminal sends it to all of them, and vLLM's would drop every request. Whoever has started
-    the engine decides when it ends, and ends it with SIGTERM.
+    A terminal sends Ctrl-C to all its processes, and vLLM's would drop every request. The process
+    that started the engine decides when it ends, and ends it with SIGTERM.
     """
-    # It takes SIGINT off the mask when it starts, which it does before the first process.
+    # The tracker unblocks SIGINT when it starts, so it must run before the mask is set.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -148,7 +151,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def _calibration(config: Any) -> Calibration | None:
-    """Read the calibration that the scheduler will read, and raise `UsageError` in its stead."""
+    """Return the calibration that the scheduler will read; raise `UsageError` if it is invalid."""
     given = config.additional_config.get(SETTINGS_KEY)
     try:
         if isinstance(given, dict) and given.get("calibration") == AUTO:
@@ -158,7 +161,7 @@ def _calibration(config: Any) -> Calibration | None:
                 Calibration.load(path).check(**identity(config))
                 given["calibration"] = str(path)
             except CalibrationError as reason:
-                logger.info("the scheduler learns by itself what steps cost: %s", reason)
+                logger.info("no calibration, so the scheduler learns the step cost: %s", reason)
         return calibration_of(config)
     except CalibrationError:
         raise
@@ -167,7 +170,7 @@ def _calibration(config: Any) -> Calibration | None:
 
 
 def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engine arguments that make vLLM ours: settings and KV connector."""
+    """Return the engine arguments for Caesura's settings and its KV connector."""
     Settings.from_mapping(settings)
     return {
         "additional_config": {SETTINGS_KEY: dict(settings)},
@@ -182,9 +185,9 @@ def caesura_args(settings: Mapping[str, Any], connector: Mapping[str, Any]) -> d
 
 
 def _check(model: str, formats: Sequence[str]) -> None:
-    """Find mistakes that do not take an engine to find."""
+    """Raise `UsageError` for a missing model directory or formats that do not fit together."""
     if Path(model).is_absolute() and not Path(model).is_dir():
-        raise UsageError(f"there is no model directory {model}")
+        raise UsageError(f"there is no model directory {model}; check the path")
     try:
         resolve(formats, ())
         check_together(formats)
@@ -193,7 +196,7 @@ def _check(model: str, formats: Sequence[str]) -> None:
 
 
 def is_cpu() -> bool:
-    """Whether vLLM runs on the CPU here."""
+    """Return whether vLLM runs on the CPU on this machine."""
     from vllm.platforms import current_platform
 
     return bool(current_platform.is_cpu())

@@ -1,4 +1,4 @@
-"""A request inside vLLM, as the API process holds it: chunks go in, outputs come out."""
+"""The API process's handle of a vLLM request: it sends chunks and yields outputs."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 
 
 class LiveRequest:
-    """One request of vLLM's; a resumable one takes further chunks where it paused."""
+    """One vLLM request; a resumable one takes further chunks after a pause."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class LiveRequest:
         self._request_id = request_id
         self._resumable = resumable
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
-        # vLLM extends the list that it is given, so it is never given ours.
+        # vLLM extends the list that it receives, so `_prompt` always makes a copy.
         prompt: Any = self._inputs() if resumable else _prompt(tokens)
         headers = None
         if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
-            headers = trace_headers()  # else vLLM would warn that it makes no spans
+            headers = trace_headers()  # with tracing off, vLLM would log a warning about them
         self._outputs = llm.generate(prompt, params, request_id, trace_headers=headers)
         if resumable:
             self.push(tokens, params)
 
     def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
-        """Append tokens and let the request go on.
+        """Append tokens and continue the request.
 
         vLLM drops the last sampled token of a turn, whose KV was never computed, so the caller
         sends it again at the head of `tokens`.
@@ -63,10 +63,10 @@ class LiveRequest:
             raise UsageError(str(error)) from error
         except (EngineDeadError, EngineGenerateError) as error:
             raise EngineFailed(f"the engine failed: {error}") from error
-        raise EngineFailed("the engine ended the request without saying why")
+        raise EngineFailed("the engine ended the request without a finish reason")
 
     async def end(self) -> None:
-        """Say goodbye to a request that has stopped: nothing more will be pushed."""
+        """End a request that has stopped; no more tokens may be pushed."""
         if self._resumable:
             self._chunks.put_nowait(None)
         with contextlib.suppress(EngineDeadError, EngineGenerateError):
@@ -74,10 +74,10 @@ class LiveRequest:
                 pass
 
     async def abort(self) -> None:
-        """Take the request out of the engine in whatever state it is; frees all that it holds."""
+        """Remove the request from the engine in any state, and free its blocks and its slot."""
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(self._request_id)
-        # A turn that is being read elsewhere ends by itself, with the abort for a reason.
+        # If another task reads the turn, that turn ends by itself with the reason "abort".
         with contextlib.suppress(RuntimeError, EngineDeadError):
             await self._outputs.aclose()
 

@@ -1,4 +1,4 @@
-"""Reading one turn of the model: calls of a turn, calls in mid sentence, stop texts, text."""
+"""Parses one turn of the model into text, turn-based calls, inline calls and stop texts."""
 
 from collections.abc import Generator, Iterator, Sequence
 
@@ -13,9 +13,9 @@ from caesura.scheduler.vllm.client.stops import StopText
 
 
 class TurnReader:
-    """Chains the parsers of a turn: what one leaves as text is the next one's input.
+    """Chains the parsers of a turn: the text that one parser leaves is the next one's input.
 
-    What the model thinks reaches none of them but the one for stop texts.
+    The model's thinking reaches only the parser for stop texts.
     """
 
     def __init__(
@@ -33,14 +33,14 @@ class TurnReader:
         self._stops = StopText(stops)
         self._cut = False
         self.text = ""
-        """What the reader has seen of the turn."""
+        """The turn's text shown so far, without calls."""
         self.raw = ""
-        """What the model wrote, calls and all."""
+        """The model's complete output so far, calls included."""
         self.calls: list[CallFinished | CallMalformed] = []
-        """Calls of the turn so far, those that are no good included."""
+        """The calls of the turn so far, malformed ones included."""
 
     def answer(self, content: str) -> str:
-        """Return the text that answers the call in mid sentence at which the turn has paused."""
+        """Return the text to insert for the result of the inline call that paused the turn."""
         assert self._inline is not None
         self._inline.overshoot += self._window.decode()
         self._window = b""
@@ -48,9 +48,10 @@ class TurnReader:
         return self._inline.answer(content)
 
     def push(self, text: str, token_ids: Sequence[int], cut: bool = False) -> Iterator[Event]:
-        """Read more of the turn.
+        """Parse more text of the turn and yield its events.
 
-        `cut`: with this text the token limit cut the turn, so that no call that ends here is run.
+        `cut` means that the token limit ended the turn with this text. A call that ends here is
+        then reported as malformed and not run.
         """
         self._cut = cut
         self.raw += text
@@ -59,7 +60,7 @@ class TurnReader:
         yield from self._scan()
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: let go of what was held back."""
+        """End the turn: yield the events of the text that was held back."""
         over = False
         while not over:
             yield from self._scan()
@@ -73,7 +74,7 @@ class TurnReader:
         yield from self._show(self._stops.end())
 
     def message(self) -> Message:
-        """The turn as an assistant message, with every call of it."""
+        """Return the turn as an assistant message with all its calls."""
         calls = [
             {
                 "id": call.call_id,
@@ -94,7 +95,7 @@ class TurnReader:
         return message
 
     def _scan(self) -> Iterator[Event]:
-        """Read on, except for what may yet become a marker of thinking."""
+        """Parse the window, except for bytes that may still become a thinking marker."""
         while True:
             hit = self._thinking.next(self._window)
             kept = self._thinking.held_back(self._window)
@@ -105,7 +106,7 @@ class TurnReader:
                 return
 
     def _read(self, size: int) -> Generator[Event, None, bool]:
-        """Read bytes without a marker off the window; return whether some came back to it."""
+        """Parse `size` bytes of the window; return whether a parser returned some as unread."""
         data, self._window = self._window[:size], self._window[size:]
         token_ids, self._token_ids = self._token_ids, ()
         if self._thinking.inside or self._turn is None:
@@ -121,7 +122,7 @@ class TurnReader:
         return False
 
     def _read_marker(self, hit: Hit) -> Iterator[Event]:
-        """Read past the marker at the head of the window, or into it if it does not count."""
+        """Consume the marker at the window's begin; if it does not apply, consume one byte."""
         in_call = self._inline is not None and self._inline.in_call
         if self._turn is not None:
             in_call = in_call or self._turn.in_call
@@ -163,6 +164,6 @@ class TurnReader:
 
 
 def _refused(call: CallFinished) -> CallMalformed:
-    """Return a call that ended as the token limit was met; its result would reach no model."""
+    """Return the event for a call cut by the token limit, whose result no model would read."""
     reason = "the token limit cut the turn, so the call was not run; raise max_tokens"
     return CallMalformed(call.call_id, call.name, call.arguments, reason, call.inline)

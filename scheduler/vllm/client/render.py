@@ -1,7 +1,7 @@
-"""Messages to tokens, by the model's own chat template.
+"""Conversion of messages to tokens, by the model's own chat template.
 
-A conversation is rendered once. What follows is appended: `bridge` finds the text that the template
-puts between the end of one turn and the beginning of the next, so that tokens which the engine
+A conversation is rendered once, and later messages are appended. `bridge` finds the text that the
+template puts between the end of one turn and the begin of the next. So tokens that the engine
 already holds are never rendered or tokenised again.
 """
 
@@ -16,18 +16,18 @@ from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.token_length import max_characters_per_token
 
 MAX_OPENER_TOKENS = 64
-"""How many tokens an opener of thinking has at most, the spaces behind it included."""
+"""Maximum number of tokens of an opener of thinking, including the spaces after it."""
 
 
 class Renderer:
-    """Renders for one model; callable from any thread."""
+    """Renders messages for one model; callable from any thread."""
 
     def __init__(
         self, tokenizer: Any, ends: frozenset[int], context_tokens: int | None = None
     ) -> None:
-        """`tokenizer` is a `transformers` tokenizer, `ends` are the ids that end a turn.
+        """Create a renderer for a `transformers` tokenizer; `ends` are the ids that end a turn.
 
-        `context_tokens` is the model's context window; None: texts of any length are tokenised.
+        `context_tokens` is the model's context window; None removes the limit on texts.
         """
         self._tokenizer = tokenizer
         self._ends = ends
@@ -38,22 +38,22 @@ class Renderer:
         self._end_texts = [tokenizer.decode([token_id]) for token_id in sorted(ends)]
 
     def encode(self, text: str) -> list[int]:
-        """Tokenise text as it stands."""
+        """Return the tokens of the text, without special tokens added."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def end_text(self, token_id: int) -> str:
-        """The text of a token that ends a turn; empty for any other token."""
+        """Return the text of a token that ends a turn, or an empty text for other tokens."""
         return str(self._tokenizer.decode([token_id])) if token_id in self._ends else ""
 
     def thinking(self, tokens: Sequence[int]) -> str:
-        """Return the opener of thinking with which a prompt ends; empty if with none."""
+        """Return the opener of thinking at the end of a prompt, or an empty text without one."""
         return open_at_end(self._tokenizer.decode(list(tokens[-MAX_OPENER_TOKENS:])))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """Render a whole conversation up to where the model begins to write.
+        """Return the tokens of a whole conversation, up to the begin of the model's next turn.
 
-        Raises `UsageError` if the model has no chat template or its template refuses the messages,
-        and `ContextOverflow` for a text that is too long for the window, whatever its tokens are.
+        Raises `UsageError` if the model has no chat template or its template refuses the messages.
+        Raises `ContextOverflow` for a text that cannot fit into the context window.
         """
         return self._encode_bounded(self._render(messages, tools, open_turn=True))
 
@@ -64,11 +64,11 @@ class Renderer:
         tools: Sequence[ToolSpec],
         last_token: int,
     ) -> list[int] | None:
-        """Tokens to append after the model's turn `turn` so that `messages` come next.
+        """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
-        `last_token` is the last that the model wrote: if it ended the turn, the template's own end
-        is not written twice. None if the template renders an earlier message differently once
-        later ones follow; the conversation must then be rendered anew. Raises what `prompt` raises.
+        `last_token` is the last token of the turn. If it ended the turn, the template's own end
+        is omitted. The result is None if the template changes earlier messages when later ones
+        follow; the conversation must then be rendered again. Raises the same as `prompt`.
         """
         before = [{"role": "user", "content": "."}, turn]
         closed = self._render(before, tools, open_turn=False)
@@ -86,7 +86,7 @@ class Renderer:
         return self._encode_bounded(tail + opened[len(closed) :])
 
     def _encode_bounded(self, text: str) -> list[int]:
-        """Tokenise text unless the window could not hold it; raises `ContextOverflow`."""
+        """Return the text's tokens; raise `ContextOverflow` if the window cannot hold it."""
         if self._context_tokens is not None and self._characters_per_token is not None:
             most = self._context_tokens * self._characters_per_token
             if len(text) > most:
@@ -110,12 +110,12 @@ class Renderer:
                 )
             )
         except Exception as error:
-            # Templates raise whatever Jinja raises, their own refusals included.
+            # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
 
 
 def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
-    """Give results of calls that stand in the model's text back as text: no template knows them."""
+    """Yield the messages, with results of inline calls as user text, which templates know."""
     called = True
     for message in messages:
         if message.get("role") == "assistant":
@@ -128,7 +128,7 @@ def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _for_template(message: Message) -> dict[str, Any]:
-    """Give templates what they expect: texts, and arguments as objects rather than JSON text."""
+    """Return a message as templates expect it: content is text, arguments are objects."""
     plain = {key: value for key, value in message.items() if value is not None}
     plain.setdefault("content", "")
     if plain.get("tool_calls"):

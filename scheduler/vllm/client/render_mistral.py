@@ -1,6 +1,6 @@
-"""Messages to tokens by mistral-common, which Mistral's own tokenizers come with.
+"""Conversion of messages to tokens by mistral-common, the library of Mistral's tokenizers.
 
-It encodes control tokens by itself: no text that a user or a tool wrote becomes one.
+The library inserts control tokens itself, so text from a user or a tool never becomes one.
 """
 
 import re
@@ -17,10 +17,10 @@ MAX_NAME_CHARACTERS = 64
 
 
 class MistralRenderer(Renderer):
-    """Renders for a model with vLLM's `MistralTokenizer`."""
+    """Renders messages for a model with vLLM's `MistralTokenizer`."""
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """Render a whole conversation up to where the model begins to write.
+        """Return the tokens of a whole conversation, up to the begin of the model's next turn.
 
         Raises `UsageError` if mistral-common refuses the messages.
         """
@@ -33,7 +33,7 @@ class MistralRenderer(Renderer):
                 )
             )
         except Exception as error:
-            # Its validators raise their own kinds, and Pydantic's.
+            # The library's validators raise errors of their own and of Pydantic.
             raise UsageError(f"mistral-common refused the messages: {error}") from error
 
     def bridge(
@@ -43,10 +43,10 @@ class MistralRenderer(Renderer):
         tools: Sequence[ToolSpec],
         last_token: int,
     ) -> list[int] | None:
-        """Tokens to append after the model's turn `turn` so that `messages` come next.
+        """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
-        None where earlier messages are rendered differently once later ones follow: some versions
-        write the tools before the last question.
+        The result is None if earlier messages change when later ones follow: some versions write
+        the tools before the last question.
         """
         question = {"role": "user", "content": "."}
         asked = self.prompt([question], tools)
@@ -61,9 +61,10 @@ class MistralRenderer(Renderer):
 
 
 def _accepted(message: Message, text_too: bool) -> dict[str, Any]:
-    """Return a message as mistral-common takes it.
+    """Return a message in a form that mistral-common accepts.
 
-    It refuses empty answers, names that no tool can have, and before version 5 text beside calls.
+    The library refuses empty answers and invalid tool names. Before version 5 it also refuses text
+    in a message with calls.
     """
     plain = {key: value for key, value in message.items() if value is not None}
     if "name" in plain:
@@ -89,7 +90,7 @@ def _name(name: str) -> str:
 
 
 def _described(tool: ToolSpec) -> dict[str, Any]:
-    """Return a tool with the parameters that mistral-common asks for."""
+    """Return a tool with `parameters`, which mistral-common requires."""
     function = dict(tool["function"])
     function["parameters"] = function.get("parameters") or {"type": "object", "properties": {}}
     return {**tool, "function": function}

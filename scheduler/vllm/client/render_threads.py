@@ -1,6 +1,6 @@
-"""Rendering and tokenising beside the event loop: what is large runs in threads, a few at a time.
+"""Threads for large rendering and tokenising work, so that it does not block the event loop.
 
-Tokenisers of `transformers` release Python's lock while they work, so that streams go on.
+Tokenizers of `transformers` release the GIL while they work, so streams continue meanwhile.
 """
 
 import asyncio
@@ -11,27 +11,27 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MAX_INLINE_CHARACTERS = 4_000
-"""What is not larger is done in the event loop: a thread would take longer than the work."""
+"""Work up to this size runs in the event loop, since a thread would take longer."""
 MAX_MEDIUM_CHARACTERS = 400_000
-"""What is larger has a thread of its own to wait for, so that it keeps only its like waiting."""
+"""Work above this size has its own thread, so that it delays only other large work."""
 MEDIUM_THREADS = 2
 LARGE_THREADS = 1
 ITEM_CHARACTERS = 16
-"""What an item of a list or a mapping counts for beside its texts."""
+"""Characters that an item of a list or a mapping counts for, besides its texts."""
 
 
 class RenderThreads:
-    """The threads of one engine. For one event loop at a time."""
+    """The rendering threads of one engine, for one event loop at a time."""
 
     def __init__(self) -> None:
         self._medium = ThreadPoolExecutor(MEDIUM_THREADS, "caesura-render")
         self._large = ThreadPoolExecutor(LARGE_THREADS, "caesura-render-large")
 
     async def run(self, work: Callable[[], T], *about: object) -> T:
-        """Return what `work` returns; `about` are the messages and tools that it works on.
+        """Return the result of `work`, in a thread if `about`, the data it works on, is large.
 
-        Cancelled, it takes back what has not begun and leaves the rest to run to its end. Raises
-        what `work` raises.
+        Cancelling the call removes work that has not begun; work that has begun runs to its end.
+        Raises the errors of `work`.
         """
         characters = count_characters(about, MAX_MEDIUM_CHARACTERS)
         if characters <= MAX_INLINE_CHARACTERS:
@@ -40,13 +40,13 @@ class RenderThreads:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     def close(self) -> None:
-        """Take back what has not begun, and end the threads. Idempotent."""
+        """Cancel work that has not begun, and end the threads. Idempotent."""
         self._medium.shutdown(wait=False, cancel_futures=True)
         self._large.shutdown(wait=False, cancel_futures=True)
 
 
 def count_characters(data: object, enough: int) -> int:
-    """Count the characters in JSON-able data; stops soon after `enough`."""
+    """Return the number of characters in JSON-able data; counting stops soon after `enough`."""
     found = 0
     left: list[Any] = [data]
     while left and found <= enough:

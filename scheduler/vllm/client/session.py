@@ -1,8 +1,8 @@
-"""One conversation with vLLM: a live request that pauses and resumes, token by token.
+"""One conversation with vLLM, by a live request that pauses and resumes.
 
-The session keeps the tokens of its context, so that whatever comes next is appended to what the
-engine holds. While a turn waits for results its request stays alive inside the engine; after the
-last turn the tokens are enough to go on later, with the prefix cache's help.
+The session keeps the tokens of its context and appends new ones to those in the engine. While a
+turn waits for results, its request stays alive in the engine. After the last turn the session can
+continue from its tokens, with a new request and the prefix cache.
 """
 
 import logging
@@ -37,15 +37,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Appended:
-    """What a turn appends: tokens, and whether they continue what the engine holds."""
+    """The tokens that a turn appends; with `replaces` they are the whole context."""
 
     tokens: list[int]
     turn: Turn = "fresh"
-    anew: bool = False
+    replaces: bool = False
 
 
 class VllmSession:
-    """A conversation; it fits `caesura.runtime.engine.EngineSession`."""
+    """A conversation; the class implements `caesura.runtime.engine.EngineSession`."""
 
     def __init__(self, engine: "VllmEngine", spec: SessionSpec) -> None:
         self._engine = engine
@@ -61,11 +61,11 @@ class VllmSession:
         self._in_turn = False
         self._closed = False
         self.tokens: list[int] = []
-        """All tokens of the context, the last sampled one included."""
+        """All tokens of the context, including the last sampled one."""
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
-        """Asked for W3C trace context by the next request, if vLLM makes spans."""
+        """Returns the W3C trace context for the next request, if vLLM makes spans."""
         self.request_id: str | None = None
-        """The latest request, as the engine's records name it, which may go on with a `-`."""
+        """The id of the latest request; the engine's records may append a `-` and more to it."""
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -79,7 +79,7 @@ class VllmSession:
         done = False
         try:
             appended = await self._append(messages)
-            if self._closed:  # meanwhile: nothing may be sent that nobody would take back
+            if self._closed:  # closed while rendering: a request sent now would never be freed
                 raise UsageError("the session is closed; open another")
             request = await self._send(appended, sampling or self._spec.sampling)
             async with aclosing(self._read(request, appended)) as events:
@@ -89,14 +89,14 @@ class VllmSession:
         finally:
             self._in_turn = False
             if not done:
-                # Nobody knows how far the engine got: this session cannot go on.
+                # The engine's progress is unknown, so this session cannot continue.
                 await self.close()
 
     async def close(self, *, follow_up: bool = False) -> None:
-        """End the session in whatever state it is and free all that it holds.
+        """End the session in any state and free its blocks and its slot.
 
-        With `follow_up` a request that is paused at a call ends with its input instead of being
-        aborted: the scheduler keeps its KV cache for the request that brings the result.
+        With `follow_up`, a request that is paused at a call is finished instead of aborted. The
+        scheduler then keeps its KV cache for the request that brings the result.
         """
         self._closed = True
         live, self._live = self._live, None
@@ -110,7 +110,7 @@ class VllmSession:
     # -- what goes in ----------------------------------------------------------------------------
 
     async def _append(self, messages: Sequence[Message]) -> _Appended:
-        """Turn messages into the tokens that follow the context; in a thread if they are large."""
+        """Return the tokens of `messages` after the context; render in a thread if large."""
         if self._reader is not None and self._in_line:
             return await self._append_in_line(self._reader, messages)
         messages = [*self._held_results, *messages]
@@ -121,13 +121,14 @@ class VllmSession:
             self._history.append(turn)
             bridge = await self._bridge(turn, messages)
             if bridge is None:
-                logger.info("the chat template rewrites earlier turns: rendering anew")
+                logger.info("the chat template rewrites earlier turns: rendering all of them again")
         self._history.extend(messages)
         if bridge is not None:
             return _Appended(bridge)
         history, tools = tuple(self._history), self._spec.tools
         prompt = partial(self._engine.renderer.prompt, history, tools)
-        return _Appended(await self._engine.render_threads.run(prompt, history, tools), anew=True)
+        tokens = await self._engine.render_threads.run(prompt, history, tools)
+        return _Appended(tokens, replaces=True)
 
     async def _bridge(self, turn: Message, messages: Sequence[Message]) -> list[int] | None:
         tools = self._spec.tools
@@ -135,11 +136,11 @@ class VllmSession:
         return await self._engine.render_threads.run(bridge, turn, messages, tools)
 
     async def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
-        """Answer the call in mid sentence; results of the turn's other calls wait for its end."""
+        """Return the tokens for an inline call's result; hold other results until the turn ends."""
         call_id = reader.calls[-1].call_id
         results = {str(message.get("tool_call_id")): message for message in messages}
         if call_id not in results:
-            raise UsageError(f"the in-line call {call_id} has no result among the messages")
+            raise UsageError(f"the messages lack a result for the inline call {call_id}; add one")
         content = str(results.pop(call_id).get("content") or "")
         self._held_results.extend(results.values())
         text = reader.answer(content)
@@ -151,8 +152,8 @@ class VllmSession:
         )
 
     async def _send(self, appended: _Appended, sampling: Sampling) -> LiveRequest:
-        """Hand the tokens to the engine: to the live request, or as a new one."""
-        context = [] if appended.anew else self.tokens
+        """Send the tokens to the engine, to the live request or as a new one; return it."""
+        context = [] if appended.replaces else self.tokens
         room = self._engine.context_tokens - len(context) - len(appended.tokens)
         if room < 1:
             raise ContextOverflow(
@@ -166,7 +167,7 @@ class VllmSession:
             thinking = self._engine.renderer.thinking(appended.tokens)
         watch = self._watch(appended.turn, sampling.stop, thinking)
         params = self._engine.sampling_params(sampling, max_tokens, watch)
-        if self._live is not None and appended.anew:
+        if self._live is not None and appended.replaces:
             await self._live.abort()
             self._live = None
         if appended.turn == "fresh":
@@ -197,11 +198,11 @@ class VllmSession:
         try:
             plan = WatchPlan(formats, names, stop, turn, self._spec.pauses, thinking)
         except ValueError as error:
-            raise UsageError(f"too many tools or stop texts: {error}") from error
+            raise UsageError(f"too many tools or stop texts, send fewer: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
 
     def _new_reader(self, stop: tuple[str, ...], opener: str) -> TurnReader:
-        """Return a reader for a turn that begins behind `opener`, within thinking, if it is one."""
+        """Return a reader for a turn; it begins within thinking if `opener` is not empty."""
         schemas = {
             tool["function"]["name"]: tool["function"].get("parameters") or {}
             for tool in self._spec.tools
@@ -237,7 +238,7 @@ class VllmSession:
         assert last is not None
         finish = last.outputs[0].finish_reason
         if finish not in ("stop", "length"):
-            raise EngineFailed(f"the engine gave the request up ({finish})")
+            raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
         report = (last.kv_transfer_params or {}).get(REPORT_KEY, {})
         paused = bool(report.get("paused"))
         self._in_line = paused and self.tokens[-1] not in self._engine.ends

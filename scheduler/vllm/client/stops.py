@@ -1,10 +1,10 @@
-"""Stop texts, cut from what the reader sees; the engine stops at the token by itself."""
+"""Removal of stop texts from the visible text; the engine itself stops at the token."""
 
 from caesura.intercept.calls.markers import first_hit, held_back
 
 
 class StopText:
-    """Passes text on up to the first stop text, holding back what may still become one."""
+    """Returns text up to the first stop text, and holds back what may still become one."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = [text.encode() for text in stops]
@@ -12,7 +12,7 @@ class StopText:
         self.hit = False
 
     def push(self, text: str) -> str:
-        """Return what may be passed on."""
+        """Return the part of the text that cannot belong to a stop text."""
         if self.hit or not self._stops:
             return "" if self.hit else text
         self._window += text.encode()
@@ -26,6 +26,6 @@ class StopText:
         return ready.decode()
 
     def end(self) -> str:
-        """The turn is over: return what was held back."""
+        """Return the text that was held back, at the end of the turn."""
         text, self._window = self._window, b""
         return "" if self.hit else text.decode()

@@ -1,7 +1,7 @@
-"""How many characters of a text one token may stand for, which bounds a prompt before it is cut.
+"""The maximum number of characters per token, which bounds a prompt without tokenising it.
 
-Tokenising takes seconds per megabyte. A text with more characters than all tokens of the context
-window could stand for is refused without it.
+Tokenising takes seconds per megabyte. A text with more characters than the context window's
+tokens could hold is refused without tokenising.
 """
 
 import json
@@ -9,16 +9,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 NFC_CHARACTERS = 4
-"""Most characters that NFC composes to one: the longest canonical decomposition of Unicode."""
+"""Maximum number of characters that NFC composes into one (Unicode's longest decomposition)."""
 _KEEPING = {"ByteLevel", "Digits", "Metaspace"}
-"""Pre-tokenizers of the library `tokenizers` that drop no character."""
+"""Pre-tokenizers of the library `tokenizers` that keep every character."""
 
 
 def max_characters_per_token(tokenizer: Any) -> int | None:
-    """Return the most characters that one token of `tokenizer` stands for.
+    """Return the maximum number of characters that one token of `tokenizer` stands for.
 
-    None: nothing is known, since it is no fast tokenizer of `transformers`, or since it drops or
-    merges characters, such as the white space around a special token.
+    Return None if that is unknown. The tokenizer is then not a fast one of `transformers`, or it
+    drops or merges characters, such as white space around a special token.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -29,12 +29,12 @@ def max_characters_per_token(tokenizer: Any) -> int | None:
     strips = any(token["lstrip"] or token["rstrip"] for token in spec["added_tokens"])
     if normalized is None or strips or not _keeps_characters(spec, vocabulary):
         return None
-    # In a vocabulary of bytes a token has a character for each byte, which is never too few.
+    # In a byte-level vocabulary a token has a character per byte, so its length is an upper bound.
     return max(map(len, vocabulary)) * normalized
 
 
 def _keeps_characters(spec: Mapping[str, Any], vocabulary: Collection[str]) -> bool:
-    """Whether each character of a text becomes a token, or part of one."""
+    """Return whether each character of a text becomes a token or a part of one."""
     steps = _flat(spec["pre_tokenizer"], "pretokenizers")
     if spec["model"]["type"] != "BPE":
         return False
@@ -50,7 +50,7 @@ def _keeps_characters(spec: Mapping[str, Any], vocabulary: Collection[str]) -> b
 
 
 def _characters_normalized_to_one(normalizer: Mapping[str, Any] | None) -> int | None:
-    """How many characters the normalizer makes one of at most; None: that is not known."""
+    """Return how many characters the normalizer merges into one at most; None if unknown."""
     most = 1
     for step in _flat(normalizer, "normalizers"):
         match step:
@@ -74,7 +74,7 @@ def _flat(step: Mapping[str, Any] | None, parts: str) -> list[Mapping[str, Any]]
 
 
 def _byte_characters() -> set[str]:
-    """The characters by which byte-level vocabularies write bytes, after GPT-2."""
+    """Return the 256 characters that stand for bytes in byte-level vocabularies, as in GPT-2."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = 256 - len(printable)
     return {chr(byte) for byte in printable} | {chr(256 + number) for number in range(others)}

@@ -1,4 +1,4 @@
-"""The text of decoded tokens, read off their bytes."""
+"""The text of decoded tokens, from their bytes."""
 
 import codecs
 from collections.abc import Sequence
@@ -14,5 +14,5 @@ class TokenText:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """Return the text of further tokens, up to the last whole character."""
+        """Return the text of further tokens, up to the last complete character."""
         return self._decoder.decode(b"".join(map(self._vocabulary.bytes_of, token_ids)))
