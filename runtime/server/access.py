@@ -1,9 +1,10 @@
-"""Who may ask: the API key, the names that a request may address, and the type of its body.
+"""Access checks: the API key, the host names of the server, and the type of a request's body.
 
-A server without a key answers whatever reaches it, and a web page reaches what its reader reaches.
-Three checks keep pages out. The name in `Host` stops DNS rebinding, by which a page has its own
-name point to this server. `Origin` stops requests that a page sends to a foreign server.
-The type of a body stops those that a browser sends without a preflight request.
+A server without a key answers every request that reaches it. A web page in a user's browser can
+reach every server that the user's machine can reach. Three checks refuse requests of such pages.
+`Host` stops DNS rebinding, where a page points its own host name to this server.
+`Origin` stops requests that a page sends to a server of another origin.
+The type of a body stops requests that a browser sends without a preflight request.
 """
 
 import hmac
@@ -21,7 +22,7 @@ from caesura.runtime.server.ui import OPEN
 
 HEALTH = "/health"
 WITHOUT_KEY = OPEN | {HEALTH}
-"""Routes that hold no data, and need no key."""
+"""The routes that hold no data and need no key."""
 LOOPBACK_NAME = "localhost"
 JSON = "application/json"
 _NAME_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-._")
@@ -29,26 +30,26 @@ _MAX_SHOWN_CHARACTERS = 100
 
 
 def access_checks(api_key: str | None, allowed_hosts: Iterable[str]) -> list[Middleware]:
-    """Return the middlewares that decide who is answered, in their order.
+    """Return the middlewares that check access, in the order in which they run.
 
-    Raises `UsageError` for an empty key and for an allowed host that is no host's name.
+    Raises `UsageError` for an empty key and for an allowed host that is not a valid host name.
     """
     if api_key is None:
         return [own_names(allowed_hosts), json_only]
     if not api_key.strip():
-        raise UsageError("api_key is empty: leave it out to serve without one")
+        raise UsageError(f"api_key is empty, got {api_key!r}: omit it to serve without a key")
     return [authentication(api_key), json_only]
 
 
 def authentication(api_key: str) -> Middleware:
-    """Return a middleware that asks for the key, but for routes that hold no data."""
+    """Return a middleware that requires the key, except on routes that hold no data."""
     expected = api_key.encode()
 
     @web.middleware
     async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
         scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
         given = shown.strip().encode("utf-8", "surrogateescape")
-        # Compared in constant time: how long it takes must not tell how much of a key is right.
+        # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
         if not known and request.path not in WITHOUT_KEY:
             raise ApiError(
@@ -63,13 +64,13 @@ def authentication(api_key: str) -> Middleware:
 
 
 def own_names(allowed_hosts: Iterable[str]) -> Middleware:
-    """Return a middleware that refuses, with 403, what a foreign web page may have sent.
+    """Return a middleware that refuses, with 403, requests that a foreign web page may have sent.
 
-    `Host` may hold an IP address, which no DNS rebinding can forge, `localhost`, or one of
-    `allowed_hosts`, names without a port. An `Origin` must be the address that the request itself
-    names, or have one of the allowed names. `/health` is answered under every name.
+    `Host` may be `localhost`, one of `allowed_hosts` (names without a port) or an IP address.
+    DNS rebinding cannot forge an IP address. An `Origin` must be the address in `Host`, or have
+    one of the allowed names. `/health` is answered under every name.
 
-    Raises `UsageError` for what is no host's name.
+    Raises `UsageError` for an allowed host that is not a valid host name.
     """
     allowed = frozenset(map(_checked, allowed_hosts))
 
@@ -87,7 +88,10 @@ def own_names(allowed_hosts: Iterable[str]) -> Middleware:
 
 @web.middleware
 async def json_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse, with 415, a body that does not say it is JSON: browsers send others unasked."""
+    """Refuse, with 415, a POST body whose type is not JSON.
+
+    Browsers send bodies of some other types across origins without a preflight request.
+    """
     routed = request.match_info.http_exception is None
     if routed and request.method == "POST" and request.content_type != JSON:
         said = request.headers.get("Content-Type")
@@ -100,13 +104,13 @@ async def json_only(request: web.Request, handler: Handler) -> web.StreamRespons
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a server that listens on `host` is reached from its own machine only."""
+    """Return whether a server that listens on `host` is reachable only from its own machine."""
     address = _address(host)
     return host.lower() == LOOPBACK_NAME if address is None else address.is_loopback
 
 
 def needs_mention(host: str) -> bool:
-    """Return whether requests that name `host` are refused unless it is among the allowed ones."""
+    """Return whether requests to `host` are refused unless the allowed hosts include it."""
     return host.lower() not in ("", LOOPBACK_NAME) and _address(host) is None
 
 
@@ -143,14 +147,14 @@ def _checked(host: str) -> str:
         return host.strip("[]").lower()
     if not name or not set(name) <= _NAME_CHARACTERS or ":" in host:
         raise UsageError(
-            f"allowed host {host!r} is no host's name: give a name such as llm.example.com, "
+            f"allowed host {host!r} is not a host name: give a name such as llm.example.com, "
             "without a scheme, a port or a wildcard"
         )
     return name
 
 
 def _name(authority: str) -> str:
-    """The host of `host:port`, in lower case, without the dot that may end a name."""
+    """Return the host of `host:port`, in lower case and without a final dot."""
     text = authority.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""The application: routes, and what every request passes through."""
+"""The application: its routes, and the middlewares of every request."""
 
 import asyncio
 import time
@@ -34,9 +34,9 @@ MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
 UNDER_WAY = web.AppKey("caesura_under_way", set[asyncio.Task[object]])
-"""The tasks of all requests that are being answered."""
+"""The tasks of all requests that the server is answering."""
 CLIENT_LEFT = 499
-"""Counted, never sent: the client was gone before it had its answer."""
+"""The status under which a request counts whose client left early. It is never sent."""
 
 
 def create_app(
@@ -54,26 +54,25 @@ def create_app(
     tracing: "Given" = None,
     recorder: Recorder | None = None,
 ) -> web.Application:
-    """Make an application that serves `engine` in OpenAI's dialect.
+    """Return an application that serves `engine` with OpenAI's HTTP API.
 
-    `tools` are those that a client may ask the server to run, with `server_tools`. With `api_key`
-    every route but `/health` and the page's files under `/ui/` asks for it as a bearer token.
-    Without one a request must name this server by an IP address, as `localhost` or by one of
-    `allowed_hosts`, and must not come from a foreign web page. With `artifacts` the files that
-    tools make are served, under `/artifacts/`; with `people` what waits for them, under
-    `/v1/pending`.
-    `limits` bound each request's run, `max_concurrent` the chat completions under way,
-    `client_max_size` a body's bytes. A stream that was silent for `keep_alive_seconds` gets a
-    comment. `tracing` and `recorder` are what `Agent` takes; what is recorded is served, under
-    `/v1/trace`. Engine, people and recorder stay their owner's to close.
+    A client may ask the server to run any of `tools`, with the field `server_tools`.
+    With `api_key`, every route except `/health` and the files under `/ui/` requires the key as a
+    bearer token. Without a key, a request must address the server by an IP address, by
+    `localhost` or by one of `allowed_hosts`. It must not come from a foreign web page.
 
-    Serve it with `handler_cancellation=True`, as `serve` does: without it a client that leaves
-    while a tool runs is noticed only when there is something to write.
+    The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
+    that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
+    chat completions under way, and `client_max_size` the bytes of a body. A stream that was
+    silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
+    The caller closes the engine, the people and the recorder.
 
-    Raises `UsageError` for a setting that makes no sense.
+    Run the application with `handler_cancellation=True`, as `serve` does. Otherwise the server
+    notices that a client left during a tool call only at the next write.
+
+    Raises `UsageError` for a setting out of range.
     """
-    if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
-        raise UsageError("max_concurrent, client_max_size and keep_alive_seconds must be positive")
+    _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     spans = tracing_of(tracing, recorder)
     metrics = Metrics(None if spans is None else spans.exports, recorder)
     middlewares = [_count, errors_middleware, *access_checks(api_key, allowed_hosts)]
@@ -99,9 +98,17 @@ def create_app(
     return app
 
 
+def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:
+    if max_concurrent < 1 or client_max_size < 1 or keep_alive_seconds <= 0:
+        raise UsageError(
+            "max_concurrent, client_max_size and keep_alive_seconds must be positive, "
+            f"got {max_concurrent}, {client_max_size} and {keep_alive_seconds:g}"
+        )
+
+
 def _serve_chat(app: web.Application) -> None:
     app.router.add_get("/v1/models", _models)
-    app.router.add_get("/v1/models/{id:.+}", _model)  # a model's name may hold slashes
+    app.router.add_get("/v1/models/{id:.+}", _model)  # names of models contain slashes
     app.router.add_post("/v1/chat/completions", chat_completions)
     app.router.add_get(HEALTH, _health)
     app.router.add_get("/metrics", _metrics)
@@ -113,7 +120,8 @@ async def _models(request: web.Request) -> web.Response:
 
 async def _model(request: web.Request) -> web.Response:
     if request.match_info["id"] != request.app[STATE].engine.model:
-        message = f"The model {request.match_info['id']!r} is not served here."
+        served = request.app[STATE].engine.model
+        message = f"The model {request.match_info['id']!r} is not served here; {served!r} is."
         raise ApiError(404, message, param="model", code="model_not_found")
     return web.json_response(_model_object(request))
 
@@ -141,7 +149,7 @@ async def _metrics(request: web.Request) -> web.Response:
 
 @web.middleware
 async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count every request under its route, not its path: strangers could make up any number."""
+    """Count every request under its route: a label per path would let clients add any number."""
     started = time.monotonic()
     metrics = request.app[STATE].metrics
     resource = request.match_info.route.resource

@@ -1,4 +1,4 @@
-"""`GET /artifacts/{name}`: the files that tools have made."""
+"""`GET /artifacts/{name}`: the files that tools made."""
 
 import asyncio
 
@@ -10,17 +10,18 @@ from caesura.tools.artifacts import URL_PREFIX, ArtifactStore
 _STORE = web.AppKey("caesura_artifacts", ArtifactStore)
 _YEAR_SECONDS = 365 * 24 * 3600
 _HEADERS = {
-    # A name is the digest of what it names. Not for shared caches: the route may need a key.
+    # A file's name is the digest of its content, so the content never changes.
+    # Shared caches must not keep the file, since the route may need a key.
     "Cache-Control": f"private, max-age={_YEAR_SECONDS}, immutable",
     "Content-Disposition": "inline",
-    # An SVG is a document that may hold scripts; here it is a picture and nothing else.
+    # An SVG may hold scripts, which must not run.
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "X-Content-Type-Options": "nosniff",
 }
 
 
 def serve_artifacts(app: web.Application, store: ArtifactStore) -> None:
-    """Serve the store's files from an application."""
+    """Add the route that serves the store's files to an application."""
     app[_STORE] = store
     app.router.add_get(URL_PREFIX + "{name}", _artifact)
 
@@ -29,7 +30,7 @@ async def _artifact(request: web.Request) -> web.StreamResponse:
     store = request.app[_STORE]
     artifact = await asyncio.to_thread(store.get, request.match_info["name"])
     if artifact is None:
-        message = "There is no such file: files are deleted when newer ones need their room."
+        message = "There is no such file; the server deletes old files to make room for new ones."
         raise ApiError(404, message, code="artifact_not_found")
     media_type = artifact.media_type
     if media_type.startswith("text/"):

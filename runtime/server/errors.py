@@ -1,4 +1,4 @@
-"""Errors as the OpenAI API tells them: `{"error": {message, type, param, code}}` and a status."""
+"""Errors in the OpenAI API's form: `{"error": {message, type, param, code}}` and a status."""
 
 import logging
 from typing import Any
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
-    """A request that is answered with an error; `type` defaults to what the status implies."""
+    """An error that answers a request. `type` defaults to the one that the status implies."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """The error object, as a response or a chunk of a stream holds it."""
+        """Return the error object, for a response or for a chunk of a stream."""
         error = {
             "message": self.message,
             "type": self.type,
@@ -49,54 +49,57 @@ class ApiError(Exception):
         return {"error": error}
 
     def response(self) -> web.Response:
-        """The whole HTTP answer."""
+        """Return the whole HTTP response."""
         return web.json_response(self.body(), status=self.status, headers=self.headers)
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
-    """The client's mistake, status 400."""
+    """Return an error of status 400: the request is invalid."""
     return ApiError(400, message, param=param, code=code)
 
 
 def from_exception(error: Exception) -> ApiError:
-    """What the client is told of `error`; of one that nobody foresaw, nothing but that it was."""
+    """Return the error that the client gets for `error`.
+
+    The client learns no details of an unexpected error; the log holds them.
+    """
     match error:
         case ApiError():
             return error
         case ContextOverflow():
             return invalid(str(error), "messages", "context_length_exceeded")
         case LimitReached():
-            # Not in the 5xx range and neither 408 nor 429: clients repeat those on their own, and
-            # a run that used up its limits would only use them up again, tool calls included.
+            # Clients retry a 408, a 429 and every 5xx on their own. A retried run would reach the
+            # same limit again, after running the same tools.
             return ApiError(422, str(error), type="limit_reached", code=error.limit)
         case UsageError():
             return invalid(str(error))
         case EngineFailed():
             log.error("the engine failed: %s", error)
-            return ApiError(503, "The engine cannot decode any more.", code="engine_failed")
+            return ApiError(503, "The engine has failed: restart it.", code="engine_failed")
         case web.HTTPException():
             return _from_http(error)
         case web.RequestPayloadError():
-            return invalid("The request's body could not be read.")
+            return invalid("The server could not read the request's body.")
         case CaesuraError():
             log.error("request failed: %s", error)
     log.error("unexpected error", exc_info=error)
-    return ApiError(500, "The server had an internal error; its log holds the details.")
+    return ApiError(500, "The server had an internal error; see its log for the details.")
 
 
 @web.middleware
 async def errors_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer with an error object whatever a handler raises."""
+    """Turn every exception of a handler into an error object."""
     try:
         return await handler(request)
     except Exception as error:
         if client_left(request):
-            raise  # nobody is there to be answered, and nothing is wrong
+            raise  # a client that has left gets no answer
         return from_exception(error).response()
 
 
 def client_left(request: web.Request) -> bool:
-    """Whether the connection of this request is gone."""
+    """Return whether the connection of this request is closed or closing."""
     return request.transport is None or request.transport.is_closing()
 
 
@@ -109,7 +112,7 @@ def _type_of(status: int) -> str:
 
 
 def _from_http(error: web.HTTPException) -> ApiError:
-    """aiohttp's own answers: no such route, wrong method, too large a body."""
+    """Translate aiohttp's own errors: an unknown route, a wrong method, a too large body."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         message = f"Method {error.method} is not allowed here; allowed: {allowed}."

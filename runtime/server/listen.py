@@ -1,4 +1,4 @@
-"""Serving an application on a port, until a signal says to stop."""
+"""Serving an application on a port until a signal stops it."""
 
 import asyncio
 import errno
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SHUTDOWN_SECONDS = 30.0
 SWITCH_SECONDS = 0.0005
-"""How long a thread that computes in Python keeps the event loop waiting, at each of its turns."""
+"""How long a thread that runs Python code may hold the GIL while the event loop waits."""
 
 
 class AppOptions(TypedDict, total=False):
@@ -46,19 +46,20 @@ class AppOptions(TypedDict, total=False):
 
 
 def _print(url: str) -> None:
-    print(url, flush=True)  # whoever waits for the line may well read it from a pipe
+    print(url, flush=True)  # a parent process may wait for this line in a pipe
 
 
 def let_the_loop_in() -> None:
-    """Have threads hand over Python's lock sooner than by default: tools may compute in some."""
+    """Lower the GIL's switch interval, so that CPU-bound tool threads do not stall the loop."""
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Keep what has been made so far out of garbage collections, which stop all threads.
+    """Exclude all objects that exist now from garbage collection while the context lasts.
 
-    With vLLM loaded a full one takes a few hundred ms. vLLM's own server does the same.
+    A full collection stops all threads, with vLLM loaded for a few hundred ms. vLLM's own server
+    freezes its heap too.
     """
     gc.collect()
     gc.freeze()
@@ -78,20 +79,20 @@ async def serve(
     announce: Callable[[str], object] = _print,
     **options: Unpack[AppOptions],
 ) -> None:
-    """Serve until SIGINT, SIGTERM or cancellation; `announce` is given the base URL once ready.
+    """Serve until SIGINT, SIGTERM or cancellation; call `announce` with the base URL once ready.
 
-    `options` are those of `create_app`, `port` 0 takes any free one. Requests may name the server
-    as `host` does. On the first signal no more
-    connections are taken and requests under way have `shutdown_timeout` seconds to finish; a
-    second signal breaks them off at once. The engine stays its owner's to close.
+    `options` are those of `create_app`. `port` 0 picks a free port. Requests may address the
+    server as `host`. After the first signal the server accepts no connections, and requests under
+    way have `shutdown_timeout` seconds to finish. A second signal cancels them at once. The
+    caller closes the engine.
 
-    Raises `UsageError` if the address cannot be listened on.
+    Raises `UsageError` if the server cannot listen on the address.
     """
     if needs_mention(host):
         options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
     app = create_app(engine, tools, **options)
     let_the_loop_in()
-    # Ours is the timeout that counts; aiohttp's own would wait twice as long.
+    # `_shut` enforces the timeout; aiohttp applies its own one twice.
     runner = web.AppRunner(
         app, handler_cancellation=True, shutdown_timeout=shutdown_timeout + 5, access_log=None
     )
@@ -104,7 +105,7 @@ async def serve(
             if under_way := len(app[STATE].gate):
                 print(
                     f"waiting for {under_way} requests under way, {shutdown_timeout:g} s at most; "
-                    "a second signal breaks them off",
+                    "a second signal cancels them",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -119,7 +120,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
         await site.start()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UsageError(f"port {port} of {host} is taken: choose another port") from error
+            raise UsageError(f"port {port} of {host} is in use: choose another port") from error
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
     return site.port
 
@@ -127,7 +128,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
 async def _shut(
     runner: web.AppRunner, app: web.Application, hurry: asyncio.Event, seconds: float
 ) -> None:
-    """Take no more requests; let the ones under way finish, but not for ever."""
+    """Close the port; cancel the requests that are still under way after `seconds`."""
     cleanup = asyncio.ensure_future(runner.cleanup())
     impatience = asyncio.ensure_future(hurry.wait())
     try:
@@ -136,14 +137,14 @@ async def _shut(
         )
     finally:
         impatience.cancel()
-        for task in app[UNDER_WAY]:  # also downloads and streams, which hold no place at the gate
+        for task in app[UNDER_WAY]:  # includes downloads and streams, which the gate does not count
             task.cancel()
         await cleanup
 
 
 @contextmanager
 def _on_signals(handle: Callable[[], None]) -> Iterator[None]:
-    """Call `handle` on SIGINT and SIGTERM, where the loop can: in the main thread, on Unix."""
+    """Call `handle` on SIGINT and SIGTERM, if the loop supports it: in Unix's main thread."""
     loop = asyncio.get_running_loop()
     installed: list[signal.Signals] = []
     try:

@@ -1,4 +1,4 @@
-"""What the server counts, under `caesura_`; `/metrics` adds what vLLM counts in this process."""
+"""The server's metrics, named `caesura_*`; `/metrics` adds vLLM's metrics of this process."""
 
 from collections.abc import Container, Iterator
 from typing import Protocol
@@ -35,30 +35,30 @@ _SECONDS = (
 
 
 class Drops(Protocol):
-    """Counts the spans that it could not deliver."""
+    """A counter of the spans that were not delivered."""
 
     @property
     def dropped(self) -> int:
-        """How many so far."""
+        """The number of lost spans so far."""
         ...
 
 
 class Records(Protocol):
-    """Counts the entries of traces that it has written, and those that it has lost."""
+    """A counter of the trace entries that were written, and of those that were lost."""
 
     @property
     def written(self) -> int:
-        """Those that are in the store."""
+        """The number of entries in the store."""
         ...
 
     @property
     def dropped(self) -> int:
-        """Those that are lost."""
+        """The number of lost entries."""
         ...
 
 
 class Metrics:
-    """The metrics of one application, in a registry of its own so that several can live."""
+    """The metrics of one application, in a registry of its own: a process may hold several."""
 
     def __init__(self, spans: Drops | None = None, records: Records | None = None) -> None:
         self._registry = CollectorRegistry()
@@ -107,7 +107,7 @@ class Metrics:
         )
 
     def observe(self, event: RunEvent, pausing: bool, known_tools: Container[str]) -> None:
-        """Count what an event of a run tells; names that the model made up share one label."""
+        """Count an event of a run. Tool names that the model made up share one label."""
         match event:
             case TurnEnded():
                 self._observe_turn(event, pausing)
@@ -130,12 +130,12 @@ class Metrics:
             self._queue_seconds.observe(turn.resume.queue_seconds)
 
     def exposition(self) -> bytes:
-        """Everything in Prometheus' text format, the process's default registry included."""
+        """Return all metrics in Prometheus' text format, with the process's default registry."""
         return generate_latest(REGISTRY) + generate_latest(self._registry)
 
 
 class _Dropped(Collector):
-    """A counter that somebody else keeps."""
+    """The counter of lost spans, which the exporter keeps."""
 
     def __init__(self, spans: Drops) -> None:
         self._spans = spans
@@ -146,7 +146,7 @@ class _Dropped(Collector):
 
 
 class _Recorded(Collector):
-    """Counters that a recorder keeps."""
+    """The counters of trace entries, which a recorder keeps."""
 
     def __init__(self, records: Records) -> None:
         self._records = records

@@ -1,4 +1,4 @@
-"""`/v1/pending`: what waits for a person, and the answers."""
+"""`/v1/pending`: the items that wait for a person, and their answers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -31,12 +31,15 @@ class Said(BaseModel):
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
         if (self.answer is None) == (self.approve is None):
-            raise ValueError("send either answer, for a question, or approve, for a call")
+            given = "neither" if self.answer is None else "both"
+            raise ValueError(
+                f"send either answer, for a question, or approve, for a call; got {given}"
+            )
         return self
 
 
 def serve_people(app: web.Application, people: People) -> None:
-    """Serve the questions to `people` from an application; they stay their owner's to close."""
+    """Add the routes of `people` to an application; the caller closes `people`."""
     app[PEOPLE] = people
     app.router.add_get("/v1/pending", _pending)
     app.router.add_get("/v1/pending/events", _events)
@@ -53,14 +56,14 @@ async def pending_told(
     tools: Iterable[Tool],
     tell: Callable[[Pending], Awaitable[object]],
 ) -> AsyncIterator[None]:
-    """While in this context, `tell` is called with each item that the session opens."""
+    """Call `tell` with each item that the session opens while the context lasts."""
     if people is None or not any(tool.waits_for_person or tool.approval for tool in tools):
         yield
         return
     async with people.watch() as items:
 
         async def watch() -> None:
-            with suppress(ConnectionError):  # the client is gone, as the stream itself will see
+            with suppress(ConnectionError):  # the client left; the stream notices it too
                 async for item in items:
                     if item.session == session and item.state == "open":
                         await tell(item)
@@ -78,7 +81,7 @@ async def _start(app: web.Application) -> None:
 
 
 async def _leave(app: web.Application) -> None:
-    """Requests that the shutdown breaks off leave their questions for the next process."""
+    """Keep the questions of requests that the shutdown cancels, for the next process."""
     await app[PEOPLE].leave()
 
 
@@ -100,7 +103,7 @@ async def _item(request: web.Request) -> web.Response:
 
 
 async def _said(request: web.Request) -> web.Response:
-    """Take the first answer; the second one is told that it came too late."""
+    """Accept the first answer to an item; refuse every later one with 409."""
     people, item_id = request.app[PEOPLE], request.match_info["id"]
     try:
         said = Said.model_validate_json(await request.read())
@@ -121,7 +124,7 @@ async def _said(request: web.Request) -> web.Response:
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """Send every item as it opens and changes, after those that can be answered now."""
+    """Send the items that can be answered now, then every item as it opens or changes."""
     keep_alive_seconds = request.app[STATE].keep_alive_seconds
     async with (
         request.app[PEOPLE].watch() as items,
@@ -141,7 +144,8 @@ def _states(asked: str | None) -> tuple[State, ...]:
         return STATES
     found = tuple(state for state in STATES if state == asked)
     if not found:
-        raise invalid(f"state must be all or one of {', '.join(STATES)}.", "state")
+        choices = f"all, {', '.join(STATES)}"
+        raise invalid(f"Unknown state {asked[:40]!r}; choose from: {choices}.", "state")
     return found
 
 

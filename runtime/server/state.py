@@ -1,4 +1,4 @@
-"""What the handlers of one application share."""
+"""The state that the handlers of one application share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,4 +32,4 @@ class State:
 STATE = web.AppKey("caesura", State)
 
 OUTCOME = web.RequestKey("caesura_outcome", int)
-"""The status that a request is counted under, where it differs from the one that was sent."""
+"""The status under which a request counts, if it differs from the status that was sent."""

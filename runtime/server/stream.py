@@ -1,4 +1,4 @@
-"""Server-sent events: one answer's bytes on the wire, and a sign of life while nothing is said."""
+"""Server-sent events: the bytes of one answer, with keep-alive comments during silence."""
 
 import asyncio
 import json
@@ -12,15 +12,15 @@ from aiohttp import web
 _HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
-    "X-Accel-Buffering": "no",  # a proxy that collects the stream would defeat it
+    "X-Accel-Buffering": "no",  # a proxy must not buffer the stream
 }
 
 
 class EventStream:
-    """A stream of events. As a context manager it sends a comment whenever it was silent for long.
+    """A stream of events. As a context manager it sends a comment after each long silence.
 
-    Nothing is sent before the first event or comment, so that an error that comes earlier can
-    still be answered with its own status.
+    The stream sends its headers with the first event or comment. An earlier error can therefore
+    still be answered with a status of its own.
     """
 
     def __init__(self, request: web.Request, keep_alive_seconds: float) -> None:
@@ -33,11 +33,11 @@ class EventStream:
 
     @property
     def begun(self) -> bool:
-        """Whether the client has been sent the headers of a good answer."""
+        """Whether the headers of a successful answer were sent."""
         return self.response.prepared
 
     async def begin(self) -> None:
-        """Send the headers, where there may be nothing else to send for long."""
+        """Send the headers now, for a stream whose first event may come late."""
         await self._write(b"")
 
     async def send(self, payload: Mapping[str, Any]) -> None:
@@ -45,11 +45,11 @@ class EventStream:
         await self._write(b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n")
 
     async def send_event(self, event: bytes) -> None:
-        """Send what is an event already, its empty line included."""
+        """Send the bytes of one event, which end with its empty line."""
         await self._write(event)
 
     async def send_done(self) -> None:
-        """Send the mark of a complete stream."""
+        """Send `[DONE]`, which marks the stream as complete."""
         await self._write(b"data: [DONE]\n\n")
 
     async def _write(self, data: bytes) -> None:
@@ -72,14 +72,14 @@ class EventStream:
         await self.hush()
 
     async def hush(self) -> None:
-        """Send no more comments. Idempotent."""
+        """Stop the comments. Idempotent."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
             self._keeper = None
 
     async def _keep_alive(self) -> None:
-        """Proxies and clients take a connection for dead that says nothing while a tool runs."""
+        """Send a comment after each silence: proxies and clients drop silent connections."""
         clock = asyncio.get_running_loop().time
         with suppress(ConnectionError):
             while True:

@@ -1,6 +1,6 @@
-"""`/v1/trace`: recordings, their entries, what is recorded right now, and exports.
+"""`/v1/trace`: recordings, their entries, live entries, and exports.
 
-The file is read in threads, a slice at a time; what is sent is the JSON that it holds.
+Threads read the file a slice at a time. The JSON in the file is sent unchanged.
 """
 
 import asyncio
@@ -32,17 +32,17 @@ _ARTIFACTS = web.AppKey("caesura_trace_artifacts", ArtifactStore)
 _WATCHING = web.AppKey("caesura_trace_watching", set[asyncio.Task[object]])
 
 DEFAULT_ENTRIES, MAX_ENTRIES = 5000, 50_000
-"""Entries of an answer: as many if nothing is said, and at most."""
+"""The default and the largest number of entries in an answer."""
 SLICE = 500
-"""So many entries are read at a time."""
+"""The number of entries of one read."""
 PIECE_CHARACTERS = 2**18
-"""About so much is sent at a time."""
+"""The approximate size of one write."""
 POLL_SECONDS = 0.5
-"""How often a recording that another process makes is looked at."""
+"""The interval between two reads of a recording that another process writes."""
 LEAVE_SECONDS = 1.0
-"""How long watchers are given to read what they have been sent, when the server ends."""
+"""The time that watchers have to read the last entries when the server ends."""
 MAX_ID = 10**18 - 1
-"""Of numbers in paths and queries; SQLite's have one more digit."""
+"""The largest number in a path or query; ids in SQLite have one more digit."""
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _END = b"event: end\ndata: {}\n\n"
 _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
@@ -51,7 +51,7 @@ _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "pe
 def serve_traces(
     app: web.Application, recorder: Recorder | None, artifacts: ArtifactStore | None
 ) -> None:
-    """Serve what a recorder's file holds; the recorder stays its owner's to close."""
+    """Add the routes that serve a recorder's file; the caller closes the recorder."""
     if recorder is not None:
         app[RECORDER] = recorder
         app.on_shutdown.append(_dismiss)
@@ -59,7 +59,7 @@ def serve_traces(
         app[_ARTIFACTS] = artifacts
     app[_WATCHING] = set()
     app.router.add_get("/v1/trace", _recordings)
-    # No HEAD: what is written in pieces would be written all the same.
+    # These routes refuse HEAD: they write in pieces, which would be sent in spite of HEAD.
     app.router.add_get("/v1/trace/{id}", _entries, allow_head=False)
     app.router.add_get("/v1/trace/{id}/events", _events, allow_head=False)
     app.router.add_get("/v1/trace/{id}/export", _export, allow_head=False)
@@ -67,11 +67,11 @@ def serve_traces(
 
 
 async def _dismiss(app: web.Application) -> None:
-    """Watchers would keep a server that is to end from ending."""
+    """End the streams of watchers, which would otherwise delay the server's shutdown."""
     app[RECORDER].dismiss()
     if watching := app[_WATCHING].copy():
         _, left = await asyncio.wait(watching, timeout=LEAVE_SECONDS)
-        for task in left:  # they do not read, or watch what another process records
+        for task in left:  # their clients do not read, or they poll another process's recording
             task.cancel()
 
 
@@ -110,7 +110,10 @@ async def _entries(request: web.Request) -> web.StreamResponse:
 async def _finished(
     request: web.Request, response: web.StreamResponse, sending: Awaitable[None]
 ) -> web.StreamResponse:
-    """Send an answer that has begun to its end; what fails then can only be told by a hang-up."""
+    """Send the rest of an answer; close the connection if that fails.
+
+    After the headers there is no other way to report an error.
+    """
     try:
         await sending
         await response.write_eof()
@@ -118,14 +121,14 @@ async def _finished(
         raise
     except Exception as error:
         foreseen = isinstance(error, UsageError | ApiError)
-        log.error("an answer was broken off: %s", error, exc_info=None if foreseen else error)
+        log.error("an answer was cut short: %s", error, exc_info=None if foreseen else error)
         if request.transport is not None:
             request.transport.abort()
     return response
 
 
 async def _events(request: web.Request) -> web.StreamResponse:
-    """Send what there is, then what comes, until the recording ends."""
+    """Send the stored entries, then new ones until the recording ends."""
     recorder, number = _recorder(request), int((await _recording(request)).id)
     after = _count(request, "after", _last_event(request))
     task, watching = asyncio.current_task(), request.app[_WATCHING]
@@ -160,7 +163,7 @@ async def _follow(
         after = await _catch_up(stream, recorder, number, after)
         while (batch := await watcher.next()) is not None:
             after = await _send(stream, [each for each in batch if each[0] > after], after)
-    await _catch_up(stream, recorder, number, after)  # it may have been behind at the end
+    await _catch_up(stream, recorder, number, after)  # the watcher may have been behind at the end
 
 
 async def _poll(stream: EventStream, request: web.Request, number: int, after: int) -> None:
@@ -173,7 +176,7 @@ async def _poll(stream: EventStream, request: web.Request, number: int, after: i
 
 
 async def _catch_up(stream: EventStream, recorder: Recorder, number: int, after: int) -> int:
-    """Send what the store has behind an id; return the last id."""
+    """Send the stored entries after the id `after`; return the last id."""
     path = recorder.store.path
     while page := await asyncio.to_thread(reading.page, path, number, after, SLICE):
         after = await _send(stream, page, after)
@@ -181,7 +184,7 @@ async def _catch_up(stream: EventStream, recorder: Recorder, number: int, after:
 
 
 async def _send(stream: EventStream, page: Page, after: int) -> int:
-    """Send entries, in events of a bearable size; return the last id."""
+    """Send entries in events of bounded size; return the last id."""
     start, size = 0, 0
     for end, (number, body) in enumerate(page, 1):
         size += len(body)
@@ -230,7 +233,7 @@ async def _download(request: web.Request, form: str) -> web.StreamResponse:
 
 
 def _some(texts: Iterator[str]) -> bytes:
-    """The next pieces of a text; nothing at its end."""
+    """Return the next pieces of a text, or no bytes at its end."""
     taken, size = [], 0
     for text in texts:
         taken.append(text)
@@ -241,8 +244,8 @@ def _some(texts: Iterator[str]) -> bytes:
 
 
 def _with_ids(page: Page) -> bytes:
-    """Entries as they stand in a JSON list."""
-    # An id stands last, where it counts: an entry may have brought one along.
+    """Return entries as items of a JSON list, each with its id."""
+    # The last of two equal keys counts in JSON, and an entry may hold an id of its own.
     return ",".join(
         f'{body[:-1]}{"," if len(body) > 2 else ""}"id":{number}}}' for number, body in page
     ).encode()
@@ -257,17 +260,18 @@ def _recorder(request: web.Request) -> Recorder:
 
 
 async def _recording(request: web.Request) -> Recording:
-    """The recording that the path names; `live` is this server's own."""
+    """Return the recording that the path names; `live` means this server's own."""
     recorder, said = _recorder(request), request.match_info["id"]
     number = recorder.recording if said == "live" else _number(said)
     found = None if number is None else await _read(reading.recording, request, number)
     if found is None:
-        raise ApiError(404, f"There is no recording {said[:40]!r}.", code="recording_not_found")
+        message = f"There is no recording {said[:40]!r}; /v1/trace lists the recordings."
+        raise ApiError(404, message, code="recording_not_found")
     return found
 
 
 async def _read(work: Callable[..., T], request: web.Request, *values: int) -> T:
-    """Read the file in a thread."""
+    """Read the file in a thread; raise `ApiError` 503 if that fails."""
     try:
         return await asyncio.to_thread(work, _recorder(request).store.path, *values)
     except UsageError as error:
@@ -279,7 +283,7 @@ def _last_event(request: web.Request) -> int:
 
 
 def _number(said: str) -> int | None:
-    """The number that is said, if it is one that an id can be."""
+    """Return the text as a number, or None if it cannot be an id."""
     return int(said) if said.isdecimal() and len(said) <= len(str(MAX_ID)) else None
 
 
@@ -291,7 +295,8 @@ def _count(
         return default
     number = _number(said)
     if number is None or not least <= number <= most:
-        raise invalid(f"{name} must be a number from {least} to {most}.", name)
+        wanted = f"a whole number from {least} to {most}"
+        raise invalid(f"{name} must be {wanted}, got {said[:40]!r}.", name)
     return number
 
 

@@ -1,4 +1,4 @@
-"""`/ui/`: the page that shows recordings. Its files hold no data, and need no key."""
+"""`/ui/`: the page that shows recordings. Its files hold no data and need no key."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from caesura.runtime.recording.files.page import Page, built
 from caesura.runtime.server.errors import ApiError
 
 OPEN = frozenset({"/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
-"""Routes that are served without a key."""
+"""The routes that need no key."""
 _POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -32,7 +32,7 @@ _HEADERS = {
 
 
 def serve_ui(app: web.Application) -> None:
-    """Serve the page from an application."""
+    """Add the page's routes to an application."""
     app.router.add_get("/ui", _to_the_page)
     app.router.add_get("/ui/", _index)
     app.router.add_get("/ui/ui.js", _script)
@@ -40,7 +40,7 @@ def serve_ui(app: web.Application) -> None:
 
 
 async def _to_the_page(request: web.Request) -> web.Response:
-    # Relative, for whoever serves this under a prefix; the query goes along.
+    # A relative address works under a proxy's path prefix too. The query is kept.
     query = f"?{request.query_string}" if request.query_string else ""
     return web.Response(status=308, headers={"Location": f"ui/{query}"})
 

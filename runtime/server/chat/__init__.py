@@ -1,1 +1,1 @@
-"""`POST /v1/chat/completions`: from a request to a run, and from its events to an answer."""
+"""`POST /v1/chat/completions`: turns a request into a run, and its events into an answer."""

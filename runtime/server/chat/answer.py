@@ -1,4 +1,4 @@
-"""One answer, drawn from a run's events: deltas for a stream, the message for a plain response."""
+"""One answer, built from a run's events: deltas for a stream, a message for a plain response."""
 
 import time
 import uuid
@@ -20,12 +20,14 @@ Delta = dict[str, Any]
 
 
 class Answer:
-    """What the client gets to see of a run.
+    """The part of a run that the client sees.
 
-    Calls of the client's tools are shown; calls that the server runs never are. If the server runs
-    none (`pausing` is False), all calls are the client's and their arguments stream as they come,
-    a malformed call's too: the client answers it as it answers any call. Otherwise a call is shown
-    once it is complete, since the model is told of a malformed one and tries again.
+    The answer shows calls of the client's tools, never calls that the server runs.
+
+    If the server runs no tools (`pausing` is False), all calls are the client's. Their arguments
+    then stream as they come, also those of a malformed call, which the client answers as well.
+    Otherwise the answer shows a call once it is complete: the model learns of a malformed call
+    and tries again.
     """
 
     def __init__(self, model: str, client_tools: frozenset[str], *, pausing: bool) -> None:
@@ -44,7 +46,7 @@ class Answer:
         self._reason: Literal["stop", "length", "calls"] = "stop"
 
     def take(self, event: RunEvent) -> list[Delta]:
-        """Note one event; return what a stream shows of it."""
+        """Add one event; return the deltas that a stream sends for it."""
         match event:
             case TextDelta(text=text):
                 return self._say(text)
@@ -67,12 +69,12 @@ class Answer:
         return []
 
     def cut(self) -> None:
-        """Note that a limit of tokens cut the answer between two turns."""
+        """Record that a token limit ended the answer between two turns."""
         self._reason = "length"
 
     def _say(self, text: str) -> list[Delta]:
         if self._new_paragraph and text:
-            # The model began a new message; without a break its words would run into the old one.
+            # The model began a new message, which needs a break after the text before it.
             glued = self._text and not self._text[-1][-1:].isspace() and not text[:1].isspace()
             text = f"\n\n{text}" if glued else text
             self._new_paragraph = False
@@ -99,7 +101,7 @@ class Answer:
         return self._shown[event.call_id].complete(event.text)
 
     def _run_here(self, event: CallFinished | CallMalformed) -> None:
-        self._ran[event.call_id] = None  # keeps the order of the calls; the result comes later
+        self._ran[event.call_id] = None  # keeps the order of the calls until the result arrives
         self._new_paragraph = not event.inline
 
     def _end_turn(self, turn: TurnEnded) -> None:
@@ -111,21 +113,22 @@ class Answer:
 
     @property
     def leaves_calls(self) -> bool:
-        """Whether the answer ended with calls of the client's, who will answer them later."""
+        """Whether the answer ended with calls that the client will answer later."""
         return self._reason == "calls"
 
     @property
     def finish_reason(self) -> str:
-        """Why the answer ended, in OpenAI's words."""
+        """OpenAI's `finish_reason` of the answer."""
         if self._reason == "length":
             return "length"
         return "tool_calls" if self._shown else "stop"
 
     def usage(self) -> dict[str, Any]:
-        """Tokens over the whole request.
+        """Return the token counts of the whole request.
 
-        `cached_tokens` is the part of the client's prompt that was in the KV cache. What resumes
-        found there is told per resume: adding it up would count the same tokens again each time.
+        `cached_tokens` counts the tokens of the client's prompt that were in the KV cache. It
+        leaves out the cached tokens of resumes, which would count the same tokens repeatedly;
+        `extension` reports those per resume.
         """
         total = self._usage.total
         prompt, completion = total.prompt_tokens, total.completion_tokens
@@ -137,7 +140,7 @@ class Answer:
         }
 
     def message(self) -> dict[str, Any]:
-        """The whole message of the assistant."""
+        """Return the assistant's whole message."""
         text = "".join(self._text)
         if not self._shown:
             return {"role": "assistant", "content": text}
@@ -145,7 +148,7 @@ class Answer:
         return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
     def extension(self) -> dict[str, Any] | None:
-        """What the server did inside the request; None if it ran no tool."""
+        """Return the server's own calls and resumes, or None if it ran no tool."""
         ran = [returned for returned in self._ran.values() if returned is not None]
         if not ran:
             return None
@@ -167,11 +170,11 @@ class Answer:
 
 
 class _ShownCall:
-    """A call of a client's tool, as far as it has been sent."""
+    """The sent part of a call of a client's tool."""
 
     def __init__(self, index: int, name: str) -> None:
-        # The engine's ids are unique in a session only, the client's conversation outlives it.
-        # Nine alphanumerical characters: Mistral's chat templates refuse any other id.
+        # An id of the engine is unique only in its session, which a conversation outlives.
+        # Mistral's chat templates accept only ids of nine alphanumeric characters.
         self._id = uuid.uuid4().hex[:9]
         self._index = index
         self._name = name
@@ -186,7 +189,7 @@ class _ShownCall:
         return [self._delta({"function": {"arguments": text}})] if text else []
 
     def complete(self, arguments: str) -> list[Delta]:
-        """Send what is still missing of `arguments`; nothing if they came as deltas."""
+        """Return the deltas for `arguments`, or none if they were streamed already."""
         return [] if self._sent else self.extend(arguments)
 
     def whole(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Who sends a request, as far as the request says so: what an approval belongs to."""
+"""The identity of a request's sender, to which an approval is bound."""
 
 import hashlib
 import json
@@ -8,11 +8,11 @@ IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
 def asker_of(user: str | None, headers: Mapping[str, str]) -> str:
-    """Return a digest of who sends a request; empty if neither header nor `user` tells it.
+    """Return a digest of the sender, or an empty text if neither the header nor `user` is set.
 
-    `user` is OpenAI's field. The header `Idempotency-Key` holds a text of the client's own, the
-    same whenever it sends this request. The API key counts too, but alone tells nothing: it is
-    one for all clients.
+    `user` is OpenAI's field. The header `Idempotency-Key` holds a text that the client chooses
+    and repeats whenever it repeats this request. The API key is part of the digest. It does not
+    suffice alone, since all clients share one key.
     """
     key = headers.get(IDEMPOTENCY_KEY)
     if not user and not key:

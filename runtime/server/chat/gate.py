@@ -1,4 +1,4 @@
-"""How many chat completions may be under way at once."""
+"""The bound on concurrent chat completions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ RETRY_SECONDS = 1
 
 
 class Gate:
-    """Lets up to `capacity` requests in; the ones over that are told to come back."""
+    """Admits up to `capacity` requests at once, and refuses more with a time to retry."""
 
     def __init__(self, capacity: int, in_flight: Gauge) -> None:
         self._capacity = capacity
@@ -20,11 +20,12 @@ class Gate:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Hold a place; raises `ApiError` 429 if there is none."""
+        """Hold one place while the context lasts; raise `ApiError` 429 if all are taken."""
         if self._count >= self._capacity:
             raise ApiError(
                 429,
-                f"{self._capacity} requests are in flight, which is all that this server takes.",
+                f"{self._capacity} requests are in flight, the most that this server takes: "
+                f"retry after {RETRY_SECONDS} s.",
                 code="too_many_requests",
                 headers={"Retry-After": str(RETRY_SECONDS)},
             )
@@ -37,5 +38,5 @@ class Gate:
             self._in_flight.set(self._count)
 
     def __len__(self) -> int:
-        """How many requests are under way."""
+        """Return the number of requests under way."""
         return self._count

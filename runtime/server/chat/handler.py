@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: one request, one session with the engine, one run."""
+"""`POST /v1/chat/completions`: each request has one engine session and one run."""
 
 import asyncio
 import time
@@ -25,15 +25,15 @@ from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
 
 MAX_INLINE_BODY_BYTES = 64 * 2**10
-"""Bodies of up to so many bytes are read in the event loop, larger ones in a thread."""
+"""The largest body that the event loop parses itself; a thread parses larger ones."""
 _PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 
 
 async def chat_completions(request: web.Request) -> web.StreamResponse:
     """Answer a chat completion request, streamed or whole.
 
-    However it ends, a client that leaves included, the engine's session is closed and the tools
-    under way are cancelled.
+    In every case the handler closes the engine's session and cancels the tools under way, also
+    when the client leaves.
     """
     started = time.monotonic()
     state = request.app[STATE]
@@ -50,12 +50,12 @@ async def chat_completions(request: web.Request) -> web.StreamResponse:
                     pass
                 return web.json_response(completion(answer))
         finally:
-            # Shielded: a second cancellation must not leave the session behind in the engine.
+            # Shielded, since a second cancellation must not leave the session in the engine.
             await asyncio.shield(session.close(follow_up=answer.leaves_calls))
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
-    """Read and check a body, in a thread if it is large; raises `ApiError`."""
+    """Parse and check a body, in a thread if it is large; raise `ApiError` if it is invalid."""
 
     def planned() -> tuple[ChatRequest, Plan]:
         asked = parse(body)
@@ -74,10 +74,10 @@ async def _decode(
     started: float,
     headers: Mapping[str, str],
 ) -> AsyncGenerator[Delta, None]:
-    """Run the plan to its end; yield what the client gets to see as it comes."""
+    """Run the plan to its end; yield the deltas for the client as they come."""
     waiting = True
     try:
-        # What waits for a person says which completion it belongs to.
+        # A question to a person names the completion that it belongs to.
         async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
             dispatcher.conversation = plan.conversation
             dispatcher.asker = asker_of(plan.user, headers)
@@ -108,7 +108,7 @@ async def _decode(
                             waiting = False
                         yield delta
     except LimitReached as limit:
-        # The tokens were used up by a turn that ended with a call: to the client, a cut answer.
+        # A turn that ended with a call used up the tokens. The client sees a truncated answer.
         if limit.limit != "max_tokens":
             raise
         answer.cut()

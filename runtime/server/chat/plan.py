@@ -1,4 +1,4 @@
-"""From a request to a run: which tools are shown, who runs them, and within which limits."""
+"""The plan of a request's run: the tools shown, the side that runs each, and the limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ from caesura.tools.registry import Registry
 class Plan:
     """One request, ready to run.
 
-    `registry` holds the tools that the server runs, and no others: a tool that the client did not
-    ask for cannot be reached, whatever the model writes. `client_tools` are the client's to run.
+    `registry` holds only the tools that the client asked the server to run, so the model can
+    call no other tool of the server. The client runs `client_tools`.
     """
 
     messages: tuple[Message, ...]
@@ -34,7 +34,7 @@ class Plan:
 
 
 def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
-    """Check `request` against what is served; raises `ApiError` for what is not."""
+    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     if request.model != model:
         message = f"The model {request.model!r} is not served here; {model!r} is."
         raise ApiError(404, message, param="model", code="model_not_found")
@@ -44,7 +44,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
         registry, clients = _only(request.tool_choice.function.name, registry, clients)
     specs = [tool.spec() for tool in clients.values()] + registry.specs()
     if request.tool_choice == "none":
-        registry = Registry()  # the tools are shown, and none is within reach
+        registry = Registry()  # the model sees the tools but cannot call them
     sampling = request.sampling()
     messages = _records(request.messages)
     return Plan(
@@ -73,7 +73,7 @@ def _server_tools(names: Sequence[str], tools: Registry) -> Registry:
 
 
 def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, ClientTool]:
-    """The client's tools by name; a name stands for one tool only."""
+    """Return the client's tools by name; raise `ApiError` if two tools share a name."""
     clients: dict[str, ClientTool] = {}
     for number, tool in enumerate(tools):
         name, param = tool.function.name, f"tools[{number}].function.name"
@@ -88,7 +88,7 @@ def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, 
 def _only(
     name: str, registry: Registry, clients: dict[str, ClientTool]
 ) -> tuple[Registry, dict[str, ClientTool]]:
-    """Nothing but the tool of that name."""
+    """Return the registry and the client's tools, reduced to the tool of that name."""
     if name not in registry and name not in clients:
         raise invalid(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
     kept = {name: clients[name]} if name in clients else {}
@@ -96,7 +96,7 @@ def _only(
 
 
 def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
-    """The messages as an engine takes them; a tool message says which tool it is from."""
+    """Return the messages in the engine's form; a tool message gets its tool's name."""
     names: dict[str | None, str] = {}
     records: list[dict[str, Any]] = []
     for message in messages:
@@ -109,6 +109,6 @@ def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
 
 
 def _tightened(limits: Limits, max_tokens: int | None) -> Limits:
-    """The server's limits, with the client's bound on the answer's tokens."""
+    """Return the server's limits, lowered to the client's bound on the answer's tokens."""
     bounds = [bound for bound in (limits.max_tokens, max_tokens) if bound is not None]
     return replace(limits, max_tokens=min(bounds, default=None))

@@ -1,10 +1,9 @@
-"""What a chat completion request may hold: OpenAI's fields that Caesura honours, and our own.
+"""The schema of a chat completion request: the OpenAI fields that Caesura honours, and its own.
 
-Fields that are not named here are ignored, except the ones that `refuse_unsupported` names: whoever
-sends those relies on an answer that would not come. `tool_choice` is honoured as `auto` and
-`none`. A named tool restricts the tools that are shown to that one. `required` is accepted and
-means `auto`: the model is not forced to call a tool. `parallel_tool_calls` is accepted, and the
-model decides how many calls a turn holds.
+The server ignores all other fields. `refuse_unsupported` refuses those that would change the
+answer. `tool_choice` may be `auto` or `none`. A named tool reduces the tools that are shown to
+that one. `required` means `auto`: the model is not forced to call a tool. `parallel_tool_calls`
+has no effect: the model decides how many calls a turn holds.
 """
 
 import json
@@ -25,14 +24,14 @@ from caesura.runtime.server.errors import ApiError, invalid
 from caesura.scheduler.messages import Sampling, ToolSpec
 
 MAX_MESSAGES = 65_536
-"""Reading a message takes some microseconds of Python's lock, which no thread can take away."""
+"""Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
 MAX_TOOLS = 4_096
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 def _joined(content: object) -> object:
-    """Content as one text: null is empty, text parts are joined by line breaks."""
+    """Return the content as one text: null becomes empty, line breaks join text parts."""
     if content is None:
         return ""
     if not isinstance(content, list):
@@ -42,16 +41,16 @@ def _joined(content: object) -> object:
 
 def _part_text(number: int, part: object) -> str:
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-        raise ValueError(f"part {number} must be an object with a type")
+        raise ValueError(f"part {number} must be an object whose type is a string")
     if part["type"] != "text":
         raise ValueError(f"part {number} is of type {part['type']!r}; only text is supported")
     if not isinstance(part.get("text"), str):
-        raise ValueError(f"part {number} must hold a text")
+        raise ValueError(f"part {number} must have a text that is a string")
     return str(part["text"])
 
 
 def _json_text(arguments: object) -> object:
-    """Arguments as JSON text; some clients keep them as an object in their history."""
+    """Return arguments as JSON text; some clients keep them as an object in their history."""
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
 
 
@@ -69,7 +68,7 @@ class _Part(BaseModel):
 
 
 class CalledFunction(_Part):
-    """The function of a call in the history."""
+    """The function that a call in the history names."""
 
     name: Name
     arguments: Annotated[str, BeforeValidator(_json_text)] = "{}"
@@ -94,13 +93,13 @@ class ChatMessage(_Part):
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
         if self.role == "tool" and not self.tool_call_id:
-            raise ValueError("a tool message must hold the tool_call_id that it answers")
+            raise ValueError("a tool message must have the tool_call_id of the call it answers")
         if self.role != "assistant" and self.tool_calls:
-            raise ValueError("only an assistant message may hold tool_calls")
+            raise ValueError(f"only an assistant message may have tool_calls, not a {self.role}'s")
         return self
 
     def record(self) -> dict[str, Any]:
-        """The message as an engine takes it; a developer speaks as the system."""
+        """Return the message in the engine's form; the role `developer` becomes `system`."""
         role = "system" if self.role == "developer" else self.role
         message: dict[str, Any] = {"role": role, "content": self.content}
         if self.tool_calls:
@@ -111,7 +110,7 @@ class ChatMessage(_Part):
 
 
 class ToolFunction(_Part):
-    """What a client's tool is called and takes."""
+    """The name, description and parameters of a client's tool."""
 
     name: Name
     description: str | None = None
@@ -125,7 +124,7 @@ class ClientTool(_Part):
     function: ToolFunction
 
     def spec(self) -> ToolSpec:
-        """The tool as an engine takes it."""
+        """Return the tool in the engine's form."""
         function = {
             "name": self.function.name,
             "description": self.function.description or "",
@@ -142,7 +141,7 @@ class NamedChoice(_Part):
 
 
 class StreamOptions(_Part):
-    """What a stream shall hold besides the answer."""
+    """Options of a streamed answer."""
 
     include_usage: bool = False
 
@@ -150,8 +149,8 @@ class StreamOptions(_Part):
 class ChatRequest(_Part):
     """The body of `POST /v1/chat/completions`.
 
-    `server_tools` is Caesura's own field: names of tools that the server runs inside the request.
-    None runs unless it is named.
+    `server_tools` is Caesura's own field: the names of the tools that the server runs inside the
+    request. The server runs no other tool.
     """
 
     model: str
@@ -177,16 +176,16 @@ class ChatRequest(_Part):
 
     @property
     def token_limit(self) -> int | None:
-        """How many tokens the whole answer may hold; the newer of OpenAI's two fields wins."""
+        """The most tokens of the whole answer; the newer of OpenAI's two fields wins."""
         return self.max_completion_tokens or self.max_tokens
 
     @property
     def include_usage(self) -> bool:
-        """Whether a stream shall end with a chunk of usage."""
+        """Whether a stream ends with a chunk of usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def sampling(self) -> Sampling:
-        """How to decode."""
+        """Return the sampling settings."""
         return Sampling(
             temperature=self.temperature,
             top_p=self.top_p,
@@ -200,7 +199,7 @@ class ChatRequest(_Part):
 
 
 def parse(body: bytes) -> ChatRequest:
-    """Read a request's body; raises `ApiError` that names the field which is wrong."""
+    """Return the request in a body; raise an `ApiError` that names the wrong field."""
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
@@ -210,17 +209,18 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def refuse_unsupported(request: ChatRequest) -> None:
-    """Raise `ApiError` for what would change the answer and cannot be had."""
+    """Raise `ApiError` for unsupported fields that would change the answer."""
     if request.n not in (None, 1):
-        raise invalid("n must be 1: a request has one answer.", "n")
+        raise invalid(f"n must be 1, got {request.n}: a request has one answer.", "n")
     if request.logprobs:
-        raise invalid("logprobs are not supported.", "logprobs")
+        raise invalid("logprobs are not supported: leave the field out.", "logprobs")
     if request.response_format and request.response_format.get("type") != "text":
-        raise invalid("response_format may only be of type text.", "response_format")
+        given = str(request.response_format.get("type"))[:40]
+        raise invalid(f"response_format must be of type text, got {given!r}.", "response_format")
 
 
 def _in_words(error: ValidationError) -> ApiError:
-    """The first thing that is wrong, by the path of its field."""
+    """Return the first validation error as an `ApiError` with the path of its field."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return invalid(f"The body is not valid JSON: {first['msg'].partition(': ')[2]}.")
@@ -236,7 +236,7 @@ def _in_words(error: ValidationError) -> ApiError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`messages[0].content`; what pydantic adds for the arms of a union names no field."""
+    """Return a path such as `messages[0].content`, without pydantic's names of union members."""
     path = ""
     for step in location:
         if isinstance(step, int):

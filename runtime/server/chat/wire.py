@@ -1,4 +1,4 @@
-"""An answer in OpenAI's shapes: `chat.completion` and `chat.completion.chunk`."""
+"""Answers as OpenAI's objects `chat.completion` and `chat.completion.chunk`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from caesura.tools.people import Pending
 
 
 def completion(answer: Answer) -> dict[str, Any]:
-    """A whole answer; `caesura` is our own field, there only if the server ran tools."""
+    """Return a whole answer; its field `caesura` is present only if the server ran tools."""
     choice = {
         "index": 0,
         "message": answer.message(),
@@ -28,23 +28,23 @@ class Chunks:
         self._include_usage = include_usage
 
     def opening(self) -> dict[str, Any]:
-        """The first chunk, which says who speaks."""
+        """Return the first chunk, which holds the role."""
         return self.delta({"role": "assistant", "content": ""})
 
     def delta(self, delta: Delta, finish_reason: str | None = None) -> dict[str, Any]:
-        """A chunk of the answer."""
+        """Return a chunk that holds one delta."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         body = _head(self._answer, "chat.completion.chunk") | {"choices": [choice]}
         return body | {"usage": None} if self._include_usage else body
 
     def pending(self, item: Pending) -> dict[str, Any]:
-        """A chunk that adds nothing to the answer and says what waits for a person."""
+        """Return a chunk with an empty delta and an item that waits for a person."""
         return self.delta({}) | {"caesura": {"pending": item.public()}}
 
     def closing(self) -> list[dict[str, Any]]:
-        """The chunks after the last delta: why the answer ended, and its usage if asked for.
+        """Return the chunks after the last delta: the finish reason, and the usage if requested.
 
-        The first of them says what the server ran, in `caesura`, as a whole answer does.
+        The first of them holds the field `caesura`, as a whole answer does.
         """
         last = self.delta({}, self._answer.finish_reason)
         if (extension := self._answer.extension()) is not None:

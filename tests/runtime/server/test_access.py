@@ -160,7 +160,7 @@ async def test_a_key_makes_names_unimportant(serve_script):
 
 @pytest.mark.parametrize("name", ["*", "http://llm.example.com", "llm.example.com:80", "", "a b"])
 def test_what_is_no_name_is_refused_at_the_start(name):
-    with pytest.raises(UsageError, match="is no host's name: give a name such as"):
+    with pytest.raises(UsageError, match="is not a host name: give a name such as"):
         create_app(ScriptedEngine([]), Registry(), allowed_hosts=[name])
 
 

@@ -35,7 +35,7 @@ def message(**fields):
         ),
         (body(**message(role="user", content=[{"type": "text"}])), "messages[0].content", "text"),
         (body(**message(role="tool", content="x")), "messages[0]", "tool_call_id"),
-        (body(n=2), "n", "n must be 1"),
+        (body(n=2), "n", "n must be 1, got 2"),
         (body(temperature=3), "temperature", "less than or equal to 2"),
         (body(top_p=float("nan")), "top_p", "finite"),
         (body(max_tokens=0), "max_tokens", "greater than or equal to 1"),

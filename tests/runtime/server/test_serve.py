@@ -117,7 +117,7 @@ async def test_url_is_printed(capsys, eventually):
 async def test_port_that_is_taken():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 is taken"):
+        with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 is in use"):
             await serve(ScriptedEngine([]), Registry(), port=port)
 
 
