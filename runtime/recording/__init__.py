@@ -1,6 +1,6 @@
-"""Recordings: one stream of plain entries, kept in a file, sent to the page, exported and read.
+"""Recordings: streams of plain entries, which are stored in a file, shown in the page and exported.
 
 `recorder` takes entries from the engine's records (`caesura.runtime.launch`) and from spans
-(`spans`) and hands them to a thread; `store` keeps them, `reading` finds them again, `export`
-writes them for others.
+(`spans`), and writes them in a thread. `storage.store` stores them, `storage.reading` reads them
+and `files.export` exports them.
 """

@@ -1,6 +1,6 @@
-"""`Backlog`: rows on their way to the file, bounded in number and in size.
+"""`Backlog`: a queue of rows that wait for the file, bounded in number and in size.
 
-What does not fit is counted, and a gap stands for it behind the rows that were there.
+The backlog counts rows that do not fit, and puts a gap entry in their place.
 """
 
 import threading
@@ -11,17 +11,17 @@ from caesura.runtime.recording.entries import Row, gap, row_of
 
 MAX_ROWS = 16_384
 MAX_BYTES = 32 * 2**20
-"""Of JSON. Both bound what waits for a disk, or for a file that cannot be written."""
+"""Bytes of JSON. Both bounds hold while the disk is slow or the file cannot be written."""
 
 
 class Backlog:
-    """Any thread puts rows in and never waits; one thread takes them out, once they are written."""
+    """A queue of rows. Any thread adds rows without waiting; one thread writes and removes them."""
 
     def __init__(self, max_rows: int = MAX_ROWS) -> None:
         self.dropped = 0
-        """Rows that were lost."""
+        """The number of lost rows."""
         self._max_rows = max_rows
-        # Re-entrant: what is collected as garbage while it is held may end a span.
+        # Re-entrant, since a garbage collection under the lock may end a span.
         self._lock = threading.RLock()
         self._rows: deque[Row] = deque()
         self._bytes = 0
@@ -35,11 +35,11 @@ class Backlog:
 
     @property
     def bytes(self) -> int:
-        """The size of what waits."""
+        """The bytes of the rows in the backlog."""
         return self._bytes
 
     def put(self, rows: Iterable[Row], why: str) -> None:
-        """Take rows; those that do not fit are lost, and that is `why`."""
+        """Add rows; count those that do not fit as lost, for the reason `why`."""
         with self._lock:
             for row in rows:
                 full = len(self._rows) >= self._max_rows or self._bytes >= MAX_BYTES
@@ -49,19 +49,19 @@ class Backlog:
                     self._append(row)
 
     def lose(self, count: int, why: str) -> None:
-        """Count rows that do not come."""
+        """Count lost rows."""
         with self._lock:
             self._lost += count
             self._why = why
             self.dropped += count
 
     def close_gap(self, at: float) -> None:
-        """Have a row stand for what was lost since the last call; at: Unix time.
+        """Add a gap row for the rows lost since the last call, at the Unix time `at`.
 
-        If nothing has come since the last gap, that one gets larger.
+        If the last row is a gap, that gap grows instead.
         """
         with self._lock:
-            # Taken at once: making a row may collect garbage, and that may lose others.
+            # Reset first: building a row may collect garbage, which may lose further rows.
             lost, self._lost = self._lost, 0
             if not lost:
                 return
@@ -72,12 +72,12 @@ class Backlog:
             self._append(self._gap)
 
     def first(self, most: int, size: int) -> list[Row]:
-        """Return the first rows, so many and of such a size at most, or one.
+        """Return the first rows: at most `most`, of at most `size` bytes, but at least one.
 
-        They stay until they are `done`.
+        The rows stay in the backlog until `done` removes them.
         """
         with self._lock:
-            rows = list(self._rows)[:most]  # a copy: what is there may change in a loop, see above
+            rows = list(self._rows)[:most]  # a copy, since a garbage collection may add rows
         count = 0
         for row in rows:
             size -= row.size
@@ -87,18 +87,18 @@ class Backlog:
         return rows[:count]
 
     def done(self, count: int) -> None:
-        """Forget the first rows: they are written."""
+        """Remove the first `count` rows, which are written."""
         with self._lock:
             for _ in range(count):
                 self._leave(self._rows.popleft())
 
     def close(self) -> None:
-        """Take no more rows: those that come are lost."""
+        """Count all further rows as lost."""
         with self._lock:
             self._closed = True
 
     def abandon(self) -> None:
-        """Lose what is still here."""
+        """Remove the remaining rows, and count them as lost."""
         with self._lock:
             rows, self._rows, self._bytes = list(self._rows), deque(), 0
             self.dropped += sum(row.kind != "gap" for row in rows)

@@ -1,6 +1,6 @@
-"""What a recording is made of: plain entries, as `docs/serving.md` and `docs/tracing.md` list them.
+"""The entries of a recording, which `docs/serving.md` and `docs/tracing.md` list.
 
-Readers ignore kinds and fields that they do not know, and do without those that are missing.
+Readers ignore unknown kinds and fields, and tolerate missing fields.
 """
 
 import json
@@ -15,7 +15,10 @@ from caesura.runtime.tracing.conventions import CONTENT
 from caesura.scheduler.records import GapRecord
 
 Entry = dict[str, Any]
-"""One entry: `kind`, and what that kind tells. Times are Unix seconds; simulations begin at 0."""
+"""One entry: its `kind` and the fields of that kind.
+
+Times are Unix seconds, and seconds since the start in a simulation.
+"""
 
 SOURCES = ("serve", "simulate", "records", "sdk")
 
@@ -29,23 +32,23 @@ class Recording:
     source: str
     started: float
     ended: float | None = None
-    """None: it is live, or nobody knows."""
+    """None if the recording is live, or if its end is unknown."""
     live: bool = False
     entries: int = 0
     content: bool = False
-    """Whether what was said is among the spans' attributes."""
+    """Whether the spans' attributes hold messages, arguments and results."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The model, the policies, the machine: free names and plain values."""
+    """Facts with free names and plain values, such as the model and the policies."""
     trimmed: int = 0
-    """So many of its first entries were deleted to make room."""
+    """The number of the first entries that were deleted to make room."""
 
     def public(self) -> Entry:
-        """As plain data."""
+        """Return the recording as plain data."""
         return {**asdict(self), "about": dict(self.about)}
 
     @classmethod
     def from_public(cls, data: Mapping[str, Any]) -> Self:
-        """Read `public` back; whatever is missing, or is something else, gets its default."""
+        """Return a recording from the data of `public`; wrong or missing fields get defaults."""
         known = {name: data[name] for name in TYPES if isinstance(data.get(name, ...), TYPES[name])}
         defaults: Entry = {"id": "recording", "title": "", "source": "records", "started": 0.0}
         return cls(**{**defaults, **known})
@@ -63,11 +66,11 @@ TYPES: dict[str, Any] = {
     "about": Mapping,
     "trimmed": int,
 }
-"""What the fields of a recording are."""
+"""The types of a recording's fields."""
 
 
 class Row(NamedTuple):
-    """An entry ready to be stored: what it is found by, and its JSON."""
+    """An entry ready to be stored: the columns it is found by, and its JSON."""
 
     kind: str
     request: str | None
@@ -77,19 +80,19 @@ class Row(NamedTuple):
 
 
 def encoded(entry: Mapping[str, Any]) -> str:
-    """The JSON of an entry, always an object that a browser takes: numbers that are none go."""
+    """Return the JSON of an entry for a browser: NaN and infinities become null."""
     return _encoded(entry).decode()
 
 
 def _encoded(entry: Mapping[str, Any]) -> bytes:
     try:
         return to_json(entry, inf_nan_mode="null", fallback=str)
-    except PydanticSerializationError:  # text that is no Unicode, for which JSON has a way
+    except PydanticSerializationError:  # a lone surrogate, which JSON can escape
         return json.dumps(_finite(entry), separators=(",", ":"), default=str).encode()
 
 
 def without_content(entry: Entry) -> Entry:
-    """A span without what was said in it; any other entry as it is."""
+    """Return a span without its content attributes; return any other entry unchanged."""
     attributes = entry.get("attributes")
     if not isinstance(attributes, Mapping):
         return entry
@@ -98,7 +101,7 @@ def without_content(entry: Entry) -> Entry:
 
 
 def row_of(entry: Mapping[str, Any]) -> Row:
-    """Encode an entry. Raises TypeError or ValueError for what is none."""
+    """Return an entry as a row. Raises TypeError or ValueError if it cannot be encoded."""
     request = entry.get("request")
     kind = str(entry["kind"]) if "kind" in entry else ""
     found_by = _utf8(request) if isinstance(request, str) else None
@@ -107,12 +110,12 @@ def row_of(entry: Mapping[str, Any]) -> Row:
 
 
 def gap(at: float, lost: int, why: str) -> Entry:
-    """The entry that stands for others which were lost."""
+    """Return the entry that stands for lost entries."""
     return GapRecord(at=at, lost=lost, why=why).entry()
 
 
 def _utf8(text: str) -> str:
-    """The text as SQLite takes it, where JSON has a way to write everything."""
+    """Return the text in UTF-8, which SQLite requires; JSON can escape any text."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,7 +1,7 @@
-"""`Recorder`: takes entries in microseconds, and writes them in a thread of its own.
+"""`Recorder`: accepts entries within microseconds, and writes them in a thread of its own.
 
-What cannot be written is counted, and a `gap` entry stands for it when writing works again. Nobody
-who hands in entries ever waits, and no fault of the disk reaches them.
+The recorder counts entries that it cannot write. A `gap` entry stands for them once writing works
+again. Callers that add entries never wait, and never see an error of the disk.
 """
 
 import logging
@@ -22,21 +22,21 @@ from caesura.runtime.recording.subscription import Subscription
 LOG = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.2
-"""How long entries are collected: a live page is that far behind."""
+"""The time for which entries are collected. A live page is that far behind."""
 MAX_ENTRY_BYTES = 2**20
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 1.0, 60.0
 CLOSE_SECONDS = 5.0
 
 OVERLOADED = "entries came faster than they could be written"
-TOO_LARGE = "an entry was too large, or no JSON"
+TOO_LARGE = "an entry was too large, or could not be written as JSON"
 
 
 class Recorder:
     """One recording under way. `close` it, or use it as a context manager.
 
-    `source` is `serve` or `sdk`; `about` are free facts. `content` says that what is said may be
-    recorded too: it is off, and then no text of a user, a model or a tool is. `retry_seconds` is
-    how long a file that could not be written is left alone at first.
+    `source` is `serve` or `sdk`, and `about` holds free facts. With `content`, the recorder also
+    stores the texts of users, models and tools; by default it stores none of them.
+    `retry_seconds` is the first delay before the recorder retries a failed write.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Recorder:
         self.store = store or Store()
         self.content = content
         self.recording: int | None = None
-        """The number of the recording in the store, once it has begun."""
+        """The recording's number in the store, or None before it has begun."""
         self.written = 0
-        """Entries that are in the store."""
+        """The number of entries in the store."""
         self._title, self._source, self._about = title, source, about
         self._started = clock()
         self._clock = clock
@@ -64,7 +64,7 @@ class Recorder:
         self._first_retry = self._retry = retry_seconds
         self._retry_at = 0.0
         self._failing = False
-        # Re-entrant: what is collected as garbage while it is held may end a subscription.
+        # Re-entrant, since a garbage collection under the lock may end a subscription.
         self._lock = threading.RLock()
         self._subscriptions: set[Subscription] = set()
         self._wake, self._stop = threading.Event(), threading.Event()
@@ -74,11 +74,11 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """Entries that were lost."""
+        """The number of lost entries."""
         return self._backlog.dropped
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Take entries, from any thread. Never waits, and never raises."""
+        """Add entries, from any thread. This never waits and never raises."""
         rows = [row for row in map(_row_of, entries) if row is not None]
         if odd := len(entries) - len(rows):
             self._backlog.lose(odd, TOO_LARGE)
@@ -88,7 +88,7 @@ class Recorder:
             self._wake.set()
 
     def subscribe(self, subscription: Subscription) -> None:
-        """Have a watcher told of what is written from now on."""
+        """Send a subscription all entries that are written from now on."""
         with self._lock:
             self._subscriptions.add(subscription)
             closed = self._stop.is_set()
@@ -96,19 +96,19 @@ class Recorder:
             subscription.finish()
 
     def unsubscribe(self, subscription: Subscription) -> None:
-        """Tell it no more."""
+        """Send a subscription no further entries."""
         with self._lock:
             self._subscriptions.discard(subscription)
 
     def dismiss(self) -> None:
-        """Tell all watchers that nothing comes any more; the recording goes on."""
+        """Finish all subscriptions; the recording continues."""
         with self._lock:
             watching, self._subscriptions = self._subscriptions, set()
         for each in watching:
             each.finish()
 
     def close(self) -> None:
-        """Write what there is, for some seconds at most, and end the recording. Idempotent."""
+        """Write the remaining entries within `CLOSE_SECONDS` and end the recording. Idempotent."""
         self._backlog.close()
         self._stop.set()
         self._wake.set()
@@ -117,7 +117,7 @@ class Recorder:
         self.dismiss()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return the recorder."""
         return self
 
     def __exit__(
@@ -154,13 +154,16 @@ class Recorder:
             self._failing, self._retry = False, self._first_retry
 
     def _begin(self) -> bool:
-        """See to it that there is a recording in the file, which may have been taken away."""
+        """Begin a recording unless the file holds it; return False if that fails.
+
+        The file may have been deleted or replaced since the last write.
+        """
         if self.recording is not None and self.store.is_same():
             return True
 
         def begin() -> None:
             self.store.close()
-            self.dismiss()  # whoever watched the one that is gone
+            self.dismiss()  # ends the streams of the lost recording
             self.recording = self.store.begin(
                 self._title, self._source, self._about, content=self.content, started=self._started
             )
@@ -169,7 +172,7 @@ class Recorder:
 
     def _write(self) -> None:
         assert self.recording is not None
-        left = len(self._backlog)  # what comes meanwhile has its turn after another look around
+        left = len(self._backlog)  # later rows wait until `_begin` has checked the file again
         while rows := self._backlog.first(left, self.store.bounds.batch_bytes):
             left -= len(rows)
             first = self.store.append(self.recording, rows)
@@ -185,7 +188,7 @@ class Recorder:
                 self.unsubscribe(each)
 
     def _try(self, work: Callable[[], object]) -> bool:
-        """Do it; what goes wrong is told once, and tried again after a while."""
+        """Return whether `work` succeeded; log the first failure and schedule a retry."""
         try:
             work()
             return True
@@ -195,10 +198,10 @@ class Recorder:
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, sqlite3.IntegrityError):
-            self.recording = None  # it was deleted: the next try begins another one
+            self.recording = None  # the recording was deleted; the next try begins another one
         if not self._failing:
             LOG.warning(
-                "traces are not recorded for now, which disturbs nothing else: %s: %s",
+                "traces are not recorded for now; the recorder retries the write: %s: %s",
                 self.store.path,
                 error,
             )
@@ -212,18 +215,18 @@ class Recorder:
         try:
             aside = self.store.move_aside()
         except OSError as error:
-            LOG.warning("the broken file %s cannot be moved: %s", self.store.path, error)
+            LOG.warning("the corrupt file %s cannot be moved: %s", self.store.path, error)
             return
-        LOG.warning("the broken file of traces is now %s, and a new one is begun", aside)
+        LOG.warning("moved the corrupt file of traces to %s and begin a new one", aside)
         self.recording, self._retry_at = None, 0.0
 
 
 def _row_of(entry: Entry) -> Row | None:
-    """Encode an entry, without what was said if that is too long; None for what is none."""
+    """Return an entry as a row, without content if it is too large; None if that fails."""
     try:
         row = row_of(entry)
         if row.size > MAX_ENTRY_BYTES:
             row = row_of(without_content(entry))
-    except Exception:  # an odd entry costs itself, and never whoever hands it in
+    except Exception:  # an invalid entry must not raise in the caller
         return None
     return row if row.size <= MAX_ENTRY_BYTES else None

@@ -1,4 +1,4 @@
-"""Runs with their turns, calls and pauses, and the engine's sessions, folded out of entries."""
+"""Runs with their turns, calls and pauses, and the engine's sessions, built from entries."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -18,33 +18,33 @@ from caesura.scheduler.records import (
 )
 
 KINDS = ("span", "opening", "pause", "session", "wait")
-"""The entries that are folded; the columns say nothing of runs."""
+"""The kinds of entries that this module reads; the column entries say nothing of runs."""
 NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
 
 @dataclass(slots=True)
 class Pause:
-    """A pause: how it began, and how it ended. One of the two may be missing."""
+    """A pause: the records of its beginning and its end. One of the two may be missing."""
 
     opening: OpeningRecord | None = None
     ended: PauseRecord | None = None
 
     @property
     def told(self) -> OpeningRecord | PauseRecord:
-        """The record that both beginnings and ends share their fields with."""
+        """The later record, for the fields that both records have."""
         told = self.ended or self.opening
         assert told is not None, "a pause is made of at least one record"
         return told
 
     def entry(self) -> Entry:
-        """Return both records as one entry; the later one goes first."""
+        """Return both records as one entry; the later record wins."""
         both = (each.entry() for each in (self.opening, self.ended) if each is not None)
         return {name: value for entry in both for name, value in entry.items()}
 
 
 @dataclass(slots=True)
 class Session:
-    """A session of the engine: its requests' pauses and waits, in order of time."""
+    """A session of the engine: the pauses and waits of its requests, in order of time."""
 
     id: str
     pauses: dict[tuple[str, float], Pause] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Session:
 
     @property
     def start(self) -> float:
-        """When its first request arrived, or the first record tells of it; Unix seconds."""
+        """The first request's arrival, or the time of the first record, in Unix seconds."""
         ends = [each.ended for each in self.pauses.values() if each.ended is not None]
         arrivals = [each.arrival for each in (*ends, *([self.end] if self.end else ()))]
         times = [each.told.at for each in self.pauses.values()]
@@ -63,13 +63,13 @@ class Session:
 
     @property
     def ids(self) -> set[str]:
-        """What it may be asked for by."""
+        """The ids by which a user may name the session."""
         return {self.id, *(request for request, _ in self.pauses)}
 
 
 @dataclass(slots=True)
 class Run:
-    """A run of an agent, or a chat completion: its span, and what happened in it."""
+    """A run of an agent or a chat completion: its span, turns, calls and sessions."""
 
     span: SpanRecord
     turns: list[SpanRecord] = field(default_factory=list)
@@ -78,17 +78,17 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Its span's id."""
+        """The id of the run's span."""
         return self.span.span
 
     @property
     def start(self) -> float:
-        """When it began; Unix seconds."""
+        """The start in Unix seconds."""
         return self.span.start
 
     @property
     def ids(self) -> set[str]:
-        """What it may be asked for by."""
+        """The ids by which a user may name the run."""
         found = {self.id, self.span.trace}
         for span in (self.span, *self.turns):
             attributes = span.attributes
@@ -97,24 +97,24 @@ class Run:
 
     @property
     def pauses(self) -> list[Pause]:
-        """The pauses of its requests, in order of time."""
+        """The pauses of the run's requests, in order of time."""
         found = [pause for session in self.sessions for pause in session.pauses.values()]
         return sorted(found, key=lambda pause: pause.told.at)
 
 
 class Runs:
-    """Entries folded, as far as they have come."""
+    """The runs and sessions of all entries that were added."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._spans: dict[tuple[str, str], SpanRecord] = {}
         self._sessions: dict[str, Session] = {}
         self._of_request: dict[str, Session] = {}
         for entry in entries:
-            with suppress(RecordError):  # a file may hold anything
+            with suppress(RecordError):  # a damaged entry in the file
                 self.add(parse(entry))
 
     def add(self, record: Record | None) -> None:
-        """Take one more; kinds that are not known are left alone."""
+        """Add one record; ignore unknown kinds."""
         match record:
             case SpanRecord():
                 self._spans[record.trace, record.span] = record
@@ -132,7 +132,7 @@ class Runs:
         return pauses.setdefault((record.request, record.at), Pause())
 
     def runs(self) -> list[Run]:
-        """All runs, in the order in which they began."""
+        """Return all runs, in the order in which they began."""
         found: dict[tuple[str, str | None], Run] = {}
         for key, span in self._spans.items():
             if span.attributes.get(names.OPERATION) == names.INVOKE_AGENT:
@@ -150,11 +150,11 @@ class Runs:
         return sorted(found.values(), key=lambda run: run.start)
 
     def sessions(self) -> list[Session]:
-        """All sessions of the engine, in the order in which they began."""
+        """Return all sessions of the engine, in the order in which they began."""
         return sorted(self._sessions.values(), key=lambda session: session.start)
 
     def alone(self, runs: Iterable[Run]) -> Iterator[Session]:
-        """The sessions that belong to none of these runs."""
+        """Yield the sessions that belong to none of these runs."""
         known = {session.id for run in runs for session in run.sessions}
         yield from (session for session in self.sessions() if session.id not in known)
 
@@ -164,7 +164,7 @@ class Runs:
             run.sessions.append(session)
 
     def _session(self, request: str, name: str = "") -> Session:
-        """Return the session of a request; a wait does not say which one that is."""
+        """Return the session of a request; a wait record does not name its session."""
         if not name:
             known = self._of_request.get(request)
             name = request if known is None else known.id
@@ -172,6 +172,6 @@ class Runs:
         if name != request and (guessed := self._sessions.pop(request, None)) is not None:
             session.waits += guessed.waits
         self._of_request[request] = session
-        # The client's name of a request is the engine's without what stands behind the last `-`.
+        # The engine's id of a request is the client's id, a `-` and a suffix.
         self._of_request[request.rpartition("-")[0] or request] = session
         return session

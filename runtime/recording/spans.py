@@ -1,4 +1,4 @@
-"""Spans of runs as entries: written when they end, and those that last when they begin as well."""
+"""Spans of runs as entries: written at their end, and the long ones at their start as well."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import SpanEvent, SpanRecord
 
 LASTING = (names.INVOKE_AGENT, names.EXECUTE_TOOL)
-"""What is shown while it is under way; a turn of the model is seen in the engine's records."""
+"""The operations that are shown while under way; the engine's records show the turns."""
 
 
 class SpanEntries(SpanProcessor):
-    """Hands the spans that this package makes to a recorder.
+    """Passes the spans that this package makes to a recorder.
 
-    What was said comes by `keep`, beside the spans: a span's attributes go wherever spans are
-    sent, and the recorder's content is to stay in its file.
+    The content of messages comes through `keep`, not through the span's attributes. Attributes
+    are sent to every exporter, while the recorder's content must stay in its file.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -30,20 +30,20 @@ class SpanEntries(SpanProcessor):
 
     @property
     def wants_content(self) -> bool:
-        """Whether `keep` is to be told what is said."""
+        """Whether `keep` should receive the content of messages."""
         return self._recorder.content
 
     def keep(self, span: Any, name: str, text: str) -> None:
-        """Have an attribute recorded that the span itself is not given."""
+        """Record an attribute without adding it to the span itself."""
         self._kept.setdefault(span.get_span_context().span_id, {})[name] = text
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Write down that a run or a call has begun."""
+        """Record that a run or a call has begun."""
         if _is_ours(span) and (span.attributes or {}).get(names.OPERATION) in LASTING:
             self._recorder.add([record_of(span).entry()])
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Write down a span."""
+        """Record an ended span."""
         if not _is_ours(span):
             return
         entry = record_of(span).entry()
@@ -51,10 +51,10 @@ class SpanEntries(SpanProcessor):
         self._recorder.add([entry if self._recorder.content else without_content(entry)])
 
     def shutdown(self) -> None:
-        """The recorder is its owner's to close."""
+        """Do nothing: the caller closes the recorder."""
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing waits here."""
+        """Return True: the processor buffers no spans."""
         return True
 
 
@@ -84,13 +84,13 @@ def _id_of(span: ReadableSpan) -> int:
 
 
 def _is_ours(span: ReadableSpan) -> bool:
-    """Whether it is one of Caesura's: a caller's provider has others too."""
+    """Return whether Caesura made the span: a caller's provider has other spans too."""
     scope = span.instrumentation_scope
     return scope is not None and scope.name == names.SCOPE
 
 
 class RecordAll(Sampler):
-    """Has every span made, also one that is not to be sent: the recorder takes them all."""
+    """A sampler that records every span, including those that the other sampler drops."""
 
     def __init__(self, sent: Sampler) -> None:
         self._sent = sent
@@ -105,7 +105,7 @@ class RecordAll(Sampler):
         links: Any = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Make the span; it is sent if the other sampler says so."""
+        """Return the other sampler's decision, with DROP replaced by RECORD_ONLY."""
         result = self._sent.should_sample(
             parent_context, trace_id, name, kind, attributes, links, trace_state
         )
@@ -114,5 +114,5 @@ class RecordAll(Sampler):
         return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
 
     def get_description(self) -> str:
-        """Name it."""
+        """Return the sampler's name."""
         return f"RecordAll({self._sent.get_description()})"

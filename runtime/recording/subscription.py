@@ -1,4 +1,4 @@
-"""Who watches a recording as it is written: batches on their way into an event loop, bounded."""
+"""Subscriptions to a live recording: bounded queues of batches for an event loop."""
 
 import asyncio
 from collections import deque
@@ -9,27 +9,27 @@ from typing import Protocol, Self
 from caesura.runtime.recording.storage.reading import Page
 
 MAX_WAITING = 5000
-"""A watcher with more entries before it than this reads them from the store instead."""
+"""The most entries that wait in memory; a slower watcher reads them from the store instead."""
 MAX_CHARACTERS = 8 * 2**20
-"""So does one with more of their JSON: what it has not read is kept in memory."""
+"""The most characters of JSON that wait in memory."""
 
 
 class Publisher(Protocol):
-    """Hands out what is written."""
+    """A source of written entries."""
 
     def subscribe(self, subscription: "Subscription") -> None:
-        """Begin to hand out."""
+        """Begin to send entries to the subscription."""
         ...
 
     def unsubscribe(self, subscription: "Subscription") -> None:
-        """Stop it."""
+        """Stop sending entries to the subscription."""
         ...
 
 
 class Subscription:
-    """The batches that one watcher has not seen; used as a context manager in its event loop.
+    """The batches that one watcher has not read; a context manager in the watcher's event loop.
 
-    Whoever watches subscribes first and reads the store then: nothing falls between the two.
+    A watcher subscribes first and then reads the store, so that it misses no entry.
     """
 
     def __init__(self, publisher: Publisher) -> None:
@@ -41,15 +41,18 @@ class Subscription:
         self._loop = asyncio.get_running_loop()
 
     def offer(self, batch: Page) -> bool:
-        """Take a batch, from any thread; False if the event loop is gone."""
+        """Add a batch, from any thread; return False if the event loop is closed."""
         return self._soon(lambda: self._take(batch))
 
     def finish(self) -> bool:
-        """Say that nothing comes any more, from any thread; False if the event loop is gone."""
+        """End the subscription, from any thread; return False if the event loop is closed."""
         return self._soon(self._finish)
 
     async def next(self) -> Page | None:
-        """Wait for the next batch. None: some were left out, or, if `is_closed`, none follow."""
+        """Wait for the next batch and return it.
+
+        None means that batches were dropped or, if `is_closed`, that no batch follows.
+        """
         while not (self._batches or self._behind or self._closed):
             self._changed.clear()
             await self._changed.wait()
@@ -67,7 +70,7 @@ class Subscription:
         return self._closed
 
     def __enter__(self) -> Self:
-        """Begin to be told."""
+        """Subscribe."""
         self._publisher.subscribe(self)
         return self
 
@@ -77,7 +80,7 @@ class Subscription:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop it."""
+        """Unsubscribe."""
         self._publisher.unsubscribe(self)
 
     def _soon(self, work: Callable[[], None]) -> bool:

@@ -1,4 +1,4 @@
-"""A span of time cut out of a recording; what was going on when it begins is kept."""
+"""A time window of a recording, with the states and spans that are open when it begins."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -10,8 +10,8 @@ LANE = ("request", "state", "at", "blocks", "host", "tokens")
 
 
 def times_of(entry: Entry) -> tuple[float, float] | None:
-    """When what an entry tells of began and ended, in seconds; None: it does not say."""
-    with suppress(TypeError, KeyError):  # a file may hold anything
+    """Return the start and end of what an entry reports, in seconds; None if it has no times."""
+    with suppress(TypeError, KeyError):  # a damaged entry in the file
         times = _told(entry)
         if times is not None and all(isinstance(each, int | float) for each in times):
             return times
@@ -35,10 +35,10 @@ def _told(entry: Entry) -> tuple[float, float] | None:
 
 
 def cut(entries: Iterable[Entry], since: float, until: float) -> Iterator[Entry]:
-    """Pass on what happens between two times, and what began before and goes on.
+    """Yield the entries between two times, and those that are open when the window begins.
 
-    What had begun stands before what follows of it; of requests and spans of which nothing more is
-    told, at the end.
+    An open entry comes just before the next entry of the same request or span. If none follows,
+    it comes at the end.
     """
     window = _Window(since, until)
     for entry in entries:
@@ -47,7 +47,7 @@ def cut(entries: Iterable[Entry], since: float, until: float) -> Iterator[Entry]
 
 
 class _Window:
-    """What has begun before the window, and has not ended there, so far."""
+    """The states and entries that began before the window and are still open."""
 
     def __init__(self, since: float, until: float) -> None:
         self._since = since
@@ -76,13 +76,13 @@ class _Window:
             yield entry
 
     def left(self) -> Iterator[Entry]:
-        """What is still going on."""
+        """Yield the entries that are still open."""
         if self._lanes:
             yield _columns(self._lanes.values())
         yield from self._begun.values()
 
     def _rows(self, entry: Entry) -> Iterator[Entry]:
-        """The rows of the window, each request's state at its beginning before its first."""
+        """Yield the rows in the window; before a request's first row, its state at the start."""
         kept: list[tuple[Any, ...]] = []
         columns = [entry.get(name) for name in LANE]
         known = (column if isinstance(column, list) else () for column in columns)
@@ -105,7 +105,7 @@ def _columns(rows: Iterable[tuple[Any, ...]]) -> Entry:
 
 
 def _key(entry: Entry) -> tuple[Any, ...] | None:
-    """What ties together an entry that begins something and the one that ends it."""
+    """Return a key that the opening entry and the ending entry of a span or pause share."""
     match entry.get("kind"):
         case "span":
             return "span", str(entry.get("trace")), str(entry.get("span"))

@@ -1,1 +1,1 @@
-"""Recordings as files: a page, JSON lines, a trace for Perfetto."""
+"""Recordings as files: an HTML page, JSON lines, or a trace for Perfetto."""

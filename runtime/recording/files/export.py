@@ -1,4 +1,4 @@
-"""Recordings as files: a page that needs nothing else, JSON, JSON lines, a trace for Perfetto."""
+"""Exports of recordings: a standalone HTML page, JSON, JSON lines, or a trace for Perfetto."""
 
 import base64
 import json
@@ -17,26 +17,26 @@ from caesura.runtime.tracing import conventions as names
 from caesura.tools.artifacts import ArtifactStore
 
 MAX_ARTIFACT_BYTES = 20 * 2**20
-"""Of all pictures and sounds that are put into an export."""
+"""The most bytes of pictures and sounds in one export."""
 SHOWN = ("image/", "audio/")
 
 Held = tuple[Recording, Iterable[Entry | str]]
-"""A recording and its entries, or their JSON."""
+"""A recording with its entries; an entry may be its JSON."""
 
 
 @dataclass(slots=True)
 class Exported:
-    """What went into a file."""
+    """Counts of what an export holds."""
 
     entries: int = 0
     artifacts: int = 0
     left_out: int = 0
-    """Files of tools that are gone, or did not fit."""
+    """The number of tools' files that were deleted or did not fit."""
 
 
 @dataclass(slots=True)
 class _Export:
-    """One export: counts entries, and notes which files of tools they name."""
+    """One export: counts entries, and collects the names of tools' files in them."""
 
     artifacts: ArtifactStore | None
     done: Exported = field(default_factory=Exported)
@@ -53,7 +53,7 @@ class _Export:
             yield body
 
     def files(self) -> Iterator[tuple[str, str, bytes]]:
-        """The named files as far as they are there and fit: name, media type, bytes."""
+        """Yield the name, media type and bytes of each named file that exists and fits."""
         left = MAX_ARTIFACT_BYTES
         for name in self.named if self.artifacts is not None else ():
             data = self._read(name, left)
@@ -75,7 +75,7 @@ class _Export:
 
 
 def document(held: Sequence[Held], export: _Export) -> Iterator[str]:
-    """The JSON text of recordings with all that belongs to them, in pieces."""
+    """Yield the JSON text of recordings with their entries and files, in pieces."""
     yield '{"recordings":['
     for index, (recording, entries) in enumerate(held):
         yield f'{"," if index else ""}{encoded(recording.public())[:-1]},"data":['
@@ -90,7 +90,7 @@ def document(held: Sequence[Held], export: _Export) -> Iterator[str]:
 
 
 def lines(held: Sequence[Held], export: _Export) -> Iterator[str]:
-    """The same as JSON lines: each recording is a line of kind `recording`, its entries follow."""
+    """Yield JSON lines: a line of kind `recording` for each recording, then its entries."""
     for recording, entries in held:
         yield f"{encoded({'kind': 'recording', **recording.public()})}\n"
         for body in export.bodies(recording, entries):
@@ -98,16 +98,18 @@ def lines(held: Sequence[Held], export: _Export) -> Iterator[str]:
 
 
 def trace(held: Sequence[Held], export: _Export) -> Iterator[str]:
-    """A recording in the JSON format that Perfetto opens. Raises `UsageError` for several."""
+    """Yield one recording in Perfetto's JSON format. Raises `UsageError` for several."""
     if len(held) != 1:
-        raise UsageError("a trace for Perfetto holds one recording: export them one by one")
+        raise UsageError(
+            f"a trace for Perfetto holds one recording, got {len(held)}: export them one by one"
+        )
     recording, entries = held[0]
     read = (json.loads(body) for body in export.bodies(recording, entries))
     return perfetto(recording.public(), read)
 
 
 def page(held: Sequence[Held], export: _Export) -> Iterator[str]:
-    """The page with the recordings inside."""
+    """Yield the HTML page that holds the recordings."""
     return built().standalone(document(held, export))
 
 
@@ -122,10 +124,10 @@ FORMATS: Mapping[str, Callable[[Sequence[Held], _Export], Iterator[str]]] = {
 def pieces(
     form: str, held: Sequence[Held], artifacts: ArtifactStore | None = None
 ) -> tuple[Iterator[str], Exported]:
-    """An export in pieces, and what will have gone into it.
+    """Return an export's pieces and its counts, which are complete after the last piece.
 
-    form: one of FORMATS. artifacts: where the files of tools are, which go into a page or a JSON
-    document of recordings with content. Raises `UsageError`.
+    `form` is one of `FORMATS`. A page or a JSON document of recordings with content also holds
+    the tools' files in `artifacts`. Raises `UsageError`.
     """
     export = _Export(artifacts)
     return FORMATS[form](held, export), export.done
@@ -134,9 +136,9 @@ def pieces(
 def write(
     form: str, held: Sequence[Held], path: Path, artifacts: ArtifactStore | None = None
 ) -> Exported:
-    """Write an export to a file, whole or not at all. Raises `UsageError` where that fails."""
+    """Write an export to a file atomically; return its counts. Raises `UsageError` on failure."""
     texts, done = pieces(form, held, artifacts)
-    # What was said stays its owner's.
+    # Only the file's owner may read content.
     mode = 0o600 if any(recording.content for recording, _ in held) else 0o666
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe, a device
@@ -167,8 +169,8 @@ def write_html(
     path: Path,
     artifacts: ArtifactStore | None = None,
 ) -> Exported:
-    """Write one HTML file that shows the recordings, loads nothing and asks nobody.
+    """Write one HTML file that shows the recordings and makes no network requests.
 
-    Raises `UsageError` where the page was not built, and where the file cannot be written.
+    Raises `UsageError` if the page was not built or the file cannot be written.
     """
     return write("html", recordings, path, artifacts)

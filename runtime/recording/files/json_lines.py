@@ -1,4 +1,4 @@
-"""Recordings in files of JSON lines: what `caesura serve --records` writes, and exports."""
+"""Recordings in files of JSON lines, which `caesura serve --records` and exports write."""
 
 import json
 from collections.abc import Iterator
@@ -9,14 +9,15 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.window import times_of
 
+MAX_SHOWN_CHARACTERS = 40
 Read = tuple[Recording, list[str]]
-"""A recording, and the JSON of its entries."""
+"""A recording and the JSON of its entries."""
 
 
 def read_lines(path: Path) -> list[Read]:
-    """The recordings of a file; a file of records is one, without a line that describes it.
+    """Return the recordings of a file. A file of records is one recording without a header line.
 
-    Raises `UsageError` for a file that cannot be read, or holds something else.
+    Raises `UsageError` for a file that is unreadable or holds no records.
     """
     found: list[_Reading] = []
     for body, entry in _lines(path):
@@ -32,7 +33,7 @@ def read_lines(path: Path) -> list[Read]:
 
 
 class _Reading:
-    """One recording as it is read."""
+    """One recording while its lines are read."""
 
     def __init__(self, described: dict[str, Any]) -> None:
         self._described = described
@@ -56,7 +57,7 @@ class _Reading:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each line and what it says; a last one that was not written to its end is left out."""
+    """Yield each line with its entry; skip an incomplete last line."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -70,7 +71,10 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         return
                     entry = None
                 if not isinstance(entry, dict):
-                    raise UsageError(f"{path}, line {number}: this is no JSON object")
+                    raise UsageError(
+                        f"{path}, line {number}: {body[:MAX_SHOWN_CHARACTERS]!r} is not a JSON"
+                        " object; delete the line, or choose a file of records"
+                    )
                 yield body, entry
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""The page that shows recordings, as it was built: three files, or one that holds everything."""
+"""The built page that shows recordings: three files, or one file that holds everything."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from caesura.runtime.errors import UsageError
 NAMES = ("index.html", "ui.js", "ui.css")
 NOT_BUILT = "the page was not built: run `npm ci` and `npm run build` in the folder ui"
 PIECE_BYTES = 3 * 2**16
-"""Base 64 writes three bytes at a time: pieces of a multiple of that can be put together."""
+"""A multiple of three bytes, so that the base64 texts of pieces can be concatenated."""
 
 _SCRIPT = re.compile(r"<script\b[^>]*\bsrc=[^>]*></script>\s*")
 _STYLES = re.compile(r"<link\b[^>]*\brel=\"?stylesheet\"?[^>]*>\s*")
@@ -25,7 +25,7 @@ _TAG = re.compile(r"<(?=/?script)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The three files."""
+    """The page's three files."""
 
     html: str
     script: str
@@ -33,8 +33,8 @@ class Page:
 
     @classmethod
     def load(cls) -> Self:
-        """Read them. Raises `UsageError` where the page was not built."""
-        # By the package and not by this file, which a development checkout reaches by a link.
+        """Return the page from its files. Raises `UsageError` if the page was not built."""
+        # The path starts at the package, since a development checkout may link to this module.
         static = files("caesura").joinpath("runtime", "static")
         try:
             html, script, styles = (static.joinpath(name).read_text("utf-8") for name in NAMES)
@@ -43,11 +43,11 @@ class Page:
         return cls(html, script, styles)
 
     def standalone(self, data: Iterable[str]) -> Iterator[str]:
-        """One file that holds page and data, loads nothing and asks nobody, in pieces.
+        """Yield the pieces of one HTML file that holds the page and data, and loads nothing.
 
         `data` is the JSON text that `ui/src/sources/embedded.ts` reads.
         """
-        # What would end the script's tag is the same to JavaScript, in a text, like this.
+        # Escaped, a `</script>` in a JavaScript string does not end the HTML tag.
         script = _TAG.sub(r"\\x3c", self.script)
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = (
@@ -68,12 +68,12 @@ class Page:
 
 @cache
 def built() -> Page:
-    """The page, read once. Raises `UsageError` where it was not built."""
+    """Return the page, which is read once. Raises `UsageError` if it was not built."""
     return Page.load()
 
 
 def packed(texts: Iterable[str]) -> Iterator[str]:
-    """Text as gzip in base 64, in pieces; the same text gives the same."""
+    """Yield texts as gzip in base64, in pieces; the same text gives the same output."""
     packer = zlib.compressobj(6, wbits=31)
     left = b""
     for text in texts:

@@ -1,10 +1,12 @@
 """A recording in the JSON trace format of Chrome, which ui.perfetto.dev and chrome://tracing open.
 
-Requests are threads whose slices are states; what was decided about their KV cache stands on them
-as instants, with the prices and the regret. Runs and tool calls come from spans, counters and
-steps from the engine's columns. Times are whole microseconds, and slices of one thread either
-follow or hold one another, which readers of the format demand. Thread ids are unique over all
-processes, since names are looked up by them alone.
+Requests are threads, and their states are slices. Decisions about the KV cache are instants on
+these threads, with the prices and the regret. Runs and tool calls come from spans; counters and
+steps come from the engine's columns.
+
+Times are whole microseconds. Slices of one thread either follow or contain one another, as
+readers of the format require. Readers look up names by thread id alone, so thread ids are unique
+over all processes.
 """
 
 from bisect import bisect_right, insort
@@ -34,7 +36,7 @@ Entry = Mapping[str, Any]
 Event = dict[str, Any]
 
 REQUESTS, RUNS, TOOLS, ENGINE = 1, 2, 3, 10
-"""Process ids; the engine's data-parallel ranks count on from `ENGINE`."""
+"""Process ids; those of the engine's data-parallel ranks start at `ENGINE`."""
 COLOURS = {
     "waiting": "thread_state_runnable",
     "loading": "rail_load",
@@ -45,17 +47,17 @@ COLOURS = {
     "offloaded": "thread_state_iowait",
     "dropped": "bad",
 }
-"""The format's own colour names; readers that do not know them colour by the slice's name."""
+"""The format's colour names; a reader that does not know them colours by the slice's name."""
 CLOCK_SLACK = 1000
-"""Microseconds by which a state may seem to begin before the pause that it belongs to."""
+"""Microseconds by which a state may seem to begin before its pause."""
 KNOWN_BEFORE = ("request", "session", "tool", "at", "predicted_seconds", "prices", "blocks")
-"""Of a pause's record, what was known when it began."""
+"""The fields of a pause's record that are known when the pause begins."""
 ALTERNATIVES = ("preserve", "discard", "swap")
 EVENTS_PER_PIECE = 256
 
 
 def perfetto(recording: Entry, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the JSON text of a recording's trace, a few hundred events to a piece."""
+    """Yield the JSON text of a recording's trace, `EVENTS_PER_PIECE` events per piece."""
     facts = {key: value for key, value in recording.items() if key != "about"}
     facts |= dict(recording.get("about") or {})
     head = encoded({"displayTimeUnit": "ms", "otherData": facts})
@@ -71,7 +73,7 @@ def perfetto(recording: Entry, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 class Trace:
-    """What has been read so far: who is in which state since when, and which track is whose."""
+    """The state of the conversion: each request's state and its start, open spans, and tracks."""
 
     def __init__(self) -> None:
         self._tracks = Tracks()
@@ -85,7 +87,7 @@ class Trace:
         self._last = 0
 
     def events(self, entries: Iterable[Entry]) -> Iterator[Event]:
-        """Yield the format's events; entries that are unknown or not whole are left out."""
+        """Yield the format's events; skip unknown and incomplete entries."""
         for entry in entries:
             with suppress(RecordError, ValueError):
                 yield from self._record(parse(entry), entry)
@@ -110,7 +112,7 @@ class Trace:
         return iter(())
 
     def _at(self, seconds: float) -> int:
-        """Return a time in microseconds, and remember the latest."""
+        """Return a time in microseconds, and update the latest time."""
         at = round(seconds * 1e6)
         self._last = max(self._last, at)
         return at
@@ -178,7 +180,7 @@ class Trace:
         track, named = self._tracks.named(ENGINE + rank, "steps", "steps")
         yield from named
         for row in _rows(steps):
-            # The engine may schedule a step while the one before is still being computed.
+            # The engine may schedule a step while it still computes the one before.
             at = max(self._at(row.pop("at")), self._step_ends.get(rank, 0))
             end = self._step_ends[rank] = at + round(row.pop("seconds") * 1e6)
             self._last = max(self._last, end)
@@ -221,13 +223,13 @@ class Trace:
         yield from named
         if operation == names.INVOKE_AGENT:
             end = max(end, self._run_ends.pop(run, 0))
-        else:  # turns of a run follow one another; clocks of two processes may say otherwise
+        else:  # turns of a run cannot overlap, but the clocks of two processes may differ
             at = max(at, self._run_ends.get(run, 0))
             end = self._run_ends[run] = max(at, end)
         yield _slice(track, span.name, operation or "span", at, end, _told(span))
 
     def _close(self) -> Iterator[Event]:
-        """Draw what is still under way up to the last time that was seen."""
+        """Yield the slices of open states and spans, up to the latest time."""
         for request, since in self._state.items():
             track, _ = self._tracks.named(REQUESTS, request, "")
             yield self._state_slice(track, (*since[:2], {**since[2], "open": True}), self._last)
@@ -237,7 +239,7 @@ class Trace:
 
 
 def _rows(record: LanesRecord | StepsRecord) -> Iterator[dict[str, Any]]:
-    """Turn columns into rows; older files lack some of the columns."""
+    """Yield columns as rows; older files lack some columns."""
     columns = {each.name: getattr(record, each.name) for each in fields(record)}
     known = {name: column for name, column in columns.items() if column}
     for values in zip(*known.values(), strict=False):
@@ -255,7 +257,7 @@ def _instant(track: Event, name: str, kind: str, at: int, args: Entry, scope: st
 
 
 def _told(span: SpanRecord) -> dict[str, Any]:
-    """Return what a span says beside its name and times."""
+    """Return a span's fields other than its name and times."""
     entry = span.entry()
     told = {key: entry[key] for key in ("trace", "status", "message", "events") if entry[key]}
     return {**span.attributes, **told}

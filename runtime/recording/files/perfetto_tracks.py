@@ -1,10 +1,10 @@
-"""Where the events of a Perfetto trace go: processes, threads and counters, named on first use."""
+"""The tracks of a Perfetto trace: processes, threads and counters, named at their first use."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 PROCESSES = {1: "Requests", 2: "Runs", 3: "Tools"}
-"""By process id; any other is an engine."""
+"""Names by process id; any other process is an engine."""
 FIRST_ENGINE = 10
 FIRST_THREAD = 1000
 
@@ -20,7 +20,7 @@ WORK = {
         "budget": "budget_blocks",
     },
 }
-"""Counters of what a step does, by series and column: zero again when it is over."""
+"""Counters of a step's work, by series and column; they return to zero after the step."""
 LEVELS = {
     "requests": {"running": "running", "paused": "paused", "waiting": "waiting"},
     "blocks": {
@@ -31,11 +31,11 @@ LEVELS = {
     },
     "host blocks": {"used": "host_blocks"},
 }
-"""Counters of what there is: they hold until the next step."""
+"""Counters of levels, which hold until the next step."""
 
 
 class Tracks:
-    """Hands out thread ids in order of first use, and sends a counter only when it changes."""
+    """Assigns thread ids in order of first use, and emits a counter only when it changes."""
 
     def __init__(self) -> None:
         self._threads: dict[tuple[int, str], int] = {}
@@ -46,7 +46,7 @@ class Tracks:
     def named(
         self, process: int, key: str, name: str
     ) -> tuple[dict[str, int], list[dict[str, Any]]]:
-        """Return a thread's ids and, at its first use, the events that name it."""
+        """Return a thread's ids and, at the thread's first use, the events that name it."""
         thread = self._threads.get((process, key))
         if thread is not None:
             return {"pid": process, "tid": thread}, []
@@ -75,13 +75,13 @@ class Tracks:
         for name, columns in (LEVELS | WORK).items():
             values = {key: row[column] for key, column in columns.items() if column in row}
             if name == "blocks" and "cached" in values and "free" in values:
-                values["free"] -= values["cached"]  # what is cached is free as well
+                values["free"] -= values["cached"]  # cached blocks count as free too
             if values:
                 yield from self._count(process, name, at, values)
         self._ends[process] = end
 
     def rest(self) -> Iterator[dict[str, Any]]:
-        """Yield the zeros behind each engine's last step."""
+        """Yield the zeros after each engine's last step."""
         for process in self._ends:
             yield from self._zeros(process)
 
@@ -107,7 +107,7 @@ class Tracks:
 
 
 class Lanes:
-    """Puts what overlaps side by side; intervals come in about the order of their ends."""
+    """Assigns overlapping intervals to lanes; intervals come roughly in order of their ends."""
 
     def __init__(self) -> None:
         self._ends: dict[str, list[int]] = {}

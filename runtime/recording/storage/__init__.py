@@ -1,1 +1,1 @@
-"""The SQLite file of recordings: written in batches, kept within bounds, and read."""
+"""The SQLite file of recordings: writing in batches, bounds on its size and age, and reading."""

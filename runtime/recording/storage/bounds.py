@@ -1,4 +1,4 @@
-"""Keeping the file within its size and age: the oldest entries go, and the file really shrinks."""
+"""Bounds on the file's size and age: deletes the oldest entries and shrinks the file."""
 
 import sqlite3
 import time
@@ -15,40 +15,40 @@ from caesura.runtime.recording.storage.database import (
 MB = 2**20
 DAY_SECONDS = 24 * 3600.0
 MAX_FULL_SHARE = 7 / 8
-"""The rest is for the write-ahead log."""
+"""The share of the size above which the file counts as full; the rest is for the log."""
 LEAVE_FULL = 13 / 16
-"""What is left when room was made, so that it is not made at every write."""
+"""The share that remains after making room, so that not every write has to make room."""
 SLICE = 1 / 32
-"""About so much goes at a time: what is moved within the file goes through the log first."""
+"""The approximate share that one slice deletes: pages that move within the file go to the log."""
 MAX_ROWS_PER_SLICE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a file of recordings may come to: bytes, its log included, and seconds of age."""
+    """The largest size of a file of recordings, with its log, and the largest age of an entry."""
 
     max_bytes: int = 256 * MB
     max_age_seconds: float = 7 * DAY_SECONDS
 
     @property
     def log_pages(self) -> int:
-        """After so many pages the write-ahead log is put into the file."""
+        """The number of pages in the write-ahead log that start a checkpoint."""
         return max(16, min(1000, self.max_bytes // (32 * PAGE_BYTES)))
 
     @property
     def batch_bytes(self) -> int:
-        """So much is written in one transaction, at most."""
+        """The most bytes of one transaction."""
         return max(4096, min(MB, self.max_bytes // 64))
 
 
 def is_full(path: Path, bounds: Bounds, wanted: int, most: float = MAX_FULL_SHARE) -> bool:
-    """Whether so many bytes more would be too many, for that share of what is allowed."""
-    # What is written is for a while in the log and in the file.
+    """Return whether `wanted` more bytes would exceed the share `most` of the allowed size."""
+    # New data is in both the log and the file for a while.
     return size_of(path) + 2 * max(wanted, bounds.batch_bytes) > bounds.max_bytes * most
 
 
 def make_room(db: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
-    """Delete the oldest entries until the file is well within its size."""
+    """Delete the oldest entries until the file is below `LEAVE_FULL` of its size."""
     if not _checkpoint(db):
         return
     while size_of(path) > bounds.max_bytes * LEAVE_FULL:
@@ -58,7 +58,7 @@ def make_room(db: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
 
 
 def drop_old(db: sqlite3.Connection, bounds: Bounds, now: float) -> None:
-    """Delete what was written too long ago; now: Unix time."""
+    """Delete entries that are older than the bounds allow at the Unix time `now`."""
     oldest = now - bounds.max_age_seconds
     while True:
         first = db.execute("SELECT at FROM entries ORDER BY id LIMIT 1").fetchone()
@@ -78,7 +78,7 @@ def _forget_empty(db: sqlite3.Connection, oldest: float | None = None) -> None:
 
 
 def _drop_oldest(db: sqlite3.Connection, bounds: Bounds, oldest: float | None = None) -> bool:
-    """Delete one slice of entries, those of before `oldest` only; False if that makes no room."""
+    """Delete one slice of the entries before `oldest`; return False if that makes no room."""
     with transaction(db):
         last = _end_of_slice(db, bounds.max_bytes * SLICE, oldest)
         if last is None:
@@ -92,7 +92,7 @@ def _drop_oldest(db: sqlite3.Connection, bounds: Bounds, oldest: float | None = 
             " WHERE id = ?",
             [(count, count, last, number) for number, count in counted],
         )
-    # It does a page at each step, and `execute` makes one step only.
+    # The pragma frees one page per step, and `execute` makes only one step.
     db.executescript("PRAGMA incremental_vacuum")
     return _checkpoint(db)
 
@@ -108,13 +108,13 @@ def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> 
 
 
 def _checkpoint(db: sqlite3.Connection) -> bool:
-    """Put the log into the file and empty it; False if somebody who reads for long is in the way.
+    """Checkpoint and truncate the log; return False if a long read prevents it.
 
-    Without that, whatever is deleted makes the log longer and nothing shorter.
+    Without a checkpoint, deletions make the log longer and do not shrink the file.
     """
     began = time.monotonic()
     while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-        # Readers were waited for; another process that does the same just now was not.
+        # SQLite waited for readers, but not for another process's checkpoint.
         if time.monotonic() - began > BUSY_SECONDS:
             return False
         time.sleep(0.01)

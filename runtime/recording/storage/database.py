@@ -1,7 +1,7 @@
-"""The SQLite file of recordings: opening it, and what to do with one that is broken. All blocking.
+"""The SQLite file of recordings: opening it, and moving a corrupt one away. All calls block.
 
-A write-ahead log lets others read while one writes, and loses nothing that was committed when a
-process is killed. Several processes may share the file.
+With a write-ahead log, processes can read while another one writes. A killed process loses no
+committed data. Several processes may share the file.
 """
 
 import logging
@@ -17,16 +17,16 @@ LOG = logging.getLogger(__name__)
 
 VERSION = 1
 BUSY_SECONDS = 2.0
-"""How long a locked file is waited for."""
+"""How long a connection waits for a locked file."""
 TRIES = 5
-"""Whoever changes the journal of a new file is refused at once if another does so too."""
+"""SQLite refuses to set the journal mode at once if another process sets it too."""
 PAGE_BYTES = 4096
 BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 MAGIC = b"SQLite format 3\0"
 SIDECARS = ("-wal", "-shm")
 
-# `owner` is the process that writes a recording; `updated`, `at`: when it was written to, Unix
-# time. Ids are never used twice, so that whoever has read up to one can go on behind it.
+# `owner` is the process that writes a recording; `updated` and `at` are the Unix times of writes.
+# Ids are never reused, so that a reader can continue after the last id that it has read.
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS recordings (id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT,"
     " source TEXT, started REAL, ended REAL, updated REAL, owner TEXT, entries INTEGER,"
@@ -39,12 +39,12 @@ _SCHEMA = (
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """Open the file for writing, and make it if there is none.
+    """Return a connection for writing; create the file if it does not exist.
 
     Raises sqlite3.Error and OSError, and `UsageError` for a file of another version.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)  # what was said may be private
+    path.touch(mode=0o600)  # recorded content may be private
     for left in reversed(range(TRIES)):
         db = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -61,8 +61,8 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    _check_version(db, path)  # before anything is changed in a file that is somebody else's
-    # This only takes in a file without tables, and has to come before the journal is chosen.
+    _check_version(db, path)  # must come before any change to another program's file
+    # This works only in a file without tables, and before the journal mode is set.
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -73,7 +73,7 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a file that exists to read it. Raises `UsageError` where that is not possible."""
+    """Open an existing file for reading. Raises `UsageError` if that fails."""
     if not path.is_file():
         raise UsageError(
             f"there are no traces in {path}: `caesura serve` records them, and --store names"
@@ -97,29 +97,29 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Write all of it or nothing; others that write are waited for."""
+    """Run the context's statements in one transaction, after waiting for other writers."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # a full disk ends the transaction by itself
+        with suppress(sqlite3.Error):  # SQLite rolls back by itself on a full disk
             db.execute("ROLLBACK")
         raise
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another process holds the file."""
+    """Return whether the error says that another process has locked the file."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether the error says that the file is not, or no more, a data base."""
+    """Return whether the error says that the file is not a database, or is corrupt."""
     return isinstance(error, sqlite3.Error) and _code(error) in BROKEN
 
 
 def set_aside(path: Path) -> Path:
-    """Move a broken file out of the way; return where it is now. Raises OSError."""
+    """Rename a corrupt file; return its new path. Raises OSError."""
     aside = path.with_name(f"{path.name}.broken-{int(time.time())}")
     path.replace(aside)
     for suffix in SIDECARS:
@@ -129,7 +129,7 @@ def set_aside(path: Path) -> Path:
 
 
 def size_of(path: Path) -> int:
-    """Bytes on the disk, the write-ahead log included."""
+    """Return the file's bytes on the disk, including the write-ahead log."""
     total = 0
     for each in (path, Path(f"{path}-wal")):
         with suppress(OSError):
@@ -138,7 +138,7 @@ def size_of(path: Path) -> int:
 
 
 def may_be_one(path: Path) -> bool:
-    """Whether a file of recordings may be there, or be made: what is there is a data base."""
+    """Return whether the path is a database or can become one: it is empty or does not exist."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) in (b"", MAGIC)
@@ -151,11 +151,11 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
         "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
     ).fetchone()
     if version == 0 and tables:
-        raise UsageError(f"{path} is the data base of another program: name another file")
+        raise UsageError(f"{path} is the database of another program: choose another file")
     if version not in (0, VERSION):
         raise UsageError(
-            f"{path} was written by another version of Caesura ({version}, and {VERSION} is"
-            " expected): move it away, or name another file"
+            f"{path} has version {version} of the file format, but this Caesura reads version"
+            f" {VERSION}: move the file away, or choose another file"
         )
 
 

@@ -1,6 +1,6 @@
-"""What a file of recordings holds. Every call opens the file anew and reads for a short while.
+"""Reading a file of recordings. Every call opens the file, reads briefly and closes it.
 
-A reader that stayed would keep the write-ahead log from being put into the file, and let it grow.
+A connection that reads for long prevents checkpoints, so that the write-ahead log grows.
 """
 
 import json
@@ -15,9 +15,9 @@ from caesura.runtime.recording.storage.database import reading
 from caesura.tools.people.owner import is_alive
 
 CHUNK = 1000
-"""So many entries are read at a time."""
+"""The number of entries of one read."""
 MAX_CHARACTERS = 4 * 2**20
-"""Of entries that are large fewer are read at a time: about so much of their JSON."""
+"""The approximate size of one read; a read of large entries returns fewer of them."""
 TRIMMED = "deleted to keep the file within its bounds"
 COLUMNS = (
     *("id", "title", "source", "started", "ended", "updated", "owner", "entries"),
@@ -26,17 +26,17 @@ COLUMNS = (
 _ALL = f"SELECT {', '.join(COLUMNS)} FROM recordings"
 
 Page = list[tuple[int, str]]
-"""Ids of entries and their JSON, by id."""
+"""Entries as pairs of an id and JSON, in order of their ids."""
 
 
 def recordings(path: Path) -> list[Recording]:
-    """All recordings, the newest first. Raises `UsageError` for a file that cannot be read."""
+    """Return all recordings, the newest first. Raises `UsageError` if the file is unreadable."""
     with reading(path) as db:
         return [_recording(row) for row in _rows(db, f"{_ALL} ORDER BY id DESC")]
 
 
 def recording(path: Path, number: int) -> Recording | None:
-    """One recording. Raises `UsageError` for a file that cannot be read."""
+    """Return one recording or None. Raises `UsageError` if the file is unreadable."""
     with reading(path) as db:
         found = _rows(db, f"{_ALL} WHERE id = ?", (number,))
     return _recording(found[0]) if found else None
@@ -45,14 +45,14 @@ def recording(path: Path, number: int) -> Recording | None:
 def page(
     path: Path, number: int, after: int = 0, limit: int = CHUNK, kinds: Collection[str] = ()
 ) -> Page:
-    """Entries of a recording with ids above `after`, the first `limit` of them or, of large ones,
-    at least one.
+    """Return the first entries of a recording with ids above `after`.
 
-    Where the beginning was deleted, an entry says so. `kinds` are all unless some are named.
-    Raises `UsageError`.
+    The page holds at most `limit` entries, and at least one, of at most about `MAX_CHARACTERS`.
+    If the recording's beginning was deleted, a gap entry stands for it. `kinds` selects kinds of
+    entries; if it is empty, all kinds are read. Raises `UsageError` if the file is unreadable.
     """
     with reading(path) as db:
-        db.execute("BEGIN")  # so that nothing is deleted between the two looks
+        db.execute("BEGIN")  # one snapshot for both reads
         found = _rows(db, f"{_ALL} WHERE id = ?", (number,))
         query = "SELECT id, body FROM entries WHERE recording = ? AND id > ?"
         if kinds:
@@ -67,13 +67,13 @@ def page(
 
 
 def entries(path: Path, number: int, kinds: Collection[str] = ()) -> Iterator[Entry]:
-    """All entries of a recording as they are now, in order. Raises `UsageError`."""
+    """Yield all current entries of a recording, in order. Raises `UsageError`."""
     for _, body in bodies(path, number, kinds):
         yield json.loads(body)
 
 
 def bodies(path: Path, number: int, kinds: Collection[str] = ()) -> Iterator[tuple[int, str]]:
-    """The same with their ids, and as JSON."""
+    """Yield the ids and the JSON of a recording's entries, in order. Raises `UsageError`."""
     after = 0
     while found := page(path, number, after, CHUNK, kinds):
         yield from found
@@ -81,7 +81,7 @@ def bodies(path: Path, number: int, kinds: Collection[str] = ()) -> Iterator[tup
 
 
 def counts(path: Path) -> dict[int, dict[str, int]]:
-    """How many entries of each kind each recording has. Raises `UsageError`."""
+    """Return the number of entries by recording and kind. Raises `UsageError`."""
     query = "SELECT recording, kind, count(*) FROM entries GROUP BY recording, kind"
     found: dict[int, dict[str, int]] = {}
     with reading(path) as db:
@@ -91,7 +91,7 @@ def counts(path: Path) -> dict[int, dict[str, int]]:
 
 
 def _bearable(rows: Iterable[tuple[int, str]]) -> Page:
-    """The first of these entries, as many as are read at a time."""
+    """Return the first of these entries, up to about `MAX_CHARACTERS`."""
     taken, size = [], 0
     for row in rows:
         taken.append(row)
@@ -110,7 +110,7 @@ def _rows(
     try:
         return take(db.execute(query, values))
     except sqlite3.OperationalError as error:
-        if "no such table" in str(error):  # a file that is just being made
+        if "no such table" in str(error):  # another process is just creating the file
             return []
         raise
 
@@ -123,7 +123,7 @@ def _recording(row: tuple[Any, ...]) -> Recording:
         title=read["title"],
         source=read["source"],
         started=read["started"],
-        # Of a process that was killed, the last sign of life is all there is.
+        # A killed process leaves no end time, so its last write counts as the end.
         ended=None if live else read["ended"] or read["updated"],
         live=live,
         entries=read["entries"],
@@ -134,9 +134,9 @@ def _recording(row: tuple[Any, ...]) -> Recording:
 
 
 def find(path: Path, said: str) -> Recording:
-    """The recording that a user names: its number, or `live` or `last` for the newest.
+    """Return the recording that a user names by its number, or by `live` or `last`: the newest.
 
-    Raises `UsageError` where there is none.
+    Raises `UsageError` if there is no such recording.
     """
     known = recordings(path)
     if said in ("live", "last"):

@@ -1,4 +1,4 @@
-"""Writing recordings to their file, in batches that are there whole or not at all."""
+"""Writing recordings to their file, in atomic batches."""
 
 import json
 import sqlite3
@@ -15,19 +15,19 @@ from caesura.scheduler.paths import traces_path
 from caesura.tools.people.owner import is_alive, new_owner
 
 SWEEP_SECONDS = 600.0
-"""How often what is too old is looked for."""
+"""The interval between two searches for too old entries."""
 
 
 class StoreFull(OSError):
-    """The file cannot be kept within its size: somebody reads it for long, or it is too small."""
+    """The file cannot be kept within its size: a process reads it for long, or it is too small."""
 
 
 class Store:
     """A file of recordings, opened at the first use. All methods block; any thread may call them.
 
-    path: None is the one in the user's state directory. The writing methods raise sqlite3.Error
-    and OSError where the file cannot be written, and `UsageError` for one of another version;
-    after `close` or `move_aside` the next use opens the file anew.
+    If `path` is None, the file is the one in the user's state directory. The writing methods
+    raise sqlite3.Error or OSError if the file cannot be written, and `UsageError` for a file of
+    another version. After `close` or `move_aside`, the next use opens the file again.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class Store:
         content: bool = False,
         started: float | None = None,
     ) -> int:
-        """Begin a recording; return its number. started: default now."""
+        """Begin a recording and return its number. `started` defaults to now."""
         now = self._clock()
-        title = title.encode("utf-8", "replace").decode()  # a path may be in it
+        title = title.encode("utf-8", "replace").decode()  # a path may hold undecodable bytes
         row = (title, source, now if started is None else started, now, self._owner, content)
         with self._lock, transaction(self._open()) as _:
             made = self._open().execute(
@@ -68,9 +68,9 @@ class Store:
         return made.lastrowid
 
     def append(self, recording: int, rows: Sequence[Row]) -> int:
-        """Write entries, all or none; return the first one's id, from which they count up.
+        """Write entries, all or none; return the first id. The ids are consecutive.
 
-        Room is made first if need be. Raises StoreFull where that does not help.
+        The store first deletes old entries if it needs room. Raises `StoreFull` if that fails.
         """
         now = self._clock()
         with self._lock:
@@ -78,7 +78,8 @@ class Store:
             self._make_room(db, now, sum(row.size for row in rows))
             with transaction(db):
                 counted = db.execute(
-                    # A process of another container looks dead to others, who end its recordings.
+                    # A process in another container looks dead from here, so another process may
+                    # have ended this recording.
                     "UPDATE recordings SET entries = entries + ?, updated = ?, ended = NULL"
                     " WHERE id = ?",
                     (len(rows), now, recording),
@@ -95,18 +96,18 @@ class Store:
         return int(first)
 
     def end(self, recording: int, ended: float | None = None) -> None:
-        """Say that a recording is complete; ended: default now."""
+        """Mark a recording as ended. `ended` defaults to now."""
         at = self._clock() if ended is None else ended
         with self._lock:
             self._open().execute("UPDATE recordings SET ended = ? WHERE id = ?", (at, recording))
 
     def is_same(self) -> bool:
-        """Whether the file is still the one that is written to: somebody may have deleted it."""
+        """Return whether the open file is still the one at the path; it may have been deleted."""
         with self._lock:
             return self._db is not None and _inode(self.path) == self._inode
 
     def move_aside(self) -> Path:
-        """Move a broken file away; return where it is. Raises OSError."""
+        """Rename a corrupt file; return its new path. Raises OSError."""
         self.close()
         return set_aside(self.path)
 
@@ -133,11 +134,14 @@ class Store:
         if is_full(self.path, self.bounds, wanted):
             make_room(db, self.path, self.bounds)
             if is_full(self.path, self.bounds, wanted, most=1.0):
-                raise StoreFull("no room can be made: it is too small, or read for too long")
+                raise StoreFull(
+                    f"no room can be made within {self.bounds.max_bytes} bytes: the limit is too"
+                    " small, or another process reads the file for too long"
+                )
 
 
 def _end_of_the_dead(db: sqlite3.Connection) -> None:
-    """End the recordings of processes that were killed, when they last wrote."""
+    """End the recordings of killed processes, at the time of their last write."""
     unended = "SELECT DISTINCT owner FROM recordings WHERE ended IS NULL"
     for (owner,) in db.execute(unended).fetchall():
         if not is_alive(owner):

@@ -30,9 +30,9 @@ def test_the_data_base_of_another_program_is_left_as_it_is(path: Path) -> None:
         db.execute("CREATE TABLE corpora (name TEXT)")
         db.commit()
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="data base of another program"):
+    with pytest.raises(UsageError, match="database of another program"):
         Store(path).begin("one", "serve")
-    with pytest.raises(UsageError, match="data base of another program"):
+    with pytest.raises(UsageError, match="database of another program"):
         reading.recordings(path)
     assert path.read_bytes() == before
 

@@ -178,9 +178,9 @@ def test_files_that_are_none(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
-    with pytest.raises(UsageError, match="another version of Caesura"):
+    with pytest.raises(UsageError, match="move the file away"):
         reading.recordings(path)
-    with pytest.raises(UsageError, match="another version of Caesura"):
+    with pytest.raises(UsageError, match="move the file away"):
         Store(path).begin("one", "serve")
 
 
