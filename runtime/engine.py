@@ -1,9 +1,8 @@
-"""The one seam between the runtime and whatever decodes: `Engine` and `EngineSession`.
+"""The interface between the runtime and an inference engine: `Engine` and `EngineSession`.
 
-`caesura.scheduler.vllm.client.engine.VllmEngine` is the real one, and its public peer in memory is
-`caesura.runtime.testing.ScriptedEngine`. Both speak messages in and events out; tokens stay behind
-the seam, so that a resume is token-exact by construction: nothing above it could re-render or
-re-tokenise.
+`caesura.scheduler.vllm.client.engine.VllmEngine` implements it with vLLM, and
+`caesura.runtime.testing.ScriptedEngine` in memory. Messages go in and events come out. Tokens stay
+inside the engine: no caller can render or tokenise a history again, so a resume is token-exact.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -22,10 +21,10 @@ class EngineSession(Protocol):
         """Append `messages` and decode until the turn ends; the last event is `TurnEnded`.
 
         The first turn carries the whole history. After a turn that ended with reason `call`,
-        `messages` are the tool messages that answer every call of it, in call order (none, where
-        calls that were answered in mid sentence are all it has); after `stop` or `length` they
+        `messages` are the tool messages that answer all its calls, in call order. The list is
+        empty if all its calls were answered in mid sentence. After `stop` or `length`, `messages`
         start the next turn of the conversation. `sampling` replaces the session's for this turn.
-        Close the iterator to abandon a turn: that ends the session.
+        Closing the iterator abandons the turn and ends the session.
 
         Raises `ContextOverflow` if the messages do not fit the model's context window, and
         `EngineFailed` if the engine died.
@@ -33,10 +32,10 @@ class EngineSession(Protocol):
         ...
 
     async def close(self, *, follow_up: bool = False) -> None:
-        """End the session in whatever state it is and free all that it holds. Idempotent.
+        """End the session in any state and free its resources. Idempotent.
 
-        With `follow_up` its last turn ended with a call that another session will answer, with
-        the same history and the result: the engine may keep the KV cache for that one.
+        `follow_up` says that another session will answer the last turn's calls, with the same
+        history and the results. The engine may keep the KV cache for that session.
         """
         ...
 
@@ -46,7 +45,7 @@ class Engine(Protocol):
 
     @property
     def model(self) -> str:
-        """Name under which the model is served."""
+        """The name under which the model is served."""
         ...
 
     @property
@@ -55,17 +54,17 @@ class Engine(Protocol):
         ...
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens the text has for this model, by itself; callable from any thread."""
+        """Return the number of tokens of the text alone; any thread may call this."""
         ...
 
     def open(self, spec: SessionSpec) -> EngineSession:
-        """Open a session; nothing is sent to the engine before its first turn."""
+        """Return a new session, which sends nothing to the engine before its first turn."""
         ...
 
     async def check_health(self) -> None:
-        """Raise `EngineFailed` if the engine cannot decode any more."""
+        """Raise `EngineFailed` if the engine can no longer decode."""
         ...
 
     async def close(self) -> None:
-        """Stop the engine and free what it holds. Idempotent."""
+        """Stop the engine and free its resources. Idempotent."""
         ...

@@ -1,12 +1,12 @@
 """The error tree of the public API.
 
     CaesuraError
-    ├── UsageError          the caller's mistake; the message says the mend
+    ├── UsageError          the caller's mistake; the message says how to fix it
     ├── ContextOverflow     the conversation no longer fits the model's context window
     ├── LimitReached        a run hit one of its own limits (turns, tokens, seconds)
     └── EngineFailed        the engine died or refused to start
 
-A tool that fails is none of these: its error is a result, and goes to the model.
+A failing tool raises none of these errors: its error is a result that goes to the model.
 """
 
 from caesura.scheduler.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
@@ -15,7 +15,7 @@ __all__ = ["CaesuraError", "ContextOverflow", "EngineFailed", "LimitReached", "U
 
 
 class LimitReached(CaesuraError):
-    """A run hit one of its limits; `limit` names it."""
+    """A run reached one of its limits; `limit` is the field of `Limits`."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)

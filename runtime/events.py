@@ -1,6 +1,6 @@
-"""What a run yields: the engine's events (`caesura.intercept.calls.events`), and the tools' side.
+"""The events of a run: the engine's (`caesura.intercept.calls.events`) and those of tools.
 
-A run is model turns and tool calls until the answer is complete. Its last event is `RunEnded`.
+A run is a sequence of model turns and tool calls, and its last event is `RunEnded`.
 """
 
 from dataclasses import dataclass, field
@@ -39,8 +39,9 @@ __all__ = [
 class Usage:
     """Token and call totals over a run or a session.
 
-    `prompt_tokens` were appended by the caller and the tools, `completion_tokens` decoded;
-    `cached_tokens` of the context needed no computation when a turn began, summed over turns.
+    `prompt_tokens` counts the tokens that the caller and the tools appended, `completion_tokens`
+    the decoded ones. `cached_tokens` counts the context tokens that needed no computation when a
+    turn began, summed over turns.
     """
 
     prompt_tokens: int = 0
@@ -50,7 +51,7 @@ class Usage:
     calls: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Sum field by field."""
+        """Return the sum of two usages, field by field."""
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
@@ -62,7 +63,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolReturned:
-    """A tool's result, as it goes to the model; an error is a result too."""
+    """A tool returned `result`, which goes to the model. An error is a result too."""
 
     call: ToolCall
     result: ToolResult
@@ -70,7 +71,7 @@ class ToolReturned:
 
 @dataclass(frozen=True, slots=True)
 class ToolReported:
-    """What a tool says of its progress while it runs."""
+    """A running tool reported its progress."""
 
     call: ToolCall
     text: str
@@ -80,9 +81,9 @@ class ToolReported:
 class RunEnded:
     """The end of a run.
 
-    `reason`: `stop` (the answer is complete), `length` (a token limit cut it), `calls` (the turn
-    holds calls of tools that the caller runs: `calls`). `text` is all text of the run's last turn
-    that the model wrote for the reader, text before and after in-line calls included.
+    `reason` is `stop` if the answer is complete, `length` if a token limit cut it, and `calls` if
+    the turn holds calls that the caller has to run. The field `calls` lists these. `text` is the
+    answer's text in the run's last turn, including the text around in-line calls.
     """
 
     reason: Literal["stop", "length", "calls"]
@@ -96,7 +97,7 @@ RunEvent = Event | ToolReported | ToolReturned | RunEnded
 
 @dataclass(slots=True)
 class UsageCount:
-    """Adds up the usage of the events that it is fed; `total` is the sum so far."""
+    """Adds up the usage of events; `total` is the sum so far."""
 
     total: Usage = field(default_factory=Usage)
 

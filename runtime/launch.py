@@ -1,4 +1,4 @@
-"""Starting the real engine: the one place where the runtime meets vLLM."""
+"""Starting vLLM. No other module of the runtime imports vLLM's adapter."""
 
 import asyncio
 import multiprocessing
@@ -19,24 +19,24 @@ from caesura.scheduler.paths import pauses_path
 if TYPE_CHECKING:
     from caesura.scheduler.vllm.client.engine import VllmEngine
 
-# By the package and not by this file, which a development checkout reaches through a symbolic link.
+# The path starts at the package, since a development checkout may link to this module.
 BUNDLED_MODEL = str(files("caesura").joinpath("models", "caesura-tiny"))
 
 BUNDLED_ARGS: dict[str, Any] = {
     "max_model_len": 2048,
-    # It is trained in float32 and small enough to stay there.
+    # The bundled model is trained in float32, and small enough to run in it.
     "dtype": "float32",
     "kv_cache_memory_bytes": 256 << 20,
     "use_tqdm_on_load": False,
-    # Compiling takes longer than all that anybody would ask of it.
+    # Compiling takes longer than the short runs that this model is for.
     "enforce_eager": True,
 }
-# The KV cache of the CPU build would otherwise take nearly all of the machine's memory.
+# By default the CPU build's KV cache takes nearly all of the machine's memory.
 CPU_ARGS: dict[str, Any] = {"kv_cache_memory_bytes": 4 << 30, "enforce_eager": True}
 CPU_BLOCK_SIZE = 32
 
 
-# A module whose warnings about other libraries say nothing to whoever starts an engine.
+# A module whose warnings about other libraries do not concern the user.
 NOISY_MODULE = "vllm.triton_utils.dispatcher"
 WARNINGS = (FutureWarning, DeprecationWarning)
 
@@ -44,9 +44,9 @@ _STARTING: set[asyncio.Future[Engine]] = set()
 
 
 def prepare_environment(model: str | None) -> None:
-    """Set what vLLM reads from the environment when it is imported; what is set already stays.
+    """Set the environment variables that vLLM reads when it is imported, unless they are set.
 
-    The engine's process inherits it. `VLLM_LOGGING_LEVEL=INFO` shows vLLM's log.
+    The engine's process inherits them. `VLLM_LOGGING_LEVEL=INFO` shows vLLM's log.
     """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -57,7 +57,7 @@ def prepare_environment(model: str | None) -> None:
     for category in WARNINGS:
         warnings.filterwarnings("ignore", category=category, module=NOISY_MODULE)
     if model is None:
-        # Four layers of 256 leave nothing to share among threads, whose barriers spin.
+        # The model is too small to share among threads: four layers of 256. Their barriers spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -70,27 +70,28 @@ async def start_engine(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
 ) -> Engine:
-    """Start vLLM on a model: a Hugging Face id, a directory, or None (the bundled one).
+    """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
 
-    `formats` name how the model writes calls (None: read off its chat template), `vllm_args` are
-    vLLM's own flags as in `vllm serve`, and go before Caesura's defaults. `settings` say how paused
-    requests are treated (`caesura.scheduler.settings.Settings`), `connector` how much host memory
-    they may have (`host_gib`) and which file takes the scheduler's records (`records`). Unless
-    `settings` say otherwise, a calibration is used if the user's cache has one of this engine
-    (`calibration`), and what is observed of tools' pauses is kept (`pauses`); None is neither.
+    `formats` names the model's call formats; None detects them in its chat template. `vllm_args`
+    are flags of `vllm serve`, and override Caesura's defaults. `settings` configures how the
+    scheduler handles paused requests (`caesura.scheduler.settings.Settings`). `connector` sets
+    the host memory for swapped blocks (`host_gib`) and the file for records (`records`).
 
-    Raises `EngineFailed` if it does not start, and `UsageError` for what vLLM does not take.
+    By default the engine uses a calibration of it from the user's cache (setting `calibration`),
+    and keeps the observed pauses of tools in a file (`pauses`). None turns either off.
+
+    Raises `EngineFailed` if the engine does not start, and `UsageError` for invalid arguments.
     """
     prepare_environment(model)
-    from_environment()  # as it is now: a vLLM that traces sets variables that our spans go by
+    from_environment()  # first: a vLLM that traces changes the variables that configure our spans
 
     def launch() -> Engine:
-        # Here and not above: vLLM is optional, and slow to import.
+        # Imported here, since vLLM is optional and slow to import.
         try:
             from caesura.scheduler.vllm.client.launch import parse_engine_args, start
         except ImportError as error:
             raise EngineFailed(
-                f"vLLM cannot be imported ({error}); `caesura doctor` says the mend"
+                f"vLLM cannot be imported ({error}): run `caesura doctor` to see how to fix it"
             ) from error
 
         return start(
@@ -106,9 +107,9 @@ async def start_engine(
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:
-    """Start an engine in a thread, so that whoever waits can be interrupted and show something.
+    """Start an engine in a thread, so that the event loop stays free for progress and Ctrl-C.
 
-    An engine whose start is cancelled is stopped: its processes do not hear Ctrl-C.
+    A cancelled start stops the engine's processes, which ignore Ctrl-C.
     """
     before = set(multiprocessing.active_children())
     starting = asyncio.ensure_future(asyncio.to_thread(launch))
@@ -118,7 +119,7 @@ async def _in_thread(launch: Callable[[], Engine]) -> Engine:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
         while not starting.done():
-            # With another start under way, nobody knows whose process is whose.
+            # With two starts under way, the new processes cannot be told apart.
             alone = len(_STARTING) == 1
             for child in set(multiprocessing.active_children()) - before if alone else ():
                 child.terminate()
@@ -131,10 +132,10 @@ async def _in_thread(launch: Callable[[], Engine]) -> Engine:
 async def calibrate(
     engine: Engine, quick: bool, progress: Callable[[float, str], None]
 ) -> Calibration:
-    """Measure an engine that `start_engine` started and that nobody uses yet.
+    """Measure an idle engine that `start_engine` started; return its calibration.
 
-    `progress` is told what is done, from 0 to 1, and what is being measured. Raises `UsageError`
-    for an engine that cannot be measured, and `EngineFailed`.
+    `progress` is called with the completed share, from 0 to 1, and the current measurement.
+    Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
     """
     from caesura.scheduler.vllm.client.measuring import measure
 
@@ -142,21 +143,21 @@ async def calibrate(
 
 
 async def adopt(engine: Engine, calibration: Calibration) -> None:
-    """Have the scheduler of a running engine go by a calibration."""
+    """Make the scheduler of a running engine use a calibration."""
     from caesura.scheduler.vllm.client.measuring import adopt
 
     await adopt(_real(engine), calibration)
 
 
 def calibration_of(engine: Engine) -> Calibration | None:
-    """Return what the engine's scheduler goes by, if that was measured."""
+    """Return the calibration that the engine's scheduler uses, or None if there is none."""
     return _real(engine).calibration
 
 
 def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
-    """Have a recorder get the records of this process's engines; return how to stop.
+    """Send the records of this process's engines to a recorder; return a function that stops it.
 
-    An engine that is none of vLLM's has none.
+    An engine other than vLLM's has no records.
     """
     if not _is_real(engine):
         return lambda: None
@@ -169,7 +170,7 @@ def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
 
 
 async def facts_of(engine: Engine) -> dict[str, Any]:
-    """What is to be known of an engine that a recording is made of. Raises `EngineFailed`."""
+    """Return the facts about an engine that its recording holds. Raises `EngineFailed`."""
     facts: dict[str, Any] = {"model": engine.model, "lanes": "exact"}
     if not _is_real(engine):
         return facts
@@ -184,7 +185,7 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
 
 
 def _is_real(engine: Engine) -> bool:
-    """Whether it is one of vLLM's, found out without importing that."""
+    """Return whether the engine is vLLM's, without importing vLLM."""
     adapter = sys.modules.get("caesura.scheduler.vllm.client.engine")
     return adapter is not None and isinstance(engine, adapter.VllmEngine)
 
@@ -193,20 +194,23 @@ def _real(engine: Engine) -> "VllmEngine":
     from caesura.scheduler.vllm.client.engine import VllmEngine
 
     if not isinstance(engine, VllmEngine):
-        raise UsageError(f"{engine.model} does not run in vLLM: there is nothing to measure")
+        raise UsageError(
+            f"{engine.model} does not run in vLLM but in {type(engine).__name__}: only vLLM's"
+            " engine can be measured"
+        )
     return engine
 
 
 def default_args(model: str | None) -> dict[str, Any]:
-    """Fields of vLLM's `AsyncEngineArgs` that differ from vLLM's own defaults.
+    """Return Caesura's defaults for fields of vLLM's `AsyncEngineArgs`.
 
-    On a CPU this also sets what vLLM takes from the environment only.
+    On a CPU this also sets an option that vLLM reads only from the environment.
     """
     from caesura.scheduler.vllm.client.launch import is_cpu
 
     args: dict[str, Any] = {}
     if is_cpu():
-        # Keeps the worker inside the engine's process: one start of Python less to wait for.
+        # The worker then runs in the engine's process, which saves one start of Python.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         args |= CPU_ARGS | {"block_size": CPU_BLOCK_SIZE}
     if model is None:

@@ -1,5 +1,5 @@
-"""OpenTelemetry spans of runs, by the GenAI conventions; on when a receiver is configured.
+"""OpenTelemetry spans of runs, by the GenAI conventions; on if a receiver is configured.
 
-A run is watched from outside: its engine session is wrapped, its dispatcher tells of calls, its
-events pass by. OpenTelemetry is optional: only `setup` is imported where tracing is off.
+Tracing wraps a run's engine session, observes the calls of its dispatcher and passes its events
+on. OpenTelemetry is optional: while tracing is off, only `setup` is imported.
 """

@@ -17,7 +17,7 @@ from caesura.tools.dispatch.dispatcher import ToolCall, ToolResult
 
 
 class CallTrace:
-    """Traces a call as its `CallWatch`; the tool's own spans become children."""
+    """The span of one call, updated as its `CallWatch`; the tool's own spans become children."""
 
     def __init__(self, span: Span, call: ToolCall, *, content: Content) -> None:
         self._span = span
@@ -32,11 +32,11 @@ class CallTrace:
 
     @cached_property
     def headers(self) -> Mapping[str, str]:
-        """W3C trace context, for what the tool asks of others; most ask nobody."""
+        """W3C trace context for the tool's own requests, built on demand: most tools send none."""
         return headers_of(self._span)
 
     def mark(self, name: str, facts: Mapping[str, Fact]) -> None:
-        """Add an event, and count how long people take."""
+        """Add an event to the span, and measure how long a person takes."""
         named = {f"{names.MARK}{name.partition('.')[0]}.{key}": facts[key] for key in facts}
         self._span.add_event(f"{names.MARK}{name}", named)
         if name == "person.asked":
@@ -45,7 +45,7 @@ class CallTrace:
             self._person_answered()
 
     def ended(self, result: ToolResult | None) -> None:
-        """End the span."""
+        """End the span with the call's result; None means that the call was cancelled."""
         span = self._span
         self._person_answered()
         if self._person_seconds:
@@ -64,7 +64,7 @@ class CallTrace:
         span.end()
 
     def _person_answered(self) -> None:
-        """The wait for a person is over, for whatever reason."""
+        """Add the time of a wait for a person that has ended."""
         if self._asked_at is not None:
             self._person_seconds += time.monotonic() - self._asked_at
             self._asked_at = None

@@ -29,13 +29,13 @@ from caesura.scheduler.messages import Message, Sampling
 
 
 class ChatTrace:
-    """Notes on a turn's span what the turn does; text and calls are kept if that is wanted."""
+    """The span of one turn. It holds the turn's text and calls if content is wanted."""
 
     def __init__(self, span: Span, messages: Sequence[Message], *, content: Content) -> None:
         self.span = span
         self.ended: TurnEnded | None = None
         self.request_id: str | None = None
-        """The engine's request that the turn was decoded by."""
+        """The id of the engine's request that decoded the turn."""
         self.usage = UsageCount()
         self._content = content
         self._wanted = content.is_wanted(span)
@@ -48,7 +48,7 @@ class ChatTrace:
             content.set(span, names.INPUT_MESSAGES, input_messages(messages))
 
     def note(self, event: Event) -> None:
-        """Note one event."""
+        """Add one event of the turn to the span."""
         if self._silent:
             self._silent = False
             seconds = time.monotonic() - self._began
@@ -56,7 +56,7 @@ class ChatTrace:
         self.usage.take(event)
         match event:
             case TextDelta(text=text):
-                # One character too many is enough to show that it was cut.
+                # One character more than the limit shows that the text was cut.
                 if self._wanted and self._characters <= MAX_CHARACTERS:
                     self._text.append(text)
                     self._characters += len(text)
@@ -71,7 +71,7 @@ class ChatTrace:
                 pass
 
     def end(self, error: BaseException | None) -> None:
-        """End the span; `error` is what broke the turn off, if anything did."""
+        """End the span; `error` is the exception that ended the turn early, if any."""
         if self.ended is not None:
             self.span.set_attributes(_attributes(self.ended))
         elif error is not None:
@@ -86,7 +86,7 @@ class ChatTrace:
 
 
 def asked(sampling: Sampling | None) -> dict[str, AttributeValue]:
-    """What a turn was asked to decode with, as far as it was said."""
+    """Return the span attributes of the given sampling settings, without those left at None."""
     if sampling is None:
         return {}
     said = {

@@ -1,4 +1,4 @@
-"""What was said, as the GenAI conventions write it: only if that is asked for, and bounded."""
+"""The content of messages in the GenAI conventions' form: captured on request only, and bounded."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,33 +12,33 @@ if TYPE_CHECKING:
 
 CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 MAX_CHARACTERS = 4096
-"""A longer text is cut."""
+"""The most characters of one text; a longer text is cut."""
 MAX_NAME_CHARACTERS = 100
 MAX_MESSAGES = 20
-"""Of more, the last are sent."""
+"""The most messages of one attribute; of more messages, the last ones are kept."""
 
 
 class Keeper(Protocol):
-    """Keeps content beside the spans."""
+    """A store for content that the spans themselves must not hold."""
 
     def keep(self, span: "Span", name: str, text: str) -> None:
-        """Keep what would be an attribute."""
+        """Store the text of an attribute of the span."""
         ...
 
 
 class Content:
-    """Where content goes: to a keeper, which alone may have it, or with the spans, or nowhere."""
+    """The destination of content: the spans' attributes, else a keeper, else none."""
 
     def __init__(self, sent: bool, keeper: Keeper | None) -> None:
         self._sent = sent
         self._keeper = keeper
 
     def is_wanted(self, span: "Span") -> bool:
-        """Whether anybody gets to see this span's content."""
+        """Return whether this span's content has a destination."""
         return (self._sent or self._keeper is not None) and span.is_recording()
 
     def set(self, span: "Span", name: str, text: str) -> None:
-        """Hand it over."""
+        """Write a content attribute to the destination."""
         if self._sent:
             span.set_attribute(name, text)
         elif self._keeper is not None:
@@ -46,29 +46,32 @@ class Content:
 
 
 def is_captured(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for content; `span_only` is how other libraries say it."""
+    """Return whether the environment requests content; `span_only` is other libraries' value."""
     return environ.get(CAPTURE, "").strip().lower() in ("true", "span_only", "span_and_event")
 
 
 def clean(text: str, most: int) -> str:
-    """The text's beginning, always valid Unicode: what cannot be encoded loses a whole batch."""
+    """Return the first `most` characters as valid Unicode.
+
+    One text that cannot be encoded would lose a whole batch of spans.
+    """
     return text[:most].encode("utf-8", "replace").decode()
 
 
 def cut(text: str) -> str:
-    """The text, with a visible note where it is too long."""
+    """Return the text, cut at `MAX_CHARACTERS` with a visible note."""
     if len(text) <= MAX_CHARACTERS:
         return clean(text, MAX_CHARACTERS)
     return f"{clean(text, MAX_CHARACTERS)} [cut: {len(text)} characters in all]"
 
 
 def input_messages(messages: Sequence[Message]) -> str:
-    """The last of what was sent to the model, as JSON."""
+    """Return the last messages that were sent to the model, as JSON."""
     return _json([_message(message) for message in messages[-MAX_MESSAGES:]])
 
 
 def output_messages(text: str, calls: Iterable[CallFinished], reason: str) -> str:
-    """What the model wrote in a turn, as JSON."""
+    """Return the text and the calls of a turn, as JSON."""
     parts: list[dict[str, Any]] = [_text(text)] if text else []
     shown = list(calls)[:MAX_MESSAGES]
     parts += [_call(call.call_id, call.name, call.arguments) for call in shown]
@@ -88,7 +91,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _plain(content: Any) -> str:
-    """The text of a message's content, which may be a list of parts."""
+    """Return the text of a message's content, which may be a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
     parts = content[:MAX_MESSAGES]

@@ -1,13 +1,13 @@
-"""Every name that is sent, in one place.
+"""All names of spans, attributes and events.
 
-The GenAI conventions (open-telemetry/semantic-conventions-genai) are all in development: their
-names may change, and what a release of ours sends may not change with the installed packages.
+The GenAI conventions (open-telemetry/semantic-conventions-genai) are in development, and their
+names may change. These constants keep a release of Caesura independent of the installed packages.
 """
 
 SCOPE = "caesura"
 """The instrumentation scope of all spans."""
 
-# -- operations, which begin the spans' names ------------------------------------------------------
+# -- operations, the first word of a span's name ---------------------------------------------------
 
 INVOKE_AGENT = "invoke_agent"
 CHAT = "chat"
@@ -38,29 +38,29 @@ TOOL_CALL_ID = "gen_ai.tool.call.id"
 TOOL_TYPE = "gen_ai.tool.type"
 ERROR_TYPE = "error.type"
 
-# Content, which is sent only if that is asked for.
+# Content, which is sent only on request.
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
 CONTENT = (INPUT_MESSAGES, OUTPUT_MESSAGES, TOOL_ARGUMENTS, TOOL_RESULT)
 
-# -- their values ----------------------------------------------------------------------------------
+# -- values of these attributes --------------------------------------------------------------------
 
 VLLM = "vllm"
-"""The provider; the conventions have no name for it yet."""
+"""The provider's name, which the conventions do not define yet."""
 FUNCTION = "function"
 CANCELLED = "cancelled"
-"""The error type of what was broken off."""
+"""The error type of a cancelled run, turn or call."""
 REASONS = {"stop": "stop", "length": "length", "call": "tool_calls", "calls": "tool_calls"}
-"""How a turn or a run ended, in OpenAI's words."""
+"""OpenAI's finish reason for each reason of a turn or a run."""
 PART_REASONS = {"stop": "stop", "length": "length", "call": "tool_call"}
-"""The same as the schema of output messages has it."""
+"""The finish reason for each reason of a turn, by the schema of output messages."""
 
-# -- our own ---------------------------------------------------------------------------------------
+# -- Caesura's own names ---------------------------------------------------------------------------
 
 REQUEST_ID = "caesura.request.id"
-"""Of a chat: the engine's request as we name it; in the engine it may be called that and `-...`."""
+"""On a chat: the client's id of the engine's request. The engine may append `-` and a suffix."""
 TURNS = "caesura.turns"
 CALLS = "caesura.calls"
 LIMIT = "caesura.limit"
@@ -75,6 +75,6 @@ TOOL_ATTEMPTS = "caesura.tool.attempts"
 TOOL_ARTIFACTS = "caesura.tool.artifacts"
 PERSON_SECONDS = "caesura.person.seconds"
 CALL_MALFORMED = "caesura.call_malformed"
-"""An event of a chat: what opened a call and could not be read."""
+"""An event of a chat: the model began a call that could not be parsed."""
 MARK = "caesura."
-"""Before the names of what tools mark, and of its facts."""
+"""The prefix of the events that tools mark, and of their attributes."""

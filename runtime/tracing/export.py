@@ -1,6 +1,6 @@
-"""Sending spans in batches from a thread, at no cost to runs: what cannot be sent is counted.
+"""Sending spans in batches from a thread, so that runs never wait. Lost spans are counted.
 
-The SDK's own batch processor does not tell what became of a batch, and logs each that it loses.
+The SDK's own batch processor does not report a batch's outcome, and logs every lost batch.
 """
 
 import logging
@@ -20,7 +20,7 @@ MAX_QUEUE = 2048
 MAX_BATCH = 512
 DELAY_SECONDS = 5.0
 FLUSH_SECONDS = 3.0
-"""How long the end of the process waits for a receiver that does not answer."""
+"""How long the process waits at its end for a receiver that does not answer."""
 ABORT_SECONDS = 1.0
 EXPORTER_LOGGERS = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
@@ -29,11 +29,11 @@ EXPORTER_LOGGERS = (
 
 
 class Exports(SpanProcessor):
-    """Ended spans on their way to an exporter, which a thread of its own makes and uses.
+    """A queue of ended spans, and a thread that makes the exporter and sends them.
 
-    `make` is called in that thread, since exporters take long to import; `receiver` is named in
-    the one warning that a loss is worth. `OTEL_BSP_MAX_QUEUE_SIZE`,
-    `OTEL_BSP_MAX_EXPORT_BATCH_SIZE` and `OTEL_BSP_SCHEDULE_DELAY` (milliseconds) are kept to.
+    The thread calls `make`, since exporters take long to import. The one warning about lost spans
+    names `receiver`. The queue obeys `OTEL_BSP_MAX_QUEUE_SIZE`, `OTEL_BSP_MAX_EXPORT_BATCH_SIZE`
+    and `OTEL_BSP_SCHEDULE_DELAY` (milliseconds).
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Exports(SpanProcessor):
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.dropped = 0
-        """Spans that were not delivered."""
+        """The number of spans that were not delivered."""
         self._make = make
         self._receiver = receiver
         self._max_queue = _positive(environ, "OTEL_BSP_MAX_QUEUE_SIZE", MAX_QUEUE)
@@ -65,22 +65,22 @@ class Exports(SpanProcessor):
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is at work, which it is from the first span on."""
+        """Whether the thread runs; the first span starts it."""
         return self._thread.is_alive()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing is done at a span's start."""
+        """Do nothing: only ended spans are sent."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Take a span, or count it as dropped; never waits for the receiver."""
+        """Queue a span, or count it as dropped. This never waits for the receiver."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         why_not = None
         with self._changed:
             if self._stopping:
-                why_not = "no more are taken at the end of the process"
+                why_not = "the process is ending"
             elif len(self._queue) >= self._max_queue:
-                why_not = "they come faster than it takes them"
+                why_not = "spans come faster than it takes them"
             if why_not is not None:
                 self.dropped += 1
             else:
@@ -95,14 +95,14 @@ class Exports(SpanProcessor):
             self._wake.set()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Wait until what has ended so far is sent or dropped; False if that took too long."""
+        """Wait until all ended spans are sent or dropped; return False on a time-out."""
         with self._changed:
             goal = self._taken
             self._wake.set()
             return self._changed.wait_for(lambda: self._settled >= goal, timeout_millis / 1000)
 
     def shutdown(self) -> None:
-        """Send what there is, for some seconds at most, and end the thread; idempotent."""
+        """Send the queued spans within some seconds, and end the thread. Idempotent."""
         with self._changed:
             self._stopping = True
             started = self._taken > 0
@@ -112,17 +112,17 @@ class Exports(SpanProcessor):
         self._thread.join(self._patience_seconds)
         if self._thread.is_alive():
             if self._exporter is not None:
-                self._exporter.shutdown()  # breaks off what waits for another try
+                self._exporter.shutdown()  # cancels a wait for a retry
             self._thread.join(ABORT_SECONDS)
 
     def _flush_at_end(self) -> None:
         if os.getpid() != self._process:
-            return  # a fork, without our thread
+            return  # a forked process has no copy of the thread
         if not self.force_flush(int(self._patience_seconds * 1000)):
-            self._patience_seconds = 0.0  # it has been waited for once
+            self._patience_seconds = 0.0  # the process waits only once
 
     def _work(self) -> None:
-        """The thread: what goes out is not itself traced."""
+        """Send spans until the shutdown, in the thread, without tracing the sending itself."""
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         self._overheard.listen()
         try:
@@ -130,7 +130,7 @@ class Exports(SpanProcessor):
             while not stopping:
                 self._wake.wait(self._delay_seconds)
                 self._wake.clear()
-                stopping = self._stopping  # from then on nothing is taken
+                stopping = self._stopping  # a stopping queue accepts no more spans
                 while batch := self._batch():
                     self._settle(batch, self._export(batch))
             if self._exporter is not None:
@@ -148,13 +148,13 @@ class Exports(SpanProcessor):
             if self._exporter is None:
                 self._exporter = self._make()
             return self._exporter.export(batch) is SpanExportResult.SUCCESS
-        except Exception as error:  # an exporter that breaks loses its batch and nothing else
+        except Exception as error:  # a failing exporter loses only this batch
             self._overheard.reason = f"{type(error).__name__}: {error}"
             return False
 
     def _settle(self, batch: list[ReadableSpan], sent: bool) -> None:
         if not sent:
-            self._warn(self._overheard.reason or "it does not take them")
+            self._warn(self._overheard.reason or "the receiver refuses them")
         with self._changed:
             self._settled += len(batch)
             if not sent:
@@ -165,35 +165,36 @@ class Exports(SpanProcessor):
         if not self._warned:
             self._warned = True
             LOG.warning(
-                "spans are lost on their way to %s: %s. They are counted, in "
-                "caesura_spans_dropped_total, and this is not said again",
+                "spans are lost on their way to %s: %s. The metric caesura_spans_dropped_total "
+                "counts them; this warning is not repeated",
                 self._receiver,
                 " ".join(reason.split())[:300].rstrip("."),
             )
 
 
 def _at_the_programs_end(flush: Callable[[], None]) -> None:
-    """Have spans sent while threads can still be started: making a gRPC exporter takes some.
+    """Register `flush` to run at exit while Python can still start threads.
 
-    What `atexit` calls, the shutdown of providers, comes too late for that.
+    Making a gRPC exporter starts threads. Functions of `atexit`, such as the providers' shutdown,
+    run too late for that.
     """
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
-        with suppress(RuntimeError):  # the program is ending already
+        with suppress(RuntimeError):  # the program is already ending
             register(flush)
 
 
 class Overheard(logging.Filter):
-    """Keeps what exporters log of each failure, in this one thread, out of the log."""
+    """A filter that keeps the exporters' messages about failures, in one thread, out of the log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reason = ""
-        """The first thing that was said of the batch under way: what comes later is of retries."""
+        """The first message about the current batch; later messages are about retries."""
         self._thread: int | None = None
 
     def listen(self) -> None:
-        """Begin, in the current thread."""
+        """Begin to filter the messages of the current thread."""
         self._thread = threading.get_ident()
         for name in EXPORTER_LOGGERS:
             logging.getLogger(name).addFilter(self)
@@ -204,7 +205,7 @@ class Overheard(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Pass what other threads say."""
+        """Return True for messages of other threads; keep the current one's as the reason."""
         if record.thread != self._thread:
             return True
         self.reason = self.reason or record.getMessage()
@@ -212,6 +213,6 @@ class Overheard(logging.Filter):
 
 
 def _positive(environ: Mapping[str, str], name: str, default: int) -> int:
-    """A setting of the environment; what is no positive number counts as not given."""
+    """Return a positive whole number of the environment, or the default."""
     text = environ.get(name, "").strip()
     return int(text) if text.isdecimal() and int(text) > 0 else default

@@ -1,4 +1,4 @@
-"""W3C trace context, in and out."""
+"""W3C trace context: reading it from headers and writing it to headers."""
 
 from collections.abc import Mapping
 
@@ -10,13 +10,13 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def context_from(headers: Mapping[str, str]) -> Context:
-    """The context of the span that a request's headers name, else the current one."""
+    """Return the context of the span that a request's headers name, else the current one."""
     carrier = {name.lower(): value for name, value in headers.items()}
     return _PROPAGATOR.extract(carrier, get_current())
 
 
 def headers_of(span: Span) -> dict[str, str]:
-    """Headers that make whoever gets them a child of the span."""
+    """Return the headers that make a receiver's span a child of this span."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, set_span_in_context(span))
     return carrier

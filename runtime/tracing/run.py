@@ -1,6 +1,6 @@
-"""The spans of one run: `invoke_agent`, and under it a `chat` a turn and an `execute_tool` a call.
+"""The spans of one run: `invoke_agent` with a `chat` per turn and an `execute_tool` per call.
 
-A tool's span is a sibling of the turn that called it: the tool outlasts it, and overlaps it.
+A tool's span is a sibling of the span of its turn: the two overlap, and the tool ends later.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -22,7 +22,7 @@ from caesura.tools.dispatch.dispatcher import ToolCall
 
 
 class RunTrace:
-    """Watches one run from outside; `Tracing.run` makes it, with the run's span."""
+    """The spans of one run. `Tracing.run` makes it, with the run's own span."""
 
     def __init__(
         self, tracer: Tracer, span: Span, model: str, conversation: str | None, *, content: Content
@@ -36,12 +36,12 @@ class RunTrace:
         self._usage = Usage()
 
     def session(self, session: EngineSession) -> TracedSession:
-        """The engine session, its turns in spans."""
+        """Return the engine session, wrapped so that its turns have spans."""
         return TracedSession(session, self._begin_chat, self._end_chat)
 
     def call(self, call: ToolCall) -> CallTrace:
         """Begin the span of a tool call."""
-        # The model may make up a name of any length.
+        # The model may write a name of any length.
         name = clean(call.name, MAX_NAME_CHARACTERS)
         attributes = {
             names.OPERATION: names.EXECUTE_TOOL,
@@ -57,7 +57,7 @@ class RunTrace:
     async def events(
         self, events: AsyncGenerator[RunEvent, None]
     ) -> AsyncGenerator[RunEvent, None]:
-        """Pass the run's events on; the span ends with them, however that is."""
+        """Yield the run's events; end the span when they end or fail."""
         ended: RunEnded | None = None
         error: BaseException | None = None
         try:
@@ -91,7 +91,7 @@ class RunTrace:
         chat.end(error)
         self._usage += chat.usage.total
         if chat.ended is None:
-            self._usage += Usage(turns=1)  # a turn that was broken off counts too
+            self._usage += Usage(turns=1)  # a turn that ended early counts too
 
     def _end(self, ended: RunEnded | None, error: BaseException | None) -> None:
         self._span.set_attributes(

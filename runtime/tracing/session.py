@@ -1,4 +1,4 @@
-"""An engine session whose turns have spans."""
+"""A wrapper of engine sessions that gives their turns spans."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -16,17 +16,17 @@ End = Callable[[ChatTrace, BaseException | None], None]
 
 
 class TakesHeaders(Protocol):
-    """An engine session that makes spans of its own, and then asks whose children they are."""
+    """An engine session that makes spans, and calls `trace_headers` for their parent."""
 
     trace_headers: Callable[[], Mapping[str, str]] | None
 
 
 class TracedSession:
-    """Passes on what an engine session says; it fits `caesura.runtime.engine.EngineSession`."""
+    """A `caesura.runtime.engine.EngineSession` that wraps another one and traces its turns."""
 
     def __init__(self, session: EngineSession, begin: Begin, end: End) -> None:
         self._session = session
-        told = hasattr(session, "trace_headers")  # not `isinstance`, which takes long for protocols
+        told = hasattr(session, "trace_headers")  # `isinstance` is slow for protocols
         self._told = cast(TakesHeaders, session) if told else None
         self._begin = begin
         self._end = end
@@ -34,7 +34,7 @@ class TracedSession:
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Decode a turn within a span; see `EngineSession.turn`."""
+        """Decode a turn inside a span; see `EngineSession.turn`."""
         chat = self._begin(messages, sampling)
         if self._told is not None:
             self._told.trace_headers = partial(headers_of, chat.span)
@@ -48,10 +48,10 @@ class TracedSession:
             error = broken_off
             raise
         finally:
-            # Where the engine keeps records: how they call the request.
+            # The id under which an engine's records name the request, if it keeps records.
             chat.request_id = getattr(self._session, "request_id", None)
             self._end(chat, error)
 
     async def close(self, *, follow_up: bool = False) -> None:
-        """End the session."""
+        """Close the wrapped session; see `EngineSession.close`."""
         await self._session.close(follow_up=follow_up)

@@ -1,6 +1,6 @@
-"""Whether spans are sent, and where: the environment's say, or the caller's.
+"""The choice of whether and where spans are sent, by the environment or the caller.
 
-This module imports nothing of OpenTelemetry, which need not be installed.
+This module does not import OpenTelemetry at its top, since the package is optional.
 """
 
 import importlib.util
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from caesura.runtime.tracing.tracing import Tracing
 
     Given = TracerProvider | SpanProcessor | Literal[False] | None
-    """What callers may say: None is as the environment has it, False is off."""
+    """A caller's setting: None follows the environment, False turns tracing off."""
 
 LOG = logging.getLogger(__name__)
 
@@ -32,18 +32,18 @@ INSTALL = "pip install 'caesura[tracing]'"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Where spans go: an OTLP endpoint, for HTTP the whole URL."""
+    """The receiver of spans: an OTLP endpoint, as a whole URL for HTTP."""
 
     protocol: str
     endpoint: str
 
 
 def tracing_of(given: "Given" = None, recorder: "Recorder | None" = None) -> "Tracing | None":
-    """Return what spans are made with; None where tracing is off.
+    """Return the `Tracing` that makes spans, or None if tracing is off.
 
-    A provider is used as it is and stays its owner's; a processor gets a provider of its own, and
-    is shut down when the process ends. A recorder gets the spans too, also where none are sent.
-    Raises `UsageError` for anything else, and where OpenTelemetry is not installed.
+    A provider is used as it is, and its owner shuts it down. A processor gets a provider of its
+    own, and is shut down when the process ends. A recorder gets all spans, sent or not.
+    Raises `UsageError` for any other value, and if OpenTelemetry is not installed.
     """
     if given is False or given is None:
         sent = from_environment() if given is None else None
@@ -60,16 +60,16 @@ def tracing_of(given: "Given" = None, recorder: "Recorder | None" = None) -> "Tr
     if isinstance(given, SpanProcessor):
         return through(given) if recorder is None else recorded(recorder, given)
     raise UsageError(
-        "tracing takes a TracerProvider or a SpanProcessor of OpenTelemetry, False for none, or "
-        "None for what OTEL_EXPORTER_OTLP_ENDPOINT says"
+        "tracing must be a TracerProvider or a SpanProcessor of OpenTelemetry, False for none, or "
+        f"None to use OTEL_EXPORTER_OTLP_ENDPOINT; got {type(given).__name__}"
     )
 
 
 def _recorded(recorder: "Recorder", sent: "Tracing | None") -> "Tracing | None":
-    """Have a recorder get the spans, and whoever the environment names."""
+    """Return a `Tracing` that sends spans to a recorder and to `sent`'s receiver, if any."""
     if not _installed():
         LOG.warning(
-            "traces hold the engine's records and no spans: OpenTelemetry is not installed (%s)",
+            "recordings hold no spans, since OpenTelemetry is not installed: %s",
             INSTALL,
         )
         return None
@@ -80,16 +80,16 @@ def _recorded(recorder: "Recorder", sent: "Tracing | None") -> "Tracing | None":
 
 @cache
 def from_environment() -> "Tracing | None":
-    """The tracing of this process, as the environment was when it was first asked for.
+    """Return the tracing of this process, by the environment at the time of the first call.
 
-    vLLM writes to these variables when it traces; agents and servers are set up before it starts.
+    vLLM changes these variables when it traces, so the first call must come before vLLM starts.
     """
     receiver = receiver_in(os.environ)
     if receiver is None:
         return None
     if not _installed(receiver.protocol):
         LOG.warning(
-            "no spans are sent to %s: OpenTelemetry is not installed (%s)",
+            "no spans are sent to %s, since OpenTelemetry is not installed: %s",
             receiver.endpoint,
             INSTALL,
         )
@@ -101,7 +101,7 @@ def from_environment() -> "Tracing | None":
 
 
 def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
-    """Read OpenTelemetry's variables; None if no receiver is named, or tracing is switched off."""
+    """Return the receiver in OpenTelemetry's variables, or None if there is none or it is off."""
 
     def said(name: str) -> str:
         return environ.get(name, "").strip()
@@ -115,11 +115,11 @@ def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
     if exporter == "none" or not (exporter or of_traces("ENDPOINT")):
         return None
     if exporter not in ("", "otlp"):
-        LOG.warning("OTEL_TRACES_EXPORTER=%s is not known: otlp and none are", exporter)
+        LOG.warning("OTEL_TRACES_EXPORTER=%s is not supported; use otlp or none", exporter)
         return None
     protocol = of_traces("PROTOCOL").lower() or HTTP
     if protocol not in DEFAULT_ENDPOINTS:
-        LOG.warning("no spans are sent by OTLP over %s: set %s or %s", protocol, HTTP, GRPC)
+        LOG.warning("OTLP over %s is not supported; use %s or %s", protocol, HTTP, GRPC)
         return None
     endpoint = said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
     if not endpoint:
@@ -130,12 +130,12 @@ def receiver_in(environ: Mapping[str, str]) -> Receiver | None:
 
 
 def _installed(protocol: str | None = None) -> bool:
-    """Whether spans can be made, and sent by a protocol if one is named."""
+    """Return whether the packages for spans, and for the protocol if given, are installed."""
     wanted = ["opentelemetry.sdk.trace"]
     if protocol is not None:
         exporter = "http" if protocol == HTTP else "grpc"
         wanted.append(f"opentelemetry.exporter.otlp.proto.{exporter}")
     try:
         return all(importlib.util.find_spec(name) is not None for name in wanted)
-    except ModuleNotFoundError:  # of a parent package
+    except ModuleNotFoundError:  # a parent package is missing
         return False

@@ -1,4 +1,4 @@
-"""How a span says that what it stands for did not end well."""
+"""Error statuses of spans."""
 
 import asyncio
 
@@ -12,16 +12,16 @@ MAX_CHARACTERS = 300
 
 
 def fail(span: Span, kind: str, description: str | None = None) -> None:
-    """Give a span the status of an error of this kind."""
+    """Set a span's status to an error of this kind."""
     span.set_attribute(names.ERROR_TYPE, kind)
     span.set_status(Status(StatusCode.ERROR, description))
 
 
 def fail_by(span: Span, error: BaseException) -> None:
-    """Give a span the status that an exception means.
+    """Set a span's status by an exception.
 
-    Only our own errors are quoted, and none that quotes somebody else's refusal of what it was
-    given: that may hold what was said.
+    The status quotes only Caesura's own errors. It does not quote one that was raised from
+    another library's error, which may hold content of messages.
     """
     if isinstance(error, asyncio.CancelledError | GeneratorExit):
         fail(span, names.CANCELLED)

@@ -1,4 +1,4 @@
-"""`Tracing`: what the spans of runs are made with."""
+"""`Tracing`: makes the spans of runs."""
 
 import os
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ NOTHING: Mapping[str, str] = {}
 
 
 class Tracing:
-    """Makes spans with a provider that is ours or the caller's, never with the global one.
+    """Makes spans with Caesura's own or the caller's provider, never with the global one.
 
-    Content is sent if the environment asks for it (`is_captured`), as it is now; `entries` keep it
-    if their recorder is to.
+    The spans hold content if the environment requests it (`is_captured`) at construction.
+    Otherwise `entries` keep the content, if their recorder wants it.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Tracing:
         keeper = entries if entries is not None and entries.wants_content else None
         self._content = Content(is_captured(os.environ), keeper)
         self.exports = exports
-        """Counts what could not be delivered; None where somebody else delivers."""
+        """Counts lost spans; None if the caller's own provider or processor sends them."""
 
     def run(
         self,
@@ -53,10 +53,10 @@ class Tracing:
         response: str | None = None,
         came_with: Mapping[str, str] = NOTHING,
     ) -> RunTrace:
-        """Begin the span of a run, and have its dispatcher's calls watched.
+        """Begin the span of a run, and observe the calls of its dispatcher.
 
-        It is a child of the span that `came_with`, a request's headers, names, else of the current
-        one. conversation and response are ids.
+        The span's parent is the one that the request headers `came_with` name, else the current
+        span. `conversation` and `response` are ids.
         """
         attributes = {
             names.OPERATION: names.INVOKE_AGENT,
@@ -81,9 +81,9 @@ class Tracing:
 
 @cache
 def through(processor: SpanProcessor) -> Tracing:
-    """Make spans that go to a processor, with the environment's resource and sampler.
+    """Return a `Tracing` for a processor, with the environment's resource and sampler.
 
-    The processor is shut down when the process ends: there is one provider for each.
+    Each processor has one provider, which shuts it down when the process ends.
     """
     provider = SdkTracerProvider()
     provider.add_span_processor(processor)
@@ -91,9 +91,9 @@ def through(processor: SpanProcessor) -> Tracing:
 
 
 def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Tracing:
-    """Make spans that a recorder gets, all of them, and a processor those that are to be sent.
+    """Return a `Tracing` that sends all spans to a recorder, and sampled ones to a processor.
 
-    Whoever shares a recorder shares this too, as long as anybody uses it.
+    Calls with the same recorder and processor return the same object while it is in use.
     """
     known = _RECORDED.get((recorder, processor))
     if known is not None:
@@ -118,9 +118,9 @@ _RECORDED = WeakValueDictionary()
 
 @cache
 def recorded_beside(recorder: Recorder, provider: TracerProvider) -> Tracing:
-    """Make spans with the caller's provider, and have a recorder get those that are ours.
+    """Return a `Tracing` with the caller's provider that also records Caesura's spans.
 
-    A provider that takes no processors leaves the recorder without spans.
+    A provider that accepts no processors leaves the recorder without spans.
     """
     if not isinstance(provider, SdkTracerProvider):
         return Tracing(provider)
@@ -130,7 +130,7 @@ def recorded_beside(recorder: Recorder, provider: TracerProvider) -> Tracing:
 
 
 def exporter_of(receiver: Receiver) -> SpanExporter:
-    """The exporter of a protocol; headers, time-out and the rest come from the environment."""
+    """Return the exporter of a protocol; headers and the time-out come from the environment."""
     if receiver.protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 

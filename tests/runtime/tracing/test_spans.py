@@ -333,7 +333,7 @@ async def test_a_span_that_is_not_sampled_costs_no_content(
 
 
 def test_what_is_no_tracing_is_refused() -> None:
-    with pytest.raises(UsageError, match="tracing takes"):
+    with pytest.raises(UsageError, match="tracing must be a TracerProvider"):
         Agent(ScriptedEngine([]), tracing="yes")  # type: ignore[arg-type]
 
 
