@@ -1,1 +1,1 @@
-"""One run: the loop of turns and calls, its limits, and the history that it writes."""
+"""One run: its loop of turns and calls, its limits, and its history."""

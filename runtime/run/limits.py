@@ -1,4 +1,4 @@
-"""How far a run may go: turns, completion tokens, seconds."""
+"""Limits of a run: turns, completion tokens and seconds."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,13 +17,13 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one run; None is no bound.
+    """Bounds on one run; None means no bound.
 
-    `max_turns` counts stretches of decoding: the first one, and one for every resume after calls.
-    `max_tokens` counts completion tokens over the run. `max_seconds` is wall time, tools included.
+    `max_turns` counts turns of decoding: the first one, and one for every resume after calls.
+    `max_tokens` counts completion tokens over the run. `max_seconds` is wall time with tools.
 
-    A run that would have to go past a bound raises `LimitReached`. Text that `max_tokens` cuts is
-    no error: the run ends with reason `length`, as it does at `Sampling.max_tokens`.
+    A run that needs more than a bound raises `LimitReached`. If `max_tokens` cuts the text, the
+    run ends without an error and with reason `length`, as at `Sampling.max_tokens`.
 
     Raises `UsageError` for a bound that is not positive.
     """
@@ -36,17 +36,17 @@ class Limits:
         for name in ("max_turns", "max_tokens", "max_seconds"):
             value = getattr(self, name)
             if value is not None and value <= 0:
-                raise UsageError(f"{name} must be positive or None, not {value!r}")
+                raise UsageError(f"{name} must be positive or None, got {value!r}")
 
 
 def configured_limits(settings: LimitSettings) -> Limits:
-    """The limits of a configuration; what it does not say is as in `Limits`."""
+    """Return the limits of a configuration; missing ones have the defaults of `Limits`."""
     said = settings.model_dump(exclude={"max_result_tokens"}, exclude_none=True)
     return Limits(**said)
 
 
 class Budget:
-    """What is left of a run's limits; `LimitReached.limit` is the name of the field of `Limits`."""
+    """The rest of a run's limits. `LimitReached.limit` is the name of the field of `Limits`."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
         self._limits = limits
@@ -56,10 +56,10 @@ class Budget:
         self._deadline = None if limits.max_seconds is None else clock() + limits.max_seconds
 
     def begin_turn(self, sampling: Sampling | None) -> Sampling | None:
-        """Count a turn; return `sampling` with `max_tokens` lowered to what the run has left.
+        """Count a turn; return `sampling` with `max_tokens` lowered to the run's remaining tokens.
 
-        Raises `LimitReached` if there is no turn, token or second left for it, and `UsageError` if
-        there is a token limit and no sampling to put it into.
+        Raises `LimitReached` if no turn, token or second is left, and `UsageError` if the run has
+        a token limit but `sampling` is None.
         """
         turns, tokens = self._limits.max_turns, self._limits.max_tokens
         if turns is not None and self._turns >= turns:
@@ -71,7 +71,10 @@ class Budget:
         if tokens is None:
             return sampling
         if sampling is None:
-            raise UsageError("a run with max_tokens needs `sampling`: it replaces the session's")
+            raise UsageError(
+                f"a run with max_tokens={tokens} needs `sampling`, got None: pass the settings "
+                "that should replace the session's"
+            )
         left = tokens - self._tokens
         wanted = sampling.max_tokens
         return replace(sampling, max_tokens=left if wanted is None else min(wanted, left))
@@ -81,12 +84,12 @@ class Budget:
         self._tokens += tokens
 
     async def wait(self, awaitable: Awaitable[T]) -> T:
-        """Await within the time that is left; cancels it and raises `LimitReached` at the end."""
+        """Return the awaitable's result; cancel it and raise `LimitReached` when time runs out."""
         try:
             async with asyncio.timeout(self._seconds_left()) as scope:
                 return await awaitable
         except TimeoutError:
-            # A TimeoutError may also come out of the engine: only our own is a limit.
+            # A TimeoutError of the engine is not a limit.
             if scope.expired():
                 raise self._out_of_time() from None
             raise

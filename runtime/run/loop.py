@@ -1,7 +1,7 @@
-"""One run: model turns and tool calls until the answer is complete.
+"""The loop of one run: model turns and tool calls until the answer is complete.
 
-The loop starts a tool as soon as the model has closed its call, so that the tool overlaps the rest
-of the decode, and resumes the paused turn when the results of all of its calls are in.
+The loop starts a tool as soon as the model has completed its call, while decoding continues. It
+resumes the paused turn when all its calls have results.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, 
 
 DEFAULT_LIMITS = Limits()
 MAX_REPORTS = 100
-"""Tools' reports that wait to be read; what comes beyond is dropped."""
+"""The most unread events of a turn's tools; further progress reports are dropped."""
 
 
 async def run(
@@ -42,23 +42,23 @@ async def run(
     pausing: bool = True,
     clock: Clock = time.monotonic,
 ) -> AsyncGenerator[RunEvent, None]:
-    """Send `messages` and yield all that happens until the run ends; `RunEnded` comes last.
+    """Send `messages` and yield the run's events; `RunEnded` comes last.
 
-    Calls of `own_tools`, the names in `dispatcher`'s registry, run through it; a call of a tool
-    that nobody has is answered there as an error, which the model sees. Calls of `caller_tools`
-    are the caller's to run: a turn that holds one ends the run with reason `calls`, and own calls
-    of that turn are dropped. `sampling` replaces the session's for every turn (None: the
-    session's own). Say `pausing=False` for a session opened so: all calls are the caller's then.
+    `dispatcher` runs the calls of `own_tools`, the names in its registry. It answers a call of an
+    unknown tool with an error, which the model sees. The caller runs the calls of `caller_tools`:
+    a turn with such a call ends the run with reason `calls`, and drops its own calls.
+    `sampling` replaces the session's for every turn, unless it is None. `pausing` must be as in
+    the session's `SessionSpec`; if it is False, all calls are the caller's.
 
-    The session stays open, whatever happens: closing it is its owner's job. After anything but a
-    run that ended with `stop` or `length` it cannot take another run. Close the iterator
-    (`contextlib.aclosing`) if you leave it early: that cancels the tools under way.
+    The caller closes the session. The session can take another run only after a run that ended
+    with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
+    cancels the tools under way.
 
-    Raises `LimitReached` after cancelling the tools, and what the engine raises.
+    Raises `LimitReached` after cancelling the tools, and the engine's errors.
     """
     budget = Budget(limits, clock)
     usage = UsageCount()
-    lead = ""  # text before in-line calls: the turn that follows them goes on with the sentence
+    lead = ""  # text before in-line calls, whose sentence the next turn continues
     feed = messages
     while True:
         turn = _Turn(dispatcher, own_tools, caller_tools, pausing)
@@ -82,7 +82,7 @@ async def run(
 
 
 class _Turn:
-    """One turn of a run: its text, its calls in order, and the tools at work on them."""
+    """One turn of a run: its text, its calls in order, and their running tools."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Turn:
         self.inline = False
 
     def take(self, event: Event) -> None:
-        """Note one engine event; a call is dispatched here, while the model still decodes."""
+        """Add one engine event; start the tool of a call while the model still decodes."""
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
@@ -153,11 +153,11 @@ class _Turn:
 
     def _ended(self) -> TurnEnded:
         if self._end is None:
-            raise EngineFailed("the engine broke off a turn without saying how it ended")
+            raise EngineFailed("the engine ended a turn without its last event, TurnEnded")
         return self._end
 
     def ended(self, lead: str, usage: Usage) -> RunEnded | None:
-        """Say how this turn ended the run; None if the run goes on with results."""
+        """Return the run's end, or None if the run continues with the tools' results."""
         reason = self._ended().reason
         text = lead + self.text
         if reason != "call":
@@ -165,7 +165,7 @@ class _Turn:
         if self._callers:
             return RunEnded("calls", text, usage, tuple(self._callers))
         if not self._pausing:
-            # Nobody can answer a malformed call here: the reader gets what the model wrote.
+            # The server runs no tools here, so the model's text of a malformed call is shown.
             return RunEnded("stop", text + "".join(self._malformed_text), usage)
         return None
 
@@ -179,7 +179,7 @@ class _Turn:
             self._returned.put_nowait(ToolReported(call, text))
 
     async def next_of_tools(self) -> ToolReturned | ToolReported:
-        """Wait for the next tool to return, or to say how far it is."""
+        """Wait for the next result or progress report of a tool, and return it."""
         told = await self._returned.get()
         if isinstance(told, ToolReported):
             return told
@@ -188,12 +188,12 @@ class _Turn:
         return ToolReturned(self._calls[result.call_id], result)
 
     def answers(self) -> list[Message]:
-        """The results as messages for the model, in call order."""
+        """Return the results as messages for the model, in call order."""
         results = [self._results[call_id] for call_id in self._calls]
         return [tool_message(r.call_id, r.name, r.content) for r in results]
 
     async def cancel(self) -> None:
-        """Cancel the tools still at work and wait until they are gone."""
+        """Cancel the running tools and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What the scheduler is told of tools' pauses before it has seen any."""
+"""Hints about tools' pauses, for the scheduler to use before it has observed any."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from caesura.tools.people import person_deadline
 from caesura.tools.tool import Tool
 
 PERSON_SECONDS = 60.0
-"""How long a person is expected to take where the tool does not say."""
+"""The expected time of a person's answer if the tool does not state it."""
 
 
 def pauses_of(tools: Iterable[Tool]) -> dict[str, PauseHint]:
-    """Return hints by the tools' names: of those that wait for people, and that say how long."""
+    """Return hints by name, for tools that wait for a person or state their expected time."""
     return {tool.name: hint for tool in tools if (hint := _hint(tool)) is not None}
 
 

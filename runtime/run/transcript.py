@@ -1,4 +1,4 @@
-"""The history of a conversation, written down from the events of its turns."""
+"""The history of a conversation, built from the events of its turns."""
 
 import hashlib
 import json
@@ -11,25 +11,25 @@ from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.scheduler.messages import Message
 
 CANCELLED = "error: cancelled: the run ended before this tool returned"
-"""What the history answers to a call that got no result."""
+"""The history's answer to a call without a result."""
 
 NAMELESS = "malformed"
-"""What a call is called whose name could not be read."""
+"""The name of a call whose own name could not be parsed."""
 
 
 def tool_message(call_id: str, name: str, content: str) -> Message:
-    """The message that carries a tool's result to the model."""
+    """Return the message that carries a tool's result to the model."""
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
 
 
 def digest(messages: Sequence[Message]) -> str:
-    """A digest of the messages, the same in every process."""
+    """Return a digest of the messages, which is the same in every process."""
     text = json.dumps(messages, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def asker_of(user: str | None) -> str:
-    """Return a digest of a program's user, whose approvals belong to no other; empty for none."""
+    """Return a digest of a program's user, to whom approvals are bound; empty without a user."""
     return digest([{"program": "sdk", "user": user}]) if user else ""
 
 
@@ -42,10 +42,11 @@ class _Call:
 
 
 class Transcript:
-    """Messages in OpenAI's shape; `messages` always is a history that a new session could open on.
+    """Messages in OpenAI's form. A new session could begin with `messages` at any time.
 
-    Feed it every message sent and every event seen. A turn's assistant message is written when the
-    turn ends, its tool messages when the results are in; `settle` closes what was cut off.
+    The transcript needs every sent message and every event. It adds the assistant message when a
+    turn ends, and the tool messages when all results are known. `settle` completes a turn that
+    was cut off.
     """
 
     def __init__(self, messages: Iterable[Message] = ()) -> None:
@@ -60,7 +61,7 @@ class Transcript:
         return tuple(self._messages)
 
     def add(self, message: Message) -> None:
-        """Append a message that the caller sends; one that answers an open call is its result."""
+        """Append a message of the caller; use one that answers an open call as its result."""
         call_id = message.get("tool_call_id")
         if any(call.id == call_id for call in self._calls):
             self._answer(str(call_id), message["content"])
@@ -68,7 +69,7 @@ class Transcript:
             self._messages.append(message)
 
     def take(self, event: RunEvent) -> None:
-        """Take down one event of a run."""
+        """Add one event of a run."""
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
@@ -87,10 +88,10 @@ class Transcript:
                 pass
 
     def settle(self) -> bool:
-        """Close a turn that was cut off: keep its text, answer its open calls as cancelled.
+        """Complete a turn that was cut off: keep its text, and answer its open calls as cancelled.
 
-        Returns whether anything had to be closed: the engine's session then knows of more or of
-        less than this history, and has to be opened anew.
+        Return whether there was such a turn. The engine's session then differs from this history,
+        and the caller has to open a new one.
         """
         cut = self._decoding
         if self._decoding:
@@ -103,7 +104,7 @@ class Transcript:
         return cut
 
     def rewind(self, length: int) -> None:
-        """Forget the turn under way and all messages but the first `length`."""
+        """Remove the turn under way and all messages after the first `length`."""
         del self._messages[length:]
         self._text.clear()
         self._calls.clear()
@@ -125,7 +126,7 @@ class Transcript:
             self._write_results()
 
     def _write_results(self) -> None:
-        """Results come as tools finish; the history holds them in call order, as the model does."""
+        """Append the results in call order, which is also the order that the model sees."""
         for call in self._calls:
             self._messages.append(tool_message(call.id, call.name, call.content or ""))
         self._calls.clear()
@@ -137,6 +138,6 @@ def _tool_call(call: _Call) -> Message:
 
 
 def _malformed(event: CallMalformed) -> _Call:
-    # Chat templates parse `arguments`, so text that is no JSON object has to be wrapped in one.
+    # Chat templates parse `arguments`, so other text has to be wrapped in a JSON object.
     arguments = json.dumps({"malformed": event.text}, ensure_ascii=False)
     return _Call(event.call_id, event.name or NAMELESS, arguments)

@@ -1,1 +1,1 @@
-"""The Python SDK: agents, their tools and sessions, and the engines that they share."""
+"""The Python SDK: agents, their tools and sessions, and their shared engines."""

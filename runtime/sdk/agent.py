@@ -1,4 +1,4 @@
-"""`Agent`: a model, its tools and its instructions, ready to be asked."""
+"""`Agent`: a model with its tools and instructions."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
@@ -32,28 +32,29 @@ class Agent(AsyncClosing):
         answer = await agent.run("What is 12 * 7?")
 
     `model` is None for the bundled tiny model, a Hugging Face id, a directory, or an `Engine` to
-    use as it is. A named model's engine starts at first use and is shared by all agents of the
-    process that name it; `aclose`, or `async with`, lets go of it, and the last agent to do so
-    closes it. An engine belongs to one event loop: `run` and `stream` use the caller's, `run_sync`
-    one of its own.
+    use as it is. A named model's engine starts at the first use, and all agents of the process
+    with that model share it. `aclose` or `async with` releases the engine; the last agent to
+    release it closes it. An engine belongs to one event loop: `run` and `stream` use the caller's,
+    and `run_sync` uses one of its own.
 
-    `tools` are typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
-    built-in tools and of the configuration's MCP servers. Sources start at the first run; a
-    session has the tools that there are when it begins. `config` is a configuration or its file:
-    it sets built-in tools, and `tools` left out are then all of its tools. `instructions` become
-    the system message. `limits` bound each run; None: as configured, else `Limits()`.
+    `tools` holds typed functions, `Tool`s, sources of tools such as an `MCPServer`, or names of
+    built-in tools and of the configuration's MCP servers. Sources start at the first run. A
+    session has the tools that exist when it begins. `config` is a configuration or its file, and
+    configures built-in tools. Without `tools`, the agent has all tools of the configuration.
+    `instructions` become the system message. `limits` bound each run; by default they are the
+    configuration's, else `Limits()`.
 
-    `on_question` answers the questions of `ask_user`, `on_approval` approves (True) or denies
-    (False, or a text, which is the reason) the calls of tools that ask for it. Both are called
-    with what is `Pending`, are async or run in a thread, and may return None to leave it to
+    `on_question` answers the questions of `ask_user`. `on_approval` approves (True) or denies
+    (False, or the reason as a text) the calls of tools that need approval. Both get the `Pending`
+    item, and are async or run in a thread. They may return None to leave the item to
     `Session.answer`, `approve` and `deny`.
 
-    `tracing` is a `TracerProvider` or a `SpanProcessor` of OpenTelemetry for the runs' spans, or
-    False for none; None: as `OTEL_EXPORTER_OTLP_ENDPOINT` and its kin say. A `recorder`
-    (`caesura.runtime.recording.recorder`) gets them besides, and stays its owner's to close.
+    `tracing` is OpenTelemetry's `TracerProvider` or `SpanProcessor` for the runs' spans, or False
+    for none. None follows the environment, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A `recorder`
+    (`caesura.runtime.recording.recorder`) gets the spans too; the caller closes it.
 
-    Raises `UsageError` for an unknown name and for a tool that cannot be set up, and TypeError or
-    ValueError for a function or a name that cannot be a tool's.
+    Raises `UsageError` for an unknown name and for a tool that cannot be set up. Raises TypeError
+    or ValueError for a function or a name that cannot become a tool.
     """
 
     def __init__(
@@ -87,37 +88,38 @@ class Agent(AsyncClosing):
         return tuple(self._tools.registry)
 
     async def run(self, prompt: str) -> Answer:
-        """Ask once, with no history, and wait for the answer.
+        """Return the answer to a prompt, without any history.
 
-        Raises `LimitReached`, `ContextOverflow`, `EngineFailed`. A tool that fails raises
+        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. A failing tool raises
         nothing: its error goes to the model.
         """
         async with self.session() as session:
             return await session.run(prompt)
 
     async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
-        """Ask once and yield all that happens; `RunEnded` comes last.
+        """Send a prompt without any history and yield the run's events; `RunEnded` comes last.
 
-        To leave the loop early, wrap the call in `contextlib.aclosing`, so that the run is
-        cancelled at once. Raises what `run` raises.
+        To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
+        once. Raises the errors of `run`.
         """
         async with self.session() as session, aclosing(session.stream(prompt)) as events:
             async for event in events:
                 yield event
 
     def run_sync(self, prompt: str) -> Answer:
-        """`run` for code without an event loop; the engine stays up from call to call.
+        """Return the answer as `run` does, for code without an event loop.
 
-        Raises `UsageError` inside a running event loop, and what `run` raises.
+        The engine keeps running between calls. Raises `UsageError` inside a running event loop,
+        and the errors of `run`.
         """
         return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
 
     def session(self, messages: Sequence[Message] = (), *, user: str | None = None) -> Session:
-        """Start a conversation; use it in `async with`.
+        """Return a new conversation, to be used in `async with`.
 
-        `messages` is a history to go on with, such as `answer.messages`; the agent's instructions
-        are put before it unless it begins with a system message. `user` names the person or the
-        program that asks: an approval that outlives this process is used only for the same one.
+        `messages` is a history to continue, such as `answer.messages`. The agent's instructions
+        precede it unless it begins with a system message. `user` names the person or the program
+        that sends prompts. An approval that outlives this process counts only for the same user.
         """
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
@@ -145,9 +147,9 @@ class Agent(AsyncClosing):
         )
 
     async def aclose(self) -> None:
-        """Let go of what the agent started: its engine, unless it was passed in, and its tools.
+        """Close the agent's tools, and release its engine unless the caller passed it in.
 
-        A built-in tool that keeps processes or files open does not work any more after it.
+        Afterwards, built-in tools that keep processes or files open no longer work.
         """
         try:
             await self._tools.aclose()
@@ -156,7 +158,7 @@ class Agent(AsyncClosing):
                 await ENGINES.release(self._model, self)
 
     def close(self) -> None:
-        """`aclose` for code that uses `run_sync`."""
+        """Close the agent as `aclose` does, for code that uses `run_sync`."""
         BACKGROUND.run(self.aclose, "await agent.aclose()")
 
     async def _engine(self) -> Engine:

@@ -1,4 +1,4 @@
-"""An agent's tools: functions, built-ins and sources; made at once, started when needed."""
+"""An agent's tools: functions, built-in tools, and sources that start on demand."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,14 +14,15 @@ from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
 
 AnyTool = Tool | ToolSource | Callable[..., Any] | str
-"""What may stand in an agent's list of tools."""
+"""An item of an agent's list of tools."""
 
 
 class AgentTools:
-    """The tools of one agent, and what they share.
+    """The tools of one agent, and their shared services.
 
-    given: None is all that `config` has. Raises `UsageError` for a name that nobody knows and for
-    what cannot be set up, and TypeError or ValueError for what cannot be a tool.
+    If `given` is None, the agent has all tools of `config`. Raises `UsageError` for an unknown
+    name and for a tool that cannot be set up. Raises TypeError or ValueError for an item that
+    cannot become a tool.
     """
 
     def __init__(self, given: Iterable[AnyTool] | None, config: Config | Path | str | None) -> None:
@@ -40,17 +41,17 @@ class AgentTools:
             raise UsageError(str(error)) from None
         self.limits = Limits() if read is None else configured_limits(read.limits)
         self.registry = self.toolset.registry
-        """The tools as they are now; those of sources once they have started."""
+        """The current tools, including those of the sources that have started."""
         self.registry.hold(map(self.toolset.ready, self._own))
 
     def selection(self) -> Registry:
-        """What a session is to use: the tools so far, which `fill` completes."""
+        """Return a session's registry with the current tools; `fill` completes it."""
         return Registry(self.registry, shared=self.registry)
 
     async def fill(self, selection: Registry) -> None:
-        """Start the sources, once, and put the tools that there are now into the selection.
+        """Start the sources once, and add the current tools to the selection.
 
-        Raises `UsageError` for a source that has to start and does not.
+        Raises `UsageError` if a required source fails to start.
         """
         if not self._sources:
             return
@@ -63,7 +64,7 @@ class AgentTools:
             raise UsageError(str(error)) from None
 
     async def aclose(self) -> None:
-        """End what the tools have started. The sources start again at the next run."""
+        """Close the tools and stop the sources. The sources start again at the next run."""
         starting, self._starting = self._starting, None
         if starting is not None and not (starting.done() or starting.get_loop().is_closed()):
             starting.cancel()
@@ -88,11 +89,11 @@ class AgentTools:
             self._sources.append(servers[name])
         else:
             known = ", ".join((*BUILTINS, *servers))
-            raise UsageError(f"no built-in tool {name!r}: there are {known}")
+            raise UsageError(f"unknown built-in tool {name!r}; choose from: {known}")
 
 
 def _is_lost(starting: asyncio.Task[Registry]) -> bool:
-    """Whether a start failed, or its event loop has ended, and what was started with it."""
+    """Return whether a start failed, or its event loop is closed."""
     if starting.get_loop().is_closed():
         return True
     return starting.done() and (starting.cancelled() or starting.exception() is not None)

@@ -1,4 +1,4 @@
-"""The engines of this process, shared by model and started at first use."""
+"""The engines of this process: one per model, started at the first use."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from caesura.runtime.launch import start_engine
 from caesura.runtime.sdk.loop_thread import BackgroundLoop
 
 Holder = Any
-"""Who uses an engine, by identity; one that is garbage collected holds nothing any more."""
+"""A user of an engine, compared by identity. A garbage-collected holder holds nothing."""
 
 Launch = Callable[[str | None], Awaitable[Engine]]
 
@@ -29,7 +29,7 @@ class _Entry:
 class SharedEngines:
     """One engine per model; the last holder to release it closes it.
 
-    An engine belongs to the event loop that it was started on.
+    An engine belongs to the event loop that started it.
     """
 
     def __init__(self, launch: Launch) -> None:
@@ -38,14 +38,14 @@ class SharedEngines:
         self._lock = threading.Lock()
 
     async def hold(self, model: str | None, holder: Holder) -> Engine:
-        """Return the model's engine, starting it if need be; holding it twice counts once.
+        """Return the model's engine, and start it if necessary. Holding it twice counts once.
 
-        Raises `UsageError` if it runs on another event loop, and `EngineFailed`.
+        Raises `UsageError` if the engine runs on another event loop, and `EngineFailed`.
         """
         entry = self._entry(model)
         entry.holders.add(holder)
         try:
-            # Others may be waiting for the same start: who is cancelled must not cancel them.
+            # Other holders may wait for the same start, which a cancelled holder must not cancel.
             return await asyncio.shield(entry.task)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -54,7 +54,7 @@ class SharedEngines:
             raise
 
     async def release(self, model: str | None, holder: Holder) -> None:
-        """Give the engine up; does nothing for who does not hold it."""
+        """Release the engine; do nothing if the holder does not hold it."""
         with self._lock:
             entry = self._entries.get(model)
             if entry is None or holder not in entry.holders:
@@ -91,13 +91,13 @@ class SharedEngines:
 
     async def _start(self, model: str | None, dead: _Entry | None) -> Engine:
         if dead is not None:
-            with suppress(Exception):  # whatever is left of it, it must not keep the memory
+            with suppress(Exception):  # a dead engine must not keep the memory
                 await _close_here(dead)
         return await self._launch(model)
 
 
 def _is_dead(entry: _Entry) -> bool:
-    """Whether an engine failed to start, or its event loop ended without closing it."""
+    """Return whether an engine failed to start, or its event loop ended without closing it."""
     return entry.loop.is_closed() or (entry.task.done() and not _is_up(entry))
 
 
@@ -107,7 +107,7 @@ def _is_up(entry: _Entry) -> bool:
 
 
 async def _close(entry: _Entry) -> None:
-    """Close an engine on its own event loop, while that runs."""
+    """Close an engine on its own event loop if that runs, else on this one."""
     if entry.loop is asyncio.get_running_loop() or not entry.loop.is_running():
         await _close_here(entry)
     else:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers that have none."""
+"""An event loop in a thread of its own, for callers without one."""
 
 import asyncio
 import atexit
@@ -12,15 +12,15 @@ from caesura.runtime.errors import UsageError
 T = TypeVar("T")
 
 STOP_SECONDS = 30.0
-"""How long the end of the process waits for what runs at exit."""
+"""How long the process waits at its end for the `at_exit` function."""
 CLEAR_UP_SECONDS = 5.0
-"""How long tasks that are left then have to end."""
+"""How long the remaining tasks then have to end."""
 
 
 class BackgroundLoop:
-    """Runs coroutines from plain code, all on one loop, so that what they start can live on.
+    """Runs coroutines for synchronous code, all on one loop, so that engines outlive a call.
 
-    The loop starts with the first `run` and stops when the process exits, after `at_exit`.
+    The loop starts with the first `run`, and stops after `at_exit` when the process exits.
     """
 
     def __init__(self, at_exit: Callable[[], Awaitable[None]]) -> None:
@@ -29,10 +29,10 @@ class BackgroundLoop:
         self._lock = threading.Lock()
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
-        """Run `make()` to its end and return its result; an interrupt cancels it.
+        """Run `make()` and return its result; an interrupt cancels it.
 
-        Raises `UsageError` inside a running event loop, which it would block; the message says
-        what to write `instead`.
+        Raises `UsageError` inside a running event loop, which the call would block. The message
+        says what to write `instead`.
         """
         if _in_event_loop():
             raise UsageError(f"an event loop is running here: write `{instead}` instead")
@@ -47,7 +47,7 @@ class BackgroundLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                # A daemon: a tool that hangs must not keep the process from ending.
+                # A daemon thread, since a hanging tool must not prevent the process from ending.
                 name = "caesura-background-loop"
                 threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
                 atexit.register(self._stop, self._loop)
@@ -68,10 +68,10 @@ class BackgroundLoop:
 
 
 class _InPlace(ThreadPoolExecutor):
-    """Runs at once what would go to a thread: while Python exits, no pool takes work any more."""
+    """An executor without threads, since thread pools accept no work while Python exits."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run it."""
+        """Run the function now; return its result as a future."""
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -81,7 +81,7 @@ class _InPlace(ThreadPoolExecutor):
 
 
 async def _end_tasks() -> None:
-    """Cancel what is left on the loop, as `asyncio.run` does, so that it can clear up."""
+    """Cancel the remaining tasks, as `asyncio.run` does, so that they can clean up."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a run came to.
+    """The answer of a run.
 
-    `reason` is `stop`, or `length` where a token limit cut the text. `calls` are the run's calls
-    with their results, in the order in which the model made them, malformed ones included.
-    `messages` is the whole history after the run, in OpenAI's shape.
+    `reason` is `stop`, or `length` if a token limit cut the text. `calls` holds the run's calls
+    with their results, in the model's order, including malformed calls. `messages` is the whole
+    history after the run, in OpenAI's form.
     """
 
     text: str
@@ -40,7 +40,7 @@ class Answer:
     messages: tuple[Message, ...]
 
     def __str__(self) -> str:
-        """Return the text."""
+        """Return the answer's text."""
         return self.text
 
     def __repr__(self) -> str:
@@ -51,10 +51,10 @@ class Answer:
 class Session(AsyncClosing):
     """A conversation, from `Agent.session()`; close it, or use it in `async with`.
 
-    One run at a time. A tool that fails is told to the model, and the run goes on. A run that is
-    broken off (cancelled, out of limits, failed) leaves what the model had said in `messages`,
-    with its open calls answered as cancelled, and the next run opens a new engine session on
-    that; a run that broke off before the model said anything leaves no trace.
+    A session has one run at a time. The error of a failing tool goes to the model, and the run
+    continues. A run may end early: cancelled, at a limit, or with an error. Its text then stays
+    in `messages`, with its open calls answered as cancelled, and the next run opens a new engine
+    session with that history. A run that ended before the model's first output leaves no trace.
     """
 
     def __init__(
@@ -89,38 +89,38 @@ class Session(AsyncClosing):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The history in OpenAI's shape, without the turn under way."""
+        """The history in OpenAI's form, without the turn under way."""
         return self._transcript.messages
 
     @property
     def usage(self) -> Usage:
-        """Totals over all turns of the session that ended, broken-off runs included."""
+        """Totals over all ended turns of the session, including those of runs that ended early."""
         return self._usage.total
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What the tools under way wait for a person to answer or approve, the oldest first."""
+        """The items that wait for a person's answer or approval, the oldest first."""
         session = self._dispatcher.scope.session
         found = () if self._people is None else self._people.waited_for
         return tuple(item for item in found if item.session == session)
 
     async def answer(self, item_id: str, text: str) -> None:
-        """Answer a question among `pending`; raises `UsageError` where it cannot be."""
+        """Answer a question among `pending`; raise `UsageError` if that fails."""
         await self._settle(lambda people: people.answer(item_id, text))
 
     async def approve(self, item_id: str) -> None:
-        """Approve a call among `pending`; raises `UsageError` where it cannot be."""
+        """Approve a call among `pending`; raise `UsageError` if that fails."""
         await self._settle(lambda people: people.decide(item_id, True))
 
     async def deny(self, item_id: str, reason: str = "") -> None:
-        """Deny a call among `pending`, which the model is told; raises `UsageError`."""
+        """Deny a call among `pending`; the model sees `reason`. Raise `UsageError` on failure."""
         await self._settle(lambda people: people.decide(item_id, False, reason))
 
     async def run(self, prompt: str) -> Answer:
-        """Ask and wait for the answer.
+        """Send a prompt and return the answer.
 
-        Raises `LimitReached`, `ContextOverflow`, `EngineFailed`, and `UsageError` if a run is
-        under way or the session is closed.
+        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` if a run
+        is under way or the session is closed.
         """
         order: list[str] = []
         returned: dict[str, tuple[ToolCall, ToolResult]] = {}
@@ -139,10 +139,10 @@ class Session(AsyncClosing):
         raise EngineFailed("the run ended without an answer")
 
     async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
-        """Ask and yield all that happens; `RunEnded` comes last.
+        """Send a prompt and yield the run's events; `RunEnded` comes last.
 
-        To leave the loop early, wrap the call in `contextlib.aclosing`, so that the run is
-        cancelled at once. Raises what `run` raises.
+        To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
+        once. Raises the errors of `run`.
         """
         self._claim()
         before = len(self.messages)
@@ -155,7 +155,9 @@ class Session(AsyncClosing):
                     yield event
         except Exception as error:
             if self._closed:
-                raise UsageError("this session was closed while a run was under way") from error
+                raise UsageError(
+                    "this session was closed while a run was under way: await the run's end first"
+                ) from error
             raise
         finally:
             try:
@@ -164,7 +166,7 @@ class Session(AsyncClosing):
                 self._busy = False
 
     async def aclose(self) -> None:
-        """Cancel the tools and free what the session holds in the engine. Idempotent."""
+        """Cancel the tools and close the engine session. Idempotent."""
         self._closed = True
         try:
             await self._dispatcher.aclose()
@@ -173,7 +175,9 @@ class Session(AsyncClosing):
 
     async def _settle(self, say: Callable[[People], Awaitable[object]]) -> None:
         if self._people is None:
-            raise UsageError("the tools of this session ask nobody")
+            raise UsageError(
+                "no tool of this session asks a person: there is nothing to answer or approve"
+            )
         try:
             await say(self._people)
         except PeopleError as error:
@@ -225,7 +229,7 @@ class Session(AsyncClosing):
         self._usage.take(event)
 
     async def _leave(self, before: int, ended: bool) -> None:
-        """Bring the history into a clear state, and drop an engine session that is not in it."""
+        """Complete the history, and close an engine session that differs from it."""
         if not self._heard:
             self._transcript.rewind(before)
         was_cut = self._transcript.settle()
@@ -235,7 +239,7 @@ class Session(AsyncClosing):
     async def _close_engine_session(self) -> None:
         session, self._engine_session = self._engine_session, None
         if session is not None:
-            # Shielded: a second cancellation must not leave it behind in the engine.
+            # Shielded, since a second cancellation must not leave the session in the engine.
             await asyncio.shield(session.close())
 
     def __repr__(self) -> str:

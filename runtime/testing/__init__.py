@@ -1,4 +1,4 @@
-"""An engine in memory that follows a script, to test agents without a model."""
+"""An engine in memory that follows a script, for tests of agents without a model."""
 
 from caesura.runtime.testing.script import (
     Calls,

@@ -1,4 +1,4 @@
-"""What a `ScriptedEngine` says: the items of a script, and how one is played as events."""
+"""Scripts of a `ScriptedEngine`: their items, and the events that an item becomes."""
 
 import json
 import re
@@ -18,12 +18,12 @@ from caesura.scheduler.messages import Message, ToolSpec
 
 
 class ScriptError(AssertionError):
-    """The run and the script disagree: a turn too many or too few, or a contract broken."""
+    """The run does not match the script, or the caller violated the engine's contract."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Text that opened a call but is none, and the reason that the model is told."""
+    """Text that began a call but did not complete it, and the reason that the model sees."""
 
     text: str
     reason: str
@@ -31,14 +31,14 @@ class Malformed:
 
 
 ScriptedCall = tuple[str, Mapping[str, Any] | str] | Malformed
-"""A tool's name and its arguments, a mapping or JSON text as it is to be written."""
+"""A tool's name and its arguments, as a mapping or as JSON text to write unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """A turn of text and then calls.
+    """A turn of text followed by calls.
 
-    An `inline` call stands in the middle of a sentence, which the script's next item goes on with.
+    An `inline` call is in the middle of a sentence, which the script's next item continues.
     """
 
     text: str = ""
@@ -55,26 +55,26 @@ class Fail:
 
 
 Item = str | Calls | Malformed | Fail
-"""One turn of a script; a str is an answer."""
+"""One turn of a script. A str is an answer."""
 
 ScriptFunction = Callable[[Sequence[Message], Sequence[ToolSpec]], Item | Awaitable[Item]]
-"""Called each turn with the conversation so far and the tools that the model is shown."""
+"""A function from the conversation so far and the tools that the model sees to the next turn."""
 
 Script = Sequence[Item] | ScriptFunction
 
 
 def say(text: str) -> str:
-    """Write an answer."""
+    """Return a turn that writes an answer."""
     return text
 
 
 def call(name: str, /, **arguments: Any) -> Calls:
-    """Call one tool."""
+    """Return a turn that calls one tool."""
     return Calls(calls=((name, arguments),))
 
 
 def calls(*items: Calls | Malformed, text: str = "") -> Calls:
-    """Make several calls in one turn, after `text`: `calls(call("a"), call("b", x=1))`."""
+    """Return a turn of `text` and several calls, such as `calls(call("a"), call("b", x=1))`."""
     found: list[ScriptedCall] = []
     for item in items:
         found.extend([item] if isinstance(item, Malformed) else item.calls)
@@ -82,27 +82,27 @@ def calls(*items: Calls | Malformed, text: str = "") -> Calls:
 
 
 def inline(text: str, name: str, /, **arguments: Any) -> Calls:
-    """Write `text`, then call a tool in the middle of the sentence."""
+    """Return a turn that writes `text` and calls a tool in the middle of the sentence."""
     return Calls(text, ((name, arguments),), inline=True)
 
 
 def malformed(text: str, reason: str, name: str | None = None) -> Malformed:
-    """Write something that opened a call but is none."""
+    """Return a turn whose text begins a call but does not complete it."""
     return Malformed(text, reason, name)
 
 
 def fail(error: Exception, text: str = "") -> Fail:
-    """Write `text`, then raise `error`, such as `EngineFailed("out of memory")`."""
+    """Return a turn that writes `text` and raises `error`, such as `EngineFailed("killed")`."""
     return Fail(error, text)
 
 
 def count_units(text: str) -> int:
-    """Count the scripted engine's tokens: runs of characters without white space."""
+    """Return the text's number of scripted tokens: runs of characters without white space."""
     return len(re.findall(r"\S+", text))
 
 
 def as_calls(item: Item) -> Calls:
-    """Bring an item to its general form."""
+    """Return an item in its general form."""
     match item:
         case str():
             return Calls(item)
@@ -115,9 +115,9 @@ def as_calls(item: Item) -> Calls:
 
 
 def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
-    """Cut a turn to `max_tokens`; return it, its tokens, and whether anything was cut off.
+    """Cut a turn to `max_tokens`; return it, its tokens, and whether it was cut.
 
-    A call that does not fit is left out whole.
+    The turn leaves out a call that does not fit as a whole.
     """
     words = re.findall(r"\s*\S+", turn.text)
     limit = max_tokens if max_tokens is not None else len(words) + _call_units(turn.calls)
@@ -134,7 +134,7 @@ def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
 
 
 def play(turn: Calls, piece_characters: int, new_id: Callable[[], str]) -> Iterator[Event]:
-    """Yield a turn's events, all but its end, text and arguments in pieces."""
+    """Yield a turn's events except `TurnEnded`, with text and arguments in pieces."""
     for piece in _pieces(turn.text, piece_characters):
         yield TextDelta(piece)
     for each in turn.calls:
@@ -153,7 +153,7 @@ def play(turn: Calls, piece_characters: int, new_id: Callable[[], str]) -> Itera
 
 
 class Reader:
-    """A script and how far it was read."""
+    """A script and the position of its next item."""
 
     def __init__(self, script: Script) -> None:
         self._function = script if callable(script) else None
@@ -162,7 +162,7 @@ class Reader:
 
     @property
     def left(self) -> tuple[Item, ...]:
-        """The items not yet asked for; none where the script is a function."""
+        """The items that were not read yet; empty if the script is a function."""
         return self._items[self._position :]
 
     async def read(
@@ -171,7 +171,7 @@ class Reader:
         tools: Sequence[ToolSpec],
         error: Callable[[str], ScriptError],
     ) -> Item:
-        """Take the next item; raises `error(...)` past the end."""
+        """Return the next item; raise `error(...)` at the end of the script."""
         if self._function is not None:
             item = self._function(messages, tools)
             return await item if isinstance(item, Awaitable) else item

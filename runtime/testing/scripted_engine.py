@@ -1,7 +1,7 @@
-"""`ScriptedEngine`: an engine in memory that says what a script tells it, to test agents with.
+"""`ScriptedEngine`: an engine in memory whose output follows a script, for tests of agents.
 
-It keeps to the contract of `caesura.runtime.engine` and holds its caller to it, so an agent that
-runs on it sees what it would see from the real engine, with no model and no waiting:
+The engine keeps the contract of `caesura.runtime.engine` and checks that its caller does. An agent
+sees the same events as from the real engine, without a model and without waiting:
 
     engine = ScriptedEngine([call("calculator", expression="2+2"), say("It is 4.")])
     answer = await Agent(engine, tools=["calculator"]).run("What is 2+2?")
@@ -24,16 +24,17 @@ from caesura.runtime.testing.scripted_session import ScriptedSession
 from caesura.scheduler.messages import SessionSpec
 
 Pace = Callable[[Event], Awaitable[None]]
-"""Awaited before each event is handed out: lets a test hold or slow the decode."""
+"""A function that is awaited before each event, so that a test can hold or slow the decode."""
 
 
 class ScriptedEngine:
-    """A fake `Engine`. `script` is taken up turn by turn, by whichever session asks next.
+    """A fake `Engine`. Each turn of any session reads the next item of `script`.
 
-    `script` may be a function instead, called each turn with the session's conversation so far and
-    the tools shown to it. `sessions` gives each session its own script, in the order they open.
-    Text streams in pieces of `piece_characters`; a token is a run of characters without spaces.
-    As a context manager it asserts at the end that the script was finished and nothing leaked.
+    `script` may also be a function, which is called each turn with the session's conversation so
+    far and its tools. `sessions` gives each session a script of its own, in the order of opening.
+    Text streams in pieces of `piece_characters`. A token is a run of characters without spaces.
+    As a context manager, the engine asserts at the end that the script is finished and that all
+    sessions are closed.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class ScriptedEngine:
         pace: Pace | None = None,
     ) -> None:
         if sessions is not None and script != ():
-            raise UsageError("give either one shared script or one per session, not both")
+            raise UsageError(
+                "give either one shared script or one per session, got both: leave out `script` or"
+                " `sessions`"
+            )
         self._scripts = [Reader(each) for each in (sessions or [script])]
         self._shared = sessions is None
         self._model = model
@@ -58,25 +62,25 @@ class ScriptedEngine:
         self.piece_characters = piece_characters
         self.pace = pace
         self.sessions: list[ScriptedSession] = []
-        """Every session ever opened, in order."""
+        """All sessions in the order of opening, including closed ones."""
 
     @property
     def model(self) -> str:
-        """Name under which the model is served."""
+        """The name under which the model is served."""
         return self._model
 
     @property
     def context_tokens(self) -> int:
-        """The context window; a turn that would not fit raises `ContextOverflow`."""
+        """The context window in tokens; a turn that does not fit raises `ContextOverflow`."""
         return self._context_tokens
 
     def count_tokens(self, text: str) -> int:
-        """Runs of characters without white space: fewer than a real model's tokens."""
+        """Return the number of scripted tokens, which are fewer than a real model's."""
         return count_units(text)
 
     @property
     def open_sessions(self) -> int:
-        """How many sessions are not closed; a run that leaks none leaves it at 0."""
+        """The number of sessions that are not closed."""
         return sum(not session.closed for session in self.sessions)
 
     @property
@@ -85,7 +89,7 @@ class ScriptedEngine:
         return self._closed
 
     def open(self, spec: SessionSpec) -> ScriptedSession:
-        """Open a session. Raises `ScriptError` if there is no script for it."""
+        """Return a new session. Raises `ScriptError` if it has no script."""
         index = 0 if self._shared else len(self.sessions)
         if index >= len(self._scripts):
             raise ScriptError(f"session {index + 1} was opened; only {index} have a script")
@@ -94,20 +98,20 @@ class ScriptedEngine:
         return session
 
     async def check_health(self) -> None:
-        """Raise `EngineFailed` if the engine was closed or the script made it fail so."""
+        """Raise `EngineFailed` if the engine is closed or the script raised `EngineFailed`."""
         if self._failed is not None:
             raise self._failed
         if self._closed:
             raise EngineFailed("the scripted engine is closed")
 
     async def close(self) -> None:
-        """Close every session and refuse further turns."""
+        """Close all sessions and refuse further turns."""
         for session in self.sessions:
             await session.close()
         self._closed = True
 
     def assert_finished(self) -> None:
-        """Raise `ScriptError` if items were never asked for or a session was never closed."""
+        """Raise `ScriptError` if items were never read or a session was never closed."""
         for number, reader in enumerate(self._scripts, start=1):
             if left := reader.left:
                 where = "" if self._shared else f" of session {number}"
@@ -123,12 +127,12 @@ class ScriptedEngine:
         return f"call_{self._calls}"
 
     def note_failure(self, error: BaseException) -> None:
-        """Stay unhealthy after an `EngineFailed`, as a dead engine does."""
+        """Keep an `EngineFailed` as the engine's health, as a dead engine does."""
         if isinstance(error, EngineFailed):
             self._failed = error
 
     async def __aenter__(self) -> Self:
-        """Return itself."""
+        """Return the engine."""
         return self
 
     async def __aexit__(
@@ -137,7 +141,7 @@ class ScriptedEngine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Assert that the script was finished, unless the block failed; close."""
+        """Close the engine; unless the block failed, first assert that the script is finished."""
         try:
             if error is None:
                 self.assert_finished()

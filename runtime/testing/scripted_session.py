@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedSession:
-    """One conversation with a `ScriptedEngine`, with a record of what was sent to it."""
+    """One conversation with a `ScriptedEngine`, and a record of all that the caller sent."""
 
     def __init__(
         self, engine: "ScriptedEngine", spec: SessionSpec, reader: Reader, number: int
@@ -45,19 +45,19 @@ class ScriptedSession:
         self._busy = False
         self._broken_off = False
         self.request_id: str | None = f"scripted-{number}"
-        """What the session's request is called, as a real engine's has a name."""
+        """The id of the session's request, as in a real engine."""
         self.spec = spec
         self.turns: list[tuple[Message, ...]] = []
-        """The messages of every turn, as they came."""
+        """The messages that the caller sent in each turn."""
         self.samplings: list[Sampling] = []
-        """How every turn was asked to decode."""
+        """The sampling settings of each turn."""
         self.closed = False
         self.follow_up = False
-        """Whether it was closed at a call that another session will answer."""
+        """Whether the session was closed at a call that another session will answer."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole conversation, what the script said included."""
+        """The whole conversation, including the script's output."""
         return self._transcript.messages
 
     async def turn(
@@ -65,8 +65,8 @@ class ScriptedSession:
     ) -> AsyncGenerator[Event, None]:
         """Play the next item of the script.
 
-        Raises `ScriptError` for what the contract forbids (a turn at the same time as another,
-        results that do not answer the calls) and at the end of the script.
+        Raises `ScriptError` if the caller violates the contract: by two concurrent turns, or by
+        results that do not answer the calls. Raises it also at the end of the script.
         """
         if self._busy:
             raise self._error("was asked for while another turn decodes")
@@ -111,12 +111,12 @@ class ScriptedSession:
         yield TurnEnded(_reason(turn, was_cut), prompt, tokens, cached, report)
 
     def _accept(self, messages: tuple[Message, ...], prompt: int) -> bool:
-        """Check and note what a turn was sent; return whether it resumes a paused one."""
+        """Check and record a turn's messages; return whether it resumes a paused turn."""
         self.turns.append(messages)
         if self.closed or self._engine.closed:
             raise self._error("was asked for after its session was closed")
         if self._broken_off:
-            raise self._error("follows a turn that was broken off: open a new session")
+            raise self._error("follows a turn that ended early: open a new session")
         resumed = bool(self._open_calls)
         if resumed and not self.spec.pausing:
             raise self._error("follows calls, but the session was opened with pausing=False")

@@ -325,7 +325,7 @@ async def test_a_turn_without_an_end_is_the_engines_failure():
             pass
 
     events = run(Mute(), ASK, dispatcher=Dispatcher(Registry()), own_tools=())
-    with pytest.raises(EngineFailed, match="broke off"):
+    with pytest.raises(EngineFailed, match="ended a turn without"):
         async for _ in events:
             pass
 
