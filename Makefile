@@ -42,10 +42,11 @@ test-all: dev ## Run all tests, the slow ones too
 	@$(PYTEST)
 
 # VLLM=0.33.0 runs them, and our own, on the Python sources of that release.
+ON_SOURCES := $(addprefix tests/engine/test_,exact.py sessions.py swap_control.py)
 vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
 	@$(BIN)/python tests/upstream/run.py $(if $(VLLM),--vllm $(VLLM))
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
-		$(PYTEST) tests/scheduler tests/engine/test_exact.py -m 'not slow')
+		$(PYTEST) tests/scheduler $(ON_SOURCES) -m 'not slow')
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
 NODE := .cache/node
