@@ -12,22 +12,22 @@ from caesura.intercept.kv.views import PausedKVView, StepView
 SHORT_PAUSE = 0.3
 
 IDLE_STEP_SECONDS = 0.05
-"""How long a step counts for the link's budget while no request runs: nothing is held up then."""
+"""The assumed length of a step for the link's budget while no request runs, and none can wait."""
 
 
 def link_blocks(cost: CostModel, running: int, context_tokens: int, block_size: int) -> int:
-    """Return the blocks that hide behind a step: N with T_swap(N) = T_fwd(B) (InferCept 4.1).
+    """Return the blocks to copy during a step: N with T_swap(N) = T_fwd(B) (InferCept 4.1).
 
-    So many requests are `running`, with `context_tokens` together. At least one block is copied.
+    `running` requests decode in the step, with `context_tokens` together. The result is at least 1.
     """
     seconds = cost.step_seconds(running, context_tokens) if running else IDLE_STEP_SECONDS
     return max(1, cost.link_tokens(seconds) // block_size)
 
 
 def writes_behind(step: StepView, free_share: float) -> bool:
-    """Return whether KV is copied that may never be evicted: blocks are getting short.
+    """Return whether to copy KV that may never be evicted.
 
-    That is where less than `free_share` of all blocks are free, and where swapping pays.
+    It is true if swapping pays and less than `free_share` of all blocks are free.
     """
     return step.swap_pays and step.free_blocks < free_share * step.total_blocks
 

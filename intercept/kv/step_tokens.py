@@ -1,7 +1,7 @@
-"""How many query tokens a step may take beside requests that decode (InferCept, section 4.2).
+"""The limit on query tokens of a step in which requests decode (InferCept, section 4.2).
 
-Beyond the point at which the device is saturated a step takes longer with every query token, and
-all requests that decode wait for it.
+Beyond saturation of the device, every query token makes a step longer, and all decoding requests
+wait for it.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,13 @@ from caesura.intercept.kv.costs import SMALLEST_CHUNK
 
 @dataclass(frozen=True, slots=True)
 class StepTokens:
-    """The bound on steps in which requests decode.
+    """The limit on query tokens of steps in which requests decode.
 
-    `chunk` is that bound in tokens; `vllm` leaves it to vLLM, `auto` goes by the saturation. If
-    that was measured, it fits `saturations` times into a step: at the saturation itself a step
-    computes five sixths of the tokens per second that long ones do, and at twice that hardly less.
-    If it is a guess, only KV that was discarded is held to it while it is recomputed: a guess that
-    is too low would make every prefill slower than vLLM's.
+    `chunk` is the limit in tokens; `vllm` means vLLM's own limit, and `auto` uses the saturation. A
+    measured saturation is multiplied by `saturations`: at saturation, a step computes five sixths
+    of the tokens per second of long steps, and at twice saturation nearly as many. A guessed
+    saturation limits a step only while discarded KV is recomputed, since a guess that is too low
+    would make every prefill slower than vLLM's.
     """
 
     chunk: int | str = "auto"
@@ -32,10 +32,10 @@ class StepTokens:
         recomputes: Callable[[], bool],
         decoding: Callable[[], int],
     ) -> int:
-        """Return how many query tokens the coming step may take: `most` if no request decodes.
+        """Return the limit on query tokens of the coming step; `most` if no request decodes.
 
-        `recomputes` says whether discarded KV is being recomputed, `decoding` how many requests
-        decode; each is only asked where it matters.
+        `recomputes` returns whether discarded KV is being recomputed, and `decoding` the number of
+        decoding requests. Each is called only if its answer matters.
         """
         chunk = self._chunk_tokens(saturation, measured, recomputes)
         if chunk is None or chunk >= most:

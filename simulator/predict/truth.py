@@ -13,7 +13,7 @@ MIN_SHARE = 0.01
 MIN_SECONDS = 1e-9
 
 CERTAIN_OBSERVATIONS = 4
-"""So many equal observations stand for a pause that is known."""
+"""The number of equal observations that represent a known pause."""
 
 
 class PlannedSegment(Protocol):
