@@ -39,13 +39,15 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
     first, second = Runs(reading.entries(path, recorder.recording, KINDS)).runs()
     assert (len(first.turns), len(first.calls), len(first.sessions)) == (2, 1, 1)
     (pause,) = first.pauses
-    assert (pause["tool"], pause["outcome"], pause["handling"]) == (
+    assert pause.opening is not None and pause.ended is not None
+    assert (pause.ended.tool, pause.ended.outcome, pause.ended.handling) == (
         "calculator",
         "resumed",
-        first.turns[1]["attributes"]["caesura.pause.handling"],
+        first.turns[1].attributes["caesura.pause.handling"],
     )
     # The pause lies between the two turns.
-    assert first.turns[0]["start"] < pause["at"] < first.turns[1]["end"]
+    assert first.turns[1].end is not None
+    assert first.turns[0].start < pause.told.at < first.turns[1].end
     assert second.sessions == [] and len(second.turns) == 2
     kinds = {each["kind"] for each in reading.entries(path, recorder.recording)}
     assert {"span", "lanes", "steps", "opening", "pause", "session"} <= kinds

@@ -37,6 +37,9 @@ class Engine:
         self.rendering, self.released = threading.Event(), threading.Event()
         self.served: list[int] = []
 
+    def token_text(self) -> None:
+        """The text of its tokens is read by vLLM's detokenizer."""
+
     def prompt(self, messages: Sequence[Message], tools: Any) -> list[int]:
         if len(messages[-1]["content"]) <= MAX_INLINE_CHARACTERS:
             return [1]

@@ -40,11 +40,11 @@ def test_the_settings_say_the_rules() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("max_misfits", -1, "max_misfits must be a whole number of at least 0, not -1"),
+        ("max_misfits", -1, "max_misfits must be a whole number of at least 0, got -1"),
         ("max_overtaken_steps", 0, "max_overtaken_steps must be a whole number of at least 1"),
         ("chunk_saturations", 1.5, "chunk_saturations must be a whole number of at least 1"),
         ("max_copy_failures", True, "max_copy_failures must be a whole number"),
-        ("write_behind_free_share", 40, "must be a share from 0 to 1, not 40"),
+        ("write_behind_free_share", 40, "must be a share from 0 to 1, got 40"),
     ],
 )
 def test_limits_that_are_none_are_refused(name: str, value: object, problem: str) -> None:
