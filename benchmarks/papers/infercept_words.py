@@ -13,10 +13,10 @@ CLAIMS_WHY = {
 """Of section 5.1, 6B."""
 
 STEPS_WHY = {
-    ("ImprovedDiscard", 0.8): "who calls often gains (ve 0.25 to 0.21 s/token), who calls seldom"
-    " loses (math 0.18 to 0.20): the median stays",
-    ("ImprovedDiscard", 2.0): "who calls often gains (ve 2.1 to 1.2 s/token), who calls seldom"
-    " loses (math 1.2 to 2.3, qa 0.6 to 1.2), and they are the median",
+    ("ImprovedDiscard", 0.8): "sessions with many calls gain (ve 0.25 to 0.21 s/token), those with"
+    " few lose (math 0.18 to 0.20): the median stays",
+    ("ImprovedDiscard", 2.0): "sessions with many calls gain (ve 2.1 to 1.2 s/token), those with"
+    " few lose (math 1.2 to 2.3, qa 0.6 to 1.2), and they are the median",
     ("+ chunked recomputation", 0.8): "waste falls to a third, but 9 of 10 tokens are recomputed in"
     " both, and steps of 512 compute a fifth fewer per second than steps of 2,048",
     ("+ chunked recomputation", 2.0): "waste falls to a quarter; for the latency see 0.8/s",

@@ -70,7 +70,8 @@ def because(claim: Claim, paper: float, ours: float, found: Found) -> str:
     if waits < QUEUES_SECONDS and abs(log(ours)) > abs(log(paper)):
         again = [found.mean(setup, each, "recompute_share") for each in (claim.base, claim.system)]
         return (
-            f"nobody queues; {base} recomputes {again[0]:.0%} of its tokens, LAMPS {again[1]:.0%}"
+            f"no request queues; {base} recomputes {again[0]:.0%} of its tokens,"
+            f" LAMPS {again[1]:.0%}"
         )
     if waits < QUEUES_SECONDS:
         full = found.mean(setup, claim.base, "memory_share")

@@ -67,9 +67,9 @@ SYSTEMS: dict[str, Policy] = {
     )
 }
 """By name. `vllm-discard` is the paper's vLLM: it had no prefix cache; `stock` is today's, which
-has one. `lamps-handling` is the paper's "LAMPS w/o scheduling"; `...-backfilled` lets whoever fits
-go before a request that does not. `infercept`, `lamps`, `lamps-infercept` and `caesura` compute as
-many query tokens in a step as saturate the device, vLLM up to 2,048 and all others 512."""
+has one. `lamps-handling` is the paper's "LAMPS w/o scheduling"; `...-backfilled` lets a request
+that fits go before one that does not. `infercept`, `lamps`, `lamps-infercept` and `caesura` compute
+as many query tokens in a step as saturate the device, vLLM up to 2,048 and all others 512."""
 
 PAPER = ("vllm-discard", "infercept-strict", "lamps-paper")
 """The systems of the paper, each in the form that the paper gives it."""
@@ -88,7 +88,7 @@ OTHERS = (
 
 FROM_INFERCEPT = (
     ("infercept-strict", "InferCept as published: arrival order, nobody passes who does not fit"),
-    ("infercept-backfilled", "+ whoever fits goes first"),
+    ("infercept-backfilled", "+ back-filling"),
     ("lamps-ranking", "+ least memory over time first"),
     ("lamps-paper", "+ one handling per pause, by its prediction"),
 )
@@ -101,7 +101,7 @@ FROM_VLLM = (
         "+ pauses in the engine, prefix cache, 512 tokens a step, predicted handling"
         " (LAMPS w/o scheduling)",
     ),
-    ("lamps-handling-backfilled", "+ whoever fits goes first"),
+    ("lamps-handling-backfilled", "+ back-filling"),
     ("lamps-paper", "+ least memory over time first (LAMPS)"),
 )
 """Figure 10's breakdown, with the ranking's two effects apart."""
