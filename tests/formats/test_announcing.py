@@ -4,7 +4,7 @@ import pytest
 
 from caesura.intercept.calls.events import ArgumentsDelta, CallStarted
 from caesura.intercept.calls.formats import TURN_FORMATS
-from caesura.scheduler.vllm.client.parsing.announcing import MOST_CHARACTERS, Announcer
+from caesura.scheduler.vllm.client.parsing.announcing import MAX_CHARACTERS, Announcer
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
@@ -72,4 +72,4 @@ def test_what_is_too_long_to_be_announced_is_not_kept() -> None:
     for piece in ["[search(query='", *["oak trees " * 10] * 1000]:
         assert all(each.arguments != "" or each.name for each in announcer.push(piece))
     streamed = announcer._follow.__self__  # type: ignore[union-attr]
-    assert len(streamed._read) < 2 * MOST_CHARACTERS
+    assert len(streamed._read) < 2 * MAX_CHARACTERS

@@ -1,4 +1,4 @@
-"""Measuring what an engine's steps and copies cost, by synthetic traffic through it."""
+"""Measurement of an engine's step and copy costs with synthetic traffic."""
 
 from caesura.scheduler.vllm.client.measuring.measure import adopt, measure
 

@@ -1,4 +1,4 @@
-"""Measuring the link: sessions that pause are copied to the host, and back when they return."""
+"""Measurement of the link to the host, with copies of paused sessions out and in."""
 
 import asyncio
 import time
@@ -15,22 +15,21 @@ from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, siz
 from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic
 
 PIECES = 4
-"""In how many copies a session's context goes."""
+"""Number of copies that a session's context is divided into."""
 
-MOST_TOKENS = 4096
-"""In one copy."""
+MAX_COPY_TOKENS = 4096
 
 BESIDE = (4, 256)
-"""Sequences that decode beside copies, and their tokens of context at the beginning."""
+"""Number of sequences that decode during copies, and the tokens of each one's prompt."""
 
-ENOUGH = 3
-"""So many sizes tell a rate without what was copied once only."""
+MIN_SIZES = 3
+"""With medians for this many sizes, a fit leaves out the sizes that were copied only once."""
 
 PATIENCE_SECONDS = 5.0
 
 
 class Copy(NamedTuple):
-    """A copy as the worker measured it; `beside` of its seconds a forward pass was running."""
+    """A copy as the worker measured it; a forward pass ran for `beside` of its seconds."""
 
     direction: Direction
     tokens: int
@@ -40,7 +39,7 @@ class Copy(NamedTuple):
 
 @dataclass
 class Link:
-    """The link of one engine, and what was measured of it so far."""
+    """Measures the link of one engine, and holds the copies measured so far."""
 
     traffic: Traffic
     block_size: int
@@ -51,13 +50,13 @@ class Link:
     _seen: int = 0
 
     async def measure(self, seconds: float, coarse: bool, progress: Progress) -> None:
-        """Spend about so many seconds on copies of all sizes; at least one round is made."""
+        """Measure copies of all sizes for about `seconds`, in at least one complete round."""
         room = min(self.context - 16, self.capacity // 2) // self.block_size
         room = min(room, self.host_blocks // 2)
-        most = min(room // PIECES, MOST_TOKENS // self.block_size)
+        most = min(room // PIECES, MAX_COPY_TOKENS // self.block_size)
         began, first = time.monotonic(), True
         await self._once(max(1, most), most * PIECES, beside=False)
-        # That was to touch the host's memory, whose pages are not there before.
+        # This first copy only makes the operating system map the host memory's pages.
         self.copies.clear()
         while first or time.monotonic() - began < seconds:
             for size in sizes(1, most, 4.0 if coarse else 2.0):
@@ -72,7 +71,7 @@ class Link:
                 return
 
     async def _once(self, size: int, blocks: int, beside: bool) -> None:
-        """Copy a context of `blocks` out and in, by `size` blocks at a time."""
+        """Copy a context of `blocks` blocks out and in, `size` blocks at a time."""
         session: PausedSession | None = None
         try:
             await self._assume(size)
@@ -80,7 +79,7 @@ class Link:
                 prompt = self.traffic.prompt(blocks * self.block_size + 1)
                 session = await self.traffic.pause(prompt)
                 await self._copied(size, blocks)
-            # On the device there is nothing left of it: it has to come from the host.
+            # Without its blocks on the device, the context has to come from the host.
             await self._forget(on_host=False)
             async with self._company(beside):
                 await self._assume(size)
@@ -88,7 +87,7 @@ class Link:
             await self._collect()
             await session.end()
             session = None
-            # The next copies go to memory that has been used before.
+            # The next copies then reuse host memory whose pages are mapped.
             await self._forget(on_host=True)
         finally:
             if session is not None:
@@ -98,7 +97,7 @@ class Link:
         return self.traffic.beside(*BESIDE) if beside else nullcontext()
 
     async def _assume(self, size: int) -> None:
-        """Have the scheduler take steps and the link for such that a step carries `size` blocks."""
+        """Set a cost model under which one step may copy `size` blocks."""
         rate = (size + 0.5) * self.block_size / IDLE_STEP_SECONDS
         cost = CostModel(IDLE_STEP_SECONDS, 0.0, 0.0, 0.0, 1, rate, rate)
         await self.traffic.engine.command({"command": "calibrate", "cost": cost.to_wire()})
@@ -107,13 +106,13 @@ class Link:
         """Wait until a paused session is on the host."""
         wanted, until = blocks * self.block_size, time.monotonic() + PATIENCE_SECONDS
         while wanted > 0 and time.monotonic() < until:
-            # The scheduler corrects what it assumes by what it sees. And an idle engine makes a
-            # step for every message, and none by itself.
+            # The scheduler adjusts its cost model to what it measures, so set the model again.
+            # The message also makes an idle engine take a step.
             await self._assume(size)
             wanted -= sum(copy.tokens for copy in await self._collect() if copy.direction == "out")
 
     async def _forget(self, on_host: bool) -> None:
-        """Empty the device's prefix cache, as soon as nobody runs any more, and maybe the host."""
+        """Empty the device's prefix cache once no request runs, and the host if `on_host`."""
         reset, until = self.traffic.engine.llm.reset_prefix_cache, time.monotonic()
         until += PATIENCE_SECONDS
         while not await reset(reset_connector=on_host):
@@ -122,7 +121,7 @@ class Link:
             await asyncio.sleep(0.01)
 
     async def _collect(self) -> list[Copy]:
-        """Fetch what was copied since the last time."""
+        """Return the copies made since the last call, and add them to `copies`."""
         reply = await self.traffic.engine.command("samples")
         new = reply["copies_measured"] - self._seen
         self._seen = reply["copies_measured"]
@@ -132,9 +131,9 @@ class Link:
 
 
 class Rates(NamedTuple):
-    """Tokens per second one way, alone and beside a forward pass; 0: nothing was copied.
+    """Tokens per second in one direction, alone and beside a forward pass; 0 without copies.
 
-    `error` is the mean relative one of the rate beside, `copies` what it was fitted to.
+    `error` is the mean relative error of `beside`; `copies` are the points it was fitted to.
     """
 
     alone: float
@@ -144,28 +143,28 @@ class Rates(NamedTuple):
 
 
 def rates_of(copies: Sequence[Copy], direction: Direction) -> Rates:
-    """Fit the rates of one direction."""
+    """Return the rates of one direction, fitted to `copies`."""
     apart: tuple[list[Copy], list[Copy]] = ([], [])
     for copy in copies:
         if copy.direction == direction:
             apart[copy.beside > copy.seconds / 2].append(copy)
     alone = _rate(apart[False])
-    # A copy that is over in no time is seldom seen beside anything.
+    # Very short copies rarely overlap with a forward pass.
     beside = _rate(apart[True] or apart[False])
     points = tuple((str(direction), tokens, seconds) for tokens, seconds in beside[2])
     return Rates(alone[0], beside[0], beside[1], points)
 
 
 def _rate(copies: Sequence[Copy]) -> tuple[float, float, list[tuple[int, float]]]:
-    """Return the rate, its mean relative error, and the medians that it was fitted to."""
+    """Return the rate, its mean relative error, and the medians it was fitted to."""
     if not copies:
         return 0.0, 0.0, []
-    chosen = medians([(copy.tokens, copy.tokens, copy.seconds) for copy in copies], ENOUGH)
+    chosen = medians([(copy.tokens, copy.tokens, copy.seconds) for copy in copies], MIN_SIZES)
     points = [(tokens, seconds) for tokens, _, seconds in chosen]
     try:
         rate, error = fit_rate(points)
     except ValueError:
-        # Too few sizes, or such that the size makes no difference yet.
+        # There are too few sizes, or all are so small that the size makes no difference.
         rate = median(tokens / seconds for tokens, seconds in points)
         error = sum(abs(tokens / rate / seconds - 1) for tokens, seconds in points) / len(points)
     return rate, error, points

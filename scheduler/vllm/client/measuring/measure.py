@@ -1,4 +1,4 @@
-"""Measuring an engine: its steps, then its link, then the models that fit them."""
+"""Measurement of an engine: its steps, then its link, then the fit of both models."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,20 +17,21 @@ from caesura.scheduler.vllm.compose import identity
 
 QUICK_SECONDS = (3.0, 1.2)
 FULL_SECONDS = (28.0, 12.0)
-"""For steps and for the link."""
+"""Seconds for steps and for the link."""
 
 
 async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibration:
-    """Measure an engine that has nothing else to do, and leave it as it was.
+    """Return a calibration measured on an idle engine, and restore the engine's state.
 
-    The scheduler's cost model is then what it was at the start; `adopt` hands it the new one.
-    Raises `UsageError` for an engine that cannot be measured, and `EngineFailed`.
+    The scheduler keeps its previous cost model; `adopt` installs the new one. Raises `UsageError`
+    for an engine that cannot be measured, and `EngineFailed`.
     """
     config = engine.llm.vllm_config
     if config.parallel_config.data_parallel_size > 1:
         raise UsageError(
-            "data-parallel engines are not measured together: run `caesura calibrate` without"
-            " --data-parallel-size; the file is good for each of them"
+            "data-parallel engines cannot be measured together, got --data-parallel-size"
+            f" {config.parallel_config.data_parallel_size}: run `caesura calibrate` without it;"
+            " the file is valid for each engine"
         )
     seconds = QUICK_SECONDS if quick else FULL_SECONDS
     share = seconds[0] / sum(seconds)
@@ -60,7 +61,7 @@ async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibr
 
 
 async def adopt(engine: VllmEngine, calibration: Calibration) -> None:
-    """Have the scheduler of a running engine go by what was measured."""
+    """Install the calibration in the scheduler of a running engine."""
     await engine.command({"command": "calibrate", "cost": calibration.cost.to_wire()})
     engine.calibration = calibration
 
@@ -68,9 +69,9 @@ async def adopt(engine: VllmEngine, calibration: Calibration) -> None:
 def _calibration(
     engine: VllmEngine, facts: dict[str, Any], steps: list[Step], copies: list[Copy]
 ) -> Calibration:
-    """Fit what was measured; raises `ValueError` for too little.
+    """Return the calibration fitted to the measurements; raise `ValueError` for too few.
 
-    The link's rates beside a forward pass are those that serving has.
+    The calibration has the link's rates beside a forward pass, which apply when serving.
     """
     cost, step_error = fit(steps)
     out, into = rates_of(copies, "out"), rates_of(copies, "in")
@@ -92,12 +93,12 @@ def _calibration(
 
 @asynccontextmanager
 async def _measured(engine: VllmEngine) -> AsyncIterator[dict[str, Any]]:
-    """Set the scheduler up to be measured, and back; yield its facts."""
+    """Switch the scheduler to measuring within the context, and yield its facts."""
     llm = engine.llm
     facts = await engine.command("facts")
     before = await engine.command("samples")
     await engine.command({"command": "measure", "on": True})
-    # vLLM's metrics are to count requests of clients only.
+    # vLLM's metrics must count only clients' requests.
     metrics = getattr(llm, "_logger_ref", [None])
     counting, metrics[0] = metrics[0], None
     try:
@@ -110,11 +111,11 @@ async def _measured(engine: VllmEngine) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _end(engine: VllmEngine) -> None:
-    """End the trial, as soon as the scheduler has heard that all requests are over."""
+    """Switch measuring off, once the scheduler knows that all requests have ended."""
     for _ in range(200):
         try:
             await engine.command({"command": "measure", "on": False})
             return
         except UsageError:
             await asyncio.sleep(0.02)
-    raise EngineFailed("requests of the measurement did not end")
+    raise EngineFailed("the measurement's requests did not end; restart the engine")

@@ -1,4 +1,4 @@
-"""Measuring steps: prefill chunks and decode batches of many sizes, on short and long contexts."""
+"""Measurement of steps: prefill chunks and decode batches of many sizes, at many contexts."""
 
 import time
 from collections import defaultdict
@@ -11,22 +11,22 @@ from caesura.scheduler.calibration import Step
 from caesura.scheduler.vllm.client.measuring.traffic import Traffic
 
 Progress = Callable[[float, str], None]
-"""Is told how much is done, from 0 to 1, and what is being done."""
+"""Callback that receives the share done, from 0 to 1, and the name of the current phase."""
 
-SMALLEST_PROMPT = 16
+MIN_PROMPT_TOKENS = 16
 DECODED = 12
-"""Tokens that a batch decodes; half as many will do for a coarse measurement."""
-MOST_SEQUENCES = 256
-LONGEST = 8192
+"""Tokens that a batch decodes; a coarse measurement decodes half as many."""
+MAX_SEQUENCES = 256
+MAX_CONTEXT_TOKENS = 8192
 BANDS = 8
 """Contexts within an eighth of an octave count as the same."""
-ENOUGH = 16
-"""So many medians can do without what happened once only."""
+MIN_MEDIANS = 16
+"""With this many medians of several steps, steps that occurred only once are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What an engine takes: tokens in a step, sequences at once, tokens of context and of KV."""
+    """Limits of an engine: tokens per step, sequences, context in tokens, KV cache in tokens."""
 
     step: int
     sequences: int
@@ -36,9 +36,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests that come at once: so many, with a prompt of so many tokens, that decode so many.
+    """Requests sent at once: their number, and the tokens of each prompt and each output.
 
-    `behind` is how many tokens of context are there already, computed before.
+    `behind` is the number of context tokens that were computed before.
     """
 
     sequences: int
@@ -48,29 +48,30 @@ class Load:
 
     @property
     def work(self) -> int:
-        """Tokens to compute, roughly."""
+        """The approximate number of tokens to compute."""
         return self.sequences * self.prompt + self.behind + self.decoded
 
 
 def loads(limits: Limits, coarse: bool) -> list[Load]:
-    """Return what to measure, the least work first; a `coarse` measurement has fewer sizes."""
-    longest = min(limits.context - DECODED - 2, limits.capacity // 2, LONGEST)
+    """Return the loads to measure, least work first; a `coarse` measurement has fewer sizes."""
+    longest = min(limits.context - DECODED - 2, limits.capacity // 2, MAX_CONTEXT_TOKENS)
     factor, decoded = (4.0, DECODED // 2) if coarse else (2.0, DECODED)
-    found = [Load(1, size, 1) for size in sizes(SMALLEST_PROMPT, min(limits.step, longest), factor)]
+    chunk = min(limits.step, longest)
+    found = [Load(1, size, 1) for size in sizes(MIN_PROMPT_TOKENS, chunk, factor)]
     behind = longest // 2
     found += [
         Load(1, size, 1, behind)
-        for size in sizes(SMALLEST_PROMPT, min(limits.step, longest - behind), 2 * factor)
+        for size in sizes(MIN_PROMPT_TOKENS, min(limits.step, longest - behind), 2 * factor)
     ]
-    most = min(limits.sequences, MOST_SEQUENCES)
-    for context in {SMALLEST_PROMPT, longest // 4, longest // (4 if coarse else 2)}:
+    most = min(limits.sequences, MAX_SEQUENCES)
+    for context in {MIN_PROMPT_TOKENS, longest // 4, longest // (4 if coarse else 2)}:
         fitting = min(most, limits.capacity * 3 // 4 // (context + DECODED))
         found += [Load(size, context, decoded) for size in sizes(1, fitting, factor)]
     return sorted(set(found), key=lambda load: load.work)
 
 
 def sizes(least: int, most: int, factor: float) -> Iterator[int]:
-    """Yield sizes that grow by `factor`, the largest too."""
+    """Yield sizes from `least` to `most`, both included, that grow by `factor`."""
     size = float(least)
     while size < most:
         yield int(size)
@@ -82,9 +83,9 @@ def sizes(least: int, most: int, factor: float) -> Iterator[int]:
 async def measure_steps(
     traffic: Traffic, limits: Limits, seconds: float, coarse: bool, progress: Progress
 ) -> list[Step]:
-    """Spend about so many seconds; return the median of each size, warm-up left out.
+    """Measure steps for about `seconds`; return the median of each size, without the warm-up.
 
-    A first round leaves out what would take too long; further rounds follow while there is time.
+    The first round omits loads that would take too long. Further rounds follow while time is left.
     """
     chosen, began = loads(limits, coarse), time.monotonic()
     for load in chosen[:: max(1, len(chosen) // 4)][:2]:
@@ -117,10 +118,10 @@ async def _run(traffic: Traffic, load: Load) -> None:
     await traffic.decode(prompts, load.decoded)
 
 
-def medians(steps: Iterable[Step], enough: int = ENOUGH) -> list[Step]:
-    """Return one step for all that took as many tokens over about as much context.
+def medians(steps: Iterable[Step], enough: int = MIN_MEDIANS) -> list[Step]:
+    """Return the median step for each number of tokens and band of context.
 
-    What happened once only, as requests came and went, is left out if `enough` is left.
+    Steps that occurred only once, as requests came and went, are omitted if `enough` are left.
     """
     bands: dict[tuple[int, int], list[Step]] = defaultdict(list)
     for step in steps:

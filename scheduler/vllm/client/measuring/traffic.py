@@ -1,4 +1,4 @@
-"""Synthetic traffic: requests of random tokens, sessions that pause, and somebody beside them."""
+"""Synthetic traffic: requests of random tokens, paused sessions, and concurrent decoding."""
 
 import asyncio
 import random
@@ -21,23 +21,23 @@ from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 
 class Traffic:
-    """Drives one engine. Every prompt is new, so that the prefix cache knows none of them."""
+    """Drives one engine; every prompt is random, so the prefix cache never holds one."""
 
     def __init__(self, engine: VllmEngine, seed: int = 1) -> None:
         self.engine = engine
         self._random = random.Random(seed)
         tokenizer = engine.tokenizer
         known = min(len(tokenizer), engine.llm.model_config.get_vocab_size())
-        # Special tokens may stand for images, or for whatever else a model makes of them.
+        # Special tokens may have side effects, such as standing for images.
         special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", ())}
         self._ids = [token for token in range(known) if token not in special]
 
     def prompt(self, tokens: int) -> list[int]:
-        """Return so many random tokens."""
+        """Return a prompt of `tokens` random tokens."""
         return self._random.choices(self._ids, k=tokens)
 
     async def decode(self, prompts: Iterable[Sequence[int]], tokens: int) -> None:
-        """Decode so many tokens after each of the prompts, all at once.
+        """Decode `tokens` tokens after each of the prompts, all at once.
 
         Raises `EngineFailed`, and `UsageError` for what vLLM refuses.
         """
@@ -45,7 +45,7 @@ class Traffic:
 
     @asynccontextmanager
     async def beside(self, sequences: int, context: int) -> AsyncIterator[None]:
-        """Have so many requests decode for as long as the context lasts."""
+        """Decode `sequences` requests within the context, with prompts of `context` tokens."""
         room = self.engine.context_tokens - context - 1
         begun = [asyncio.Event() for _ in range(sequences)]
         prompts = [self.prompt(context) for _ in begun]
@@ -65,7 +65,7 @@ class Traffic:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def pause(self, prompt: Sequence[int]) -> "PausedSession":
-        """Compute a prompt in a session that pauses at its first token."""
+        """Return a session that has computed `prompt` and paused at its first token."""
         session = PausedSession(self.engine, self._ids[0], prompt)
         await session.read()
         return session
@@ -92,7 +92,7 @@ class Traffic:
 
 
 class PausedSession:
-    """A session that is paused as if it had called a tool: at a token that it is made to say."""
+    """A session that pauses as for a tool call, at a token that it is forced to decode."""
 
     def __init__(self, engine: VllmEngine, token: int, prompt: Sequence[int]) -> None:
         self._token = token
@@ -110,16 +110,16 @@ class PausedSession:
         self._live = LiveRequest(engine.llm, name, prompt, self._params, resumable=True)
 
     async def read(self) -> None:
-        """Wait for the pause; raises `EngineFailed` if there is none."""
+        """Wait until the session pauses; raise `EngineFailed` if it does not."""
         report: dict[str, Any] = {}
         async with aclosing(self._live.turn()) as outputs:
             async for output in outputs:
                 report = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
         if not report.get("paused"):
-            raise EngineFailed("a session that should have paused did not")
+            raise EngineFailed("a measured session did not pause; use Caesura's scheduler")
 
     async def resume(self, tokens: Sequence[int]) -> None:
-        """Return from the pause with so many tokens, and pause again."""
+        """Resume the session with these tokens, and wait until it pauses again."""
         self._live.push([self._token, *tokens], self._params)
         await self.read()
 
@@ -128,5 +128,5 @@ class PausedSession:
         await self._live.end()
 
     async def abort(self) -> None:
-        """Take it out of the engine, in whatever state it is."""
+        """Remove the session from the engine in any state."""
         await self._live.abort()

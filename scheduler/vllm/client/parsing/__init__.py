@@ -1,10 +1,10 @@
-"""A turn's streamed text to events, by vLLM's own tool parsers for most formats.
+"""Parsers from a turn's streamed text to events, by vLLM's own tool parsers for most formats.
 
-vLLM's parsers know the families' dialects; what they do not tell is when a call is complete, and
-what a broken one was. So where a call begins and ends is found by the markers that the engine
-watches for too, their streaming side announces calls and arguments as they come, and their
-whole-text side has the last word on each call. Formats with tags around bare text are read here,
-since vLLM's parsers take quadratic time over them and run calls with parts of values.
+vLLM's parsers know the dialects of the model families. They do not report when a call is complete,
+nor what a malformed call was. So the begin and end of a call are found by the markers that the
+scheduler watches too. vLLM's streaming parser announces calls and arguments as they arrive, and
+its whole-text parser decides about each call. Formats with tags around bare text are parsed here:
+vLLM's parsers take quadratic time for them, and accept calls with truncated values.
 """
 
 import logging
@@ -24,7 +24,7 @@ from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
 
 __all__ = ["TurnParser", "new_call_id", "turn_parser"]
 
-# Their complaints about text that is no call are answered to the model, not to the log.
+# Malformed calls are reported to the model, so vLLM's log lines about them are switched off.
 logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
 logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
 

@@ -1,4 +1,4 @@
-"""Calls announced while they are being written: what is certain of them, and no more."""
+"""Announcement of calls while the model writes them, limited to what is certain."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,13 +10,13 @@ from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.scheduler.vllm.client.parsing.calls import UNREADABLE, Found, Piece, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader, clean_name
 
-MOST_CHARACTERS = 2048
-"""A head that is longer announces nothing; nor is a call announced further that vLLM's parsers
-read, which with each token read all of it again."""
+MAX_CHARACTERS = 2048
+"""A call whose head is longer is not announced. The announcement of a call by vLLM's parsers ends
+at this length, since they parse the whole text again at each token."""
 
 
 class Announcer:
-    """Follows one stretch of text that holds calls."""
+    """Announces the calls of one region of text."""
 
     def __init__(self, form: CallFormat, reader: CallReader) -> None:
         self._form = form
@@ -27,26 +27,26 @@ class Announcer:
         self._over = False
 
     def push(self, text: str) -> Iterator[Piece]:
-        """Read more of the text; say what is certain of its calls."""
+        """Parse more text; yield what is certain of its calls."""
         if self._follow is not None:
             yield from self._follow(text)
         elif not self._over:
             self._head += text
-            self._over = len(self._head) > MOST_CHARACTERS
+            self._over = len(self._head) > MAX_CHARACTERS
             told = self._telling.match(self._head)
             if told is not None and not self._over:
                 yield from self._begin(told)
 
     def found(self, text: str) -> list[Found]:
-        """Return the calls that the text holds, which is over; raises `ValueError` for none."""
+        """Return the calls in the complete text; raise `ValueError` if there is none."""
         found = self._reader.read(text)
         if not found:
             raise ValueError(UNREADABLE)
         return found
 
     def _begin(self, told: re.Match[str]) -> Iterator[Piece]:
-        """The text is a call: announce it, and see how to go on."""
-        # No further: the arguments may hold what looks like a name.
+        """Announce the call, and choose how to follow its arguments."""
+        # The search ends before the arguments, which may hold text that looks like a name.
         name = name_in(told[0], self._form.named)
         start = told.end() - 1
         if name is not None and self._form.body == "json" and self._head[start] == "{":
@@ -59,11 +59,12 @@ class Announcer:
 
 
 class _Object:
-    """The arguments of the one call that a text holds, which are JSON and end with their object."""
+    """Follows the JSON arguments of a text's only call, which end with their object."""
 
     def __init__(self, form: CallFormat) -> None:
         self._value = JsonText(leading=True)
-        # One within a call is part of an argument, or the call is broken: the end tells.
+        # A marker within a call is part of an argument, or the call is malformed. Only the end of
+        # the call shows which.
         self._markers = [text.encode() for text in (*form.opens, form.closes) if text]
         self._window = b""
         self._over = False
@@ -83,7 +84,7 @@ class _Object:
 
 
 class _Streamed:
-    """Calls of which vLLM's streaming parser for the format says what it sees."""
+    """Follows calls with vLLM's streaming parser for the format."""
 
     def __init__(self, form: CallFormat, reader: CallReader, name: str | None) -> None:
         self._reader = reader
@@ -104,10 +105,10 @@ class _Streamed:
         self._read += text
         opener = self._opener
         again = opener is not None and self._read.count(opener) > 1
-        self._over = again or len(self._read) > MOST_CHARACTERS
+        self._over = again or len(self._read) > MAX_CHARACTERS
         if self._over:
             return
-        # Not the ids that were decoded: the text begins and ends in the middle of them.
+        # The decoded ids do not fit, since the text may begin and end within a token.
         ids = self._reader.tokenizer.encode(text, add_special_tokens=False)
         self._ids = before_ids + ids
         try:
@@ -115,7 +116,7 @@ class _Streamed:
                 before, self._read, text, before_ids, self._ids, ids, self._request
             )
         except Exception:
-            # They are written for one family's habits, and raise whatever they meet.
+            # vLLM's parsers raise many classes of errors for text that they do not expect.
             self._over = True
             return
         yield from self._pieces(delta)
@@ -125,14 +126,14 @@ class _Streamed:
             if call.function is None or self._over:
                 continue
             name = clean_name(call.function.name or "")
-            # A marker that was spelled out, or cut in two, is text to some parsers.
+            # Some parsers take a marker for text if its tokens are unusual.
             self._over = bool(name and call.index == 0 and name != self._name)
             arguments = self._new_arguments(call.index, call.function.arguments or "")
             if not self._over and (name or arguments):
                 yield Piece(call.index, name, arguments)
 
     def _new_arguments(self, index: int, arguments: str) -> str:
-        """Keep of the arguments what belongs to their object: some parsers go on behind it."""
+        """Return the part of the arguments within their object; some parsers add text after it."""
         value = self._arguments.setdefault(index, JsonText(leading=True))
         if not value.begun:
             arguments = arguments.lstrip(": \t\r\n")

@@ -1,4 +1,4 @@
-"""From what parsers say about calls to events in their order."""
+"""Conversion of parser results about calls to ordered events."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from caesura.intercept.calls.events import (
 )
 
 _DECODER = json.JSONDecoder()
-_MOST_LOOKS = 16
+_MAX_ATTEMPTS = 16
 
 UNREADABLE = "the call cannot be read"
 UNCLOSED = "the turn ended before the call was closed, so it was not run"
@@ -24,7 +24,7 @@ UNCLOSED = "the turn ended before the call was closed, so it was not run"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a streaming parser has seen of a call: its index, its name once, more arguments."""
+    """A part of a call from a streaming parser: index, name (once), further arguments."""
 
     index: int
     name: str
@@ -32,7 +32,7 @@ class Piece:
 
 
 class Found(NamedTuple):
-    """A call as the last word on it has it; `arguments` is the JSON text of an object."""
+    """A complete call; `arguments` is the JSON text of an object."""
 
     name: str
     arguments: str
@@ -46,18 +46,18 @@ class _Call:
 
 
 def new_call_id() -> str:
-    """Nine alphanumerical characters, which the strictest chat templates (Mistral's) ask for."""
+    """Return a new id of nine alphanumeric characters, as Mistral's chat templates require."""
     return uuid.uuid4().hex[:9]
 
 
 def name_in(text: str, named: str) -> str | None:
-    """Return the tool's name in the text of a call, by the format's pattern `named`."""
+    """Return the tool's name in a call's text, by the format's pattern `named`, or None."""
     found = re.search(named, text)
     return next((name for name in found.groups() if name), None) if found else None
 
 
 def json_of(text: str) -> Any:
-    """Return what a JSON text says, None if it is none."""
+    """Return the value of a JSON text, or None if it is invalid."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -65,21 +65,21 @@ def json_of(text: str) -> Any:
 
 
 class CallEvents:
-    """The calls of one stretch of text: announced as they come, settled when it has ended."""
+    """Turns the calls of one region into events: announced as they arrive, settled at its end."""
 
     def __init__(self, shape: str, verbatim: bool) -> None:
-        """`shape` is told for a malformed call; `verbatim`: arguments stand as JSON in the text."""
+        """Create it; malformed calls report `shape`; `verbatim`: arguments are JSON in the text."""
         self._shape = shape
         self._verbatim = verbatim
         self._calls: list[_Call] = []
 
     @property
     def announced(self) -> bool:
-        """Whether there has been any event."""
+        """Whether any call has been announced and not settled."""
         return bool(self._calls)
 
     def announce(self, pieces: Iterable[Piece]) -> Iterator[CallEvent]:
-        """Pass on what a streaming parser says."""
+        """Yield the events for a streaming parser's pieces."""
         for piece in pieces:
             while len(self._calls) <= piece.index:
                 self._calls.append(_Call(new_call_id()))
@@ -94,10 +94,7 @@ class CallEvents:
     def settle(
         self, found: Sequence[Found], text: str, reason: str = UNREADABLE
     ) -> Iterator[CallEvent]:
-        """Finish the calls that `text` was found to hold; refuse others that were announced.
-
-        `reason` says why they are refused.
-        """
+        """Finish the calls `found` in `text`; refuse other announced calls with `reason`."""
         at = 0
         for index, (name, arguments) in enumerate(found):
             call = self._calls[index] if index < len(self._calls) else _Call(new_call_id())
@@ -116,7 +113,7 @@ class CallEvents:
         self._calls.clear()
 
     def malformed(self, text: str, name: str | None, reason: str = UNREADABLE) -> CallMalformed:
-        """Return the event for a text that opened a call which was never announced."""
+        """Return the event for a malformed call that was never announced."""
         return self._refuse(_Call(new_call_id(), name or ""), text, reason)
 
     def _refuse(self, call: _Call, text: str, reason: str) -> CallMalformed:
@@ -124,13 +121,14 @@ class CallEvents:
         return CallMalformed(call.call_id, call.name or None, text, reason)
 
     def _whole(self, arguments: str, text: str, at: int, streamed: str) -> tuple[str | None, int]:
-        """Return the arguments so that they go on from `streamed`, and where they end in `text`.
+        """Return the arguments with `streamed` as their begin, and where they end in `text`.
 
-        What is streamed is how the model wrote them, and whole-text parsers write them anew.
+        Streamed arguments keep the model's spelling, while whole-text parsers serialise them again.
+        The arguments are None if they do not begin with `streamed`.
         """
         if self._verbatim:
             value, start = json_of(arguments), at
-            for _ in range(_MOST_LOOKS):
+            for _ in range(_MAX_ATTEMPTS):
                 start = text.find("{", start)
                 if start < 0:
                     break

@@ -1,4 +1,4 @@
-"""Turns of gpt-oss, which writes in channels: read from token ids by vLLM's Harmony parser."""
+"""Parser for the turns of gpt-oss, which have channels, by vLLM's Harmony parser."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 
 class HarmonyTurn(TurnParser):
-    """Reads one turn: the answer and the preambles are for the reader, the analysis is not."""
+    """Parses one turn from token ids; it yields the answer and preambles, but not the analysis."""
 
     def __init__(self, tokenizer: Any) -> None:
-        """Raises `ValueError` if the vocabulary of gpt-oss cannot be had, or is another one."""
-        # Here and not above: it takes the grammar library along, which no other format needs.
+        """Create a parser; raise `ValueError` if the vocabulary is missing or does not fit."""
+        # A late import, since it loads the grammar library, which no other format needs.
         from vllm.entrypoints.openai.parser import harmony_utils
         from vllm.parser.harmony import HarmonyParser
 
@@ -30,7 +30,7 @@ class HarmonyTurn(TurnParser):
         except Exception as error:
             raise ValueError(f"the vocabulary of gpt-oss cannot be loaded: {error}") from error
         if tokenizer.convert_tokens_to_ids("<|call|>") != calls[0]:
-            raise ValueError("the model does not write harmony calls: its tokens are other ones")
+            raise ValueError("the model does not write harmony calls: its tokens differ")
         self._is_function = harmony_utils.is_function_recipient
         self._name = harmony_utils.extract_function_from_recipient
         self._parser = HarmonyParser(tokenizer)
@@ -38,14 +38,14 @@ class HarmonyTurn(TurnParser):
         self._events = CallEvents(HARMONY.shape, verbatim=False)
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
+        """Parse more of the turn and yield its events."""
         # The token that ends a turn also ends its message, though it does not close a call.
         ids = [token_id for token_id in token_ids if token_id != self._return]
         for segment in self._parser.process_chunk(ids).segments:
             yield from self._read(segment)
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: refuse a call that is still open."""
+        """End the turn: refuse a call that is still open."""
         for segment in self._parser.flush():
             yield from self._read(segment, closed=False)
 
@@ -62,7 +62,7 @@ class HarmonyTurn(TurnParser):
                 text = "".join(part.text for part in message.content)
                 yield from self._settle(name, text, closed)
         elif recipient is not None and message is not None:
-            # The tools that gpt-oss was trained with; the engine has paused for the call.
+            # This is a call of a built-in tool of gpt-oss, for which the engine has paused.
             text = "".join(part.text for part in message.content)
             yield self._events.malformed(text, recipient, f"there is no tool {recipient!r} here")
         elif segment.delta and (channel == "final" or (channel == "commentary" and not recipient)):

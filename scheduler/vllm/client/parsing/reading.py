@@ -1,4 +1,4 @@
-"""The last word on a call: vLLM's parsers over its whole text."""
+"""Parsing of complete calls with vLLM's whole-text parsers."""
 
 import ast
 import json
@@ -19,10 +19,13 @@ _MISTRALS_MARKERS = ("[ARGS]", "[CALL_ID]")
 
 
 class CallReader:
-    """Reads calls of one format with vLLM's parser for it."""
+    """Parses calls of one format with vLLM's parser for it."""
 
     def __init__(self, form: CallFormat, tokenizer: Any) -> None:
-        """`form` must name one of vLLM's parsers. Raises `ValueError` if it refuses the model."""
+        """Create a reader; `form` must name one of vLLM's parsers.
+
+        Raises `ValueError` if the parser refuses the model.
+        """
         assert form.parser is not None
         self._form = form
         self.tokenizer = tokenizer
@@ -33,16 +36,16 @@ class CallReader:
             raise ValueError(f"the model does not write {form.name} calls: {error}") from error
 
     def new_parser(self) -> tuple[ToolParser, ChatCompletionRequest]:
-        """Return a fresh parser, since they keep state, and the request that it is to be given.
+        """Return a new parser, since parsers keep state, and the request to pass to it.
 
-        The request names no tools: some parsers would change by their schemas what the model has
-        written, and would drop calls of tools that are not on offer, of which it has to be told.
+        The request names no tools. With tools, some parsers change arguments by their schemas and
+        drop calls of unknown tools, which must be reported to the model.
         """
         request = _bare_request()
         return self._class(self.tokenizer, request.tools), request
 
     def read(self, text: str) -> list[Found]:
-        """Return all calls in a text that opens one; empty if it is malformed."""
+        """Return all calls in a text that begins with one; empty if the text is malformed."""
         before, behind = self._form.section
         hidden = _without_json(text, self._form) if self._form.body == "json" else _Hidden(text)
         if hidden is None:
@@ -52,7 +55,7 @@ class CallReader:
             calls = parser.extract_tool_calls(f"{before}{hidden.text}{behind}", request).tool_calls
             found = [(call.function.name, call.function.arguments) for call in calls]
         except Exception:
-            # They are written for one family's habits, and raise whatever they meet.
+            # vLLM's parsers raise many classes of errors for text that they do not expect.
             found = []
         if self._form is PYTHONIC:
             found = found or _python_calls(text)
@@ -62,29 +65,30 @@ class CallReader:
 
 @cache
 def _bare_request() -> ChatCompletionRequest:
-    """A request without tools; making one takes longer than a parser does, and each turn asks."""
+    """Return a request without tools, cached since creating one takes longer than parsing."""
     return ChatCompletionRequest(messages=[{"role": "user", "content": ""}])
 
 
 @dataclass(frozen=True, slots=True)
 class _Hidden:
-    """The text of a call for a parser, with something else in the place of some of it."""
+    """The text of a call for a parser, with `{}` in the place of large arguments."""
 
     text: str
     arguments: str | None = None
-    """What `{}` stands for."""
+    """The arguments that `{}` replaces; None if nothing is replaced."""
 
     def restore(self, arguments: str) -> str:
-        """Return the arguments that a parser has read as they were."""
+        """Return the original of the arguments that a parser found."""
         if self.arguments is None or arguments.strip() != "{}":
             return arguments
         return self.arguments
 
 
 def _without_json(text: str, form: CallFormat) -> _Hidden | None:
-    """Hide the JSON of a call, or write it in one line and without markers.
+    """Return the call's text without its JSON arguments, or with JSON in one line, without markers.
 
-    Where it is the arguments alone, the parser need not see it: some take quadratic time over it.
+    JSON that is only the arguments is hidden, since some parsers take quadratic time for it.
+    Return None if the JSON is invalid.
     """
     opener = form.opens[0]
     start = text.find("{")
@@ -96,7 +100,7 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
     except (ValueError, RecursionError):
         return None
     if text[len(opener) : start].strip():
-        # With Mistral's own tokenizers vLLM's parser takes the call's id for a part of the name.
+        # With Mistral's tokenizers, vLLM's parser includes the call's id in the name.
         head = _CALL_ID.sub("", text[:start])
         return _Hidden(f"{head}{{}}{text[end:]}", plain)
     for marker in ("<", opener, *_MISTRALS_MARKERS):
@@ -105,12 +109,15 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
 
 
 def clean_name(name: str) -> str:
-    """Cut a call's id off its name: Mistral's tokenizers of version 13 write it there."""
+    """Return the name without a call's id, which Mistral's tokenizers of version 13 append."""
     return name.partition("[CALL_ID]")[0].strip()
 
 
 def _python_calls(text: str) -> list[tuple[str, str]]:
-    """Read calls that vLLM's pattern refuses: names with dots, and what it takes too long for."""
+    """Return the (name, arguments) of pythonic calls that vLLM's pattern refuses.
+
+    The pattern refuses names with dots, and times out on long calls.
+    """
     text = text.strip().removeprefix("<|python_start|>").removesuffix("<|python_end|>")
     try:
         tree = ast.parse(text.strip(), mode="eval").body

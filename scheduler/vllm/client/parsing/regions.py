@@ -1,4 +1,4 @@
-"""Turns in which each call, or each list of calls, has an opener and an end of its own."""
+"""Parser for turns in which each call, or each list of calls, has its own opener and end."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Protocol
@@ -11,24 +11,24 @@ from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, CallEvents, Fo
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 Steps = Generator[Event, None, bytes]
-"""Events, and in the end the bytes that are still to be read."""
+"""A generator of events that returns the bytes still to be parsed."""
 
 
 class RegionReader(Protocol):
-    """Reads the calls of one region."""
+    """Parses the calls of one region."""
 
     def push(self, text: str) -> Iterator[Piece]:
-        """Read more of the region, its opener first; say what is certain of its calls."""
+        """Parse more of the region, its opener first; yield what is certain of its calls."""
 
     def found(self, text: str) -> list[Found]:
-        """Return the calls of the region, which has been closed and reads `text`.
+        """Return the calls of the complete region, whose text is `text`.
 
-        Raises `ValueError` with one line for the model if there is none, or one cannot be read.
+        Raises `ValueError`, with one line for the model, without calls or for a malformed one.
         """
 
 
 class _Region:
-    """A call that has been opened."""
+    """An open region of calls."""
 
     def __init__(self, form: CallFormat, calls: RegionReader, opener: bytes) -> None:
         self.opener = opener
@@ -38,27 +38,30 @@ class _Region:
 
     @property
     def complete(self) -> bool:
-        """Whether a call that lacks its opener has been written to its end, and needs no closer."""
+        """Whether a call whose opener is optional is complete, so that it needs no closer."""
         form = self.body.form
         if form.certain or form.inner is None:
             return False
         return self.body.text.rstrip().endswith(form.inner[1].encode())
 
     def text(self, size: int | None = None) -> str:
-        """The call as it was written, its markers included."""
+        """Return the call's text as the model wrote it, including its markers."""
         return (self.opener + self.body.text[:size]).decode(errors="replace")
 
 
 class RegionTurn(TurnParser):
-    """Reads one turn: text for the reader, and calls between it."""
+    """Parses one turn into text and calls."""
 
     def __init__(self, forms: Sequence[CallFormat], new_reader: Callable[[], RegionReader]) -> None:
-        """`forms` are one row of the table; `new_reader` makes a reader for calls of one region."""
+        """Create a parser; `forms` are those of one format.
+
+        `new_reader` creates a reader for the calls of one region.
+        """
         self._openers = [(text.encode(), form) for form in forms for text in form.opens]
         sections = [text.encode() for form in forms for text in form.section if text]
         self._markers = [*(text for text, _ in self._openers), *sections]
         self._new_reader = new_reader
-        # No line break stands before the first line, where some openers want one.
+        # The first line has no line break before it, which some openers require.
         lines = any(text.startswith(b"\n") for text in self._markers)
         self._line_start = b"\n" if lines else b""
         self._window = self._unseen = self._line_start
@@ -68,25 +71,25 @@ class RegionTurn(TurnParser):
 
     @property
     def in_call(self) -> bool:
-        """Whether a call is open, so that all that follows belongs to it."""
+        """Whether a call is open, so that further text belongs to it."""
         return self._region is not None
 
     @property
     def behind_call(self) -> bool:
-        """Whether nothing but spaces has followed the last call."""
+        """Whether only spaces have followed the last call."""
         return self._space is not None and not self._window.strip()
 
     def take_unread(self) -> bytes:
-        """Return what seemed part of a call and was not: it is to be read again, as text."""
+        """Return bytes that seemed part of a call but were not, to be parsed again as text."""
         data, self._unread = self._unread, b""
         return data
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
+        """Parse more of the turn and yield its events."""
         yield from self._read(text.encode())
 
     def end(self) -> Iterator[Event]:
-        """Refuse a call that is still open, and show what was held back."""
+        """Refuse a call that is still open, and yield the text that was held back."""
         if self._region is not None:
             self._region.body.end()
             self._unread = yield from self._settle(self._region, closed=self._region.complete)
@@ -101,7 +104,7 @@ class RegionTurn(TurnParser):
                 data = yield from self._inside(self._region, data)
 
     def _outside(self, data: bytes) -> Steps:
-        """Show text up to the next opener; return what stands behind it."""
+        """Yield text up to the next opener; return the bytes after it."""
         self._window += data
         hit = first_hit(self._window, self._markers)
         if hit is None:
@@ -120,7 +123,7 @@ class RegionTurn(TurnParser):
         return rest
 
     def _inside(self, region: _Region, data: bytes) -> Steps:
-        """Read a call; return what stands behind it once it is closed."""
+        """Parse a call; return the bytes after it once it is closed."""
         rest = region.body.feed(data)
         piece = data if rest is None else data[: len(data) - len(rest)]
         yield from region.events.announce(region.calls.push(piece.decode(errors="replace")))
@@ -133,7 +136,7 @@ class RegionTurn(TurnParser):
         return b""
 
     def _settle(self, region: _Region, closed: bool = True) -> Steps:
-        """Say what came of a call that has ended; return what turned out not to belong to it.
+        """Yield the outcome of a call that has ended; return bytes that do not belong to it.
 
         A call that is not `closed` may lack the rest of a value, or further values.
         """
@@ -142,8 +145,8 @@ class RegionTurn(TurnParser):
         found, reason = _calls_of(region, text) if closed else ([], UNCLOSED)
         form, doubtful = region.body.form, region.body.doubtful
         if not found and doubtful is not None and form.body == "json":
-            # A marker that seemed to stand in a string was the end of a broken call after all.
-            # Not so where values are bare text: what they quote must not be run as a call.
+            # A marker that seemed part of a string was the end of a malformed call. This does not
+            # apply to formats with bare text, where a quoted call must not be run.
             rest, text = bytes(region.body.text[doubtful:]), region.text(doubtful)
             found, reason = _calls_of(region, text)
         if found or region.events.announced:
@@ -157,7 +160,7 @@ class RegionTurn(TurnParser):
         return rest
 
     def _show(self, data: bytes) -> Iterator[Event]:
-        """Show text; of spaces behind a call, only those that text follows."""
+        """Yield text; spaces after a call are yielded only if text follows them."""
         if data:
             data, self._unseen = data.removeprefix(self._unseen), b""
         text = data.decode()
@@ -170,7 +173,7 @@ class RegionTurn(TurnParser):
 
 
 def _calls_of(region: _Region, text: str) -> tuple[list[Found], str]:
-    """Return the calls of a region that was closed, or none of them and the reason why."""
+    """Return the calls of a closed region, or an empty list and the reason."""
     try:
         return region.calls.found(text), ""
     except ValueError as error:

@@ -1,9 +1,9 @@
-"""Calls whose arguments stand between tags as bare text, read once from left to right.
+"""Parser for calls whose arguments are bare text between tags, in one pass.
 
-vLLM's parser for `qwen3_coder` reads all arguments again at each `>` of a value, so that pages of
-HTML take it minutes, and both families' parsers drop what stands behind the first closing tag in
-a value. This reader looks at each character once and refuses such values. Types come from the
-tool's JSON schema by vLLM's own rules.
+vLLM's parser for `qwen3_coder` parses all arguments again at each `>` of a value, so HTML pages
+take minutes. vLLM's parsers for both formats drop the text after the first closing tag in a value.
+This parser reads each character once and refuses such values. Types come from the tool's JSON
+schema by vLLM's own rules.
 """
 
 import json
@@ -19,17 +19,17 @@ from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import Found, Piece
 
 MAX_TAG_CHARACTERS = 1024
-"""Of what stands between two values: tags, the names in them, and spaces."""
+"""Maximum length of the text between two values: tags, the names in them, and spaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """How a format writes the tags of a call.
+    """The tags of a format's calls.
 
-    `head`, `argument` and `end` are patterns for what names the tool, for what stands before a
-    value (an argument's name is its group), and for what ends the call; `outer` ends the whole.
-    `close` ends a value, and `before` stands before each value, hence in none. `again`: several
-    calls may stand in one region. `trims`: a line break at either end of a value is layout.
+    `head` matches the tool's name, `argument` the text before a value (its group is the argument's
+    name), `end` the end of a call, and `outer` the end of the region. `close` ends a value.
+    `before` precedes each value, so no value may contain it. `again`: a region may hold several
+    calls. `trims`: a line break at either end of a value is not part of it.
     """
 
     head: re.Pattern[str]
@@ -64,12 +64,12 @@ TAGS = {
         trims=False,
     ),
 }
-"""By the name of the format."""
+"""The tags by the name of the format."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A call as far as it has been read; `pieces` add up to its arguments' JSON."""
+    """A call as parsed so far; `pieces` concatenate to its arguments' JSON."""
 
     name: str
     announced: bool = False
@@ -78,10 +78,10 @@ class _Call:
 
 
 class TaggedCalls:
-    """Reads one region of text that holds calls, and says what is certain of them on the way."""
+    """Parses one region of calls, and yields what is certain of them as it arrives."""
 
     def __init__(self, tags: Tags, tools: Sequence[ToolSpec]) -> None:
-        """`tools` are those on offer; values for any other tool are texts."""
+        """Create a parser; values of tools that are not in `tools` are texts."""
         self._tags = tags
         self._tools = tools
         self._inside = re.compile(f"{re.escape(tags.close)}|{re.escape(tags.before)}")
@@ -98,7 +98,7 @@ class TaggedCalls:
         self._begun = False
 
     def push(self, text: str) -> Iterator[Piece]:
-        """Read more of the region."""
+        """Parse more of the region and yield pieces of its calls."""
         if self._state is None:
             return
         self._window += text
@@ -111,10 +111,10 @@ class TaggedCalls:
             self._fail(self._what_is_left())
 
     def found(self, text: str) -> list[Found]:
-        """Return the calls of the region, which has been closed; all of it has been read before.
+        """Return the calls of the complete region, all of which was pushed before.
 
-        Raises `ValueError` with one line for the model if it cannot be read, or if a value seems
-        to have been cut short.
+        Raises `ValueError`, with one line for the model, if the region is malformed or a value
+        seems to be truncated.
         """
         problem = self._problem
         if problem is None and self._state == self._read_value:
@@ -128,7 +128,7 @@ class TaggedCalls:
     # -- what may come next ----------------------------------------------------------------------
 
     def _head(self) -> Iterator[Piece]:
-        """Read the tool's name, or the end of the region."""
+        """Parse the tool's name, or the end of the region."""
         if (found := self._take(self._tags.head)) is not None:
             self._calls.append(_Call(found[1].strip()))
             self._state = self._argument
@@ -137,7 +137,7 @@ class TaggedCalls:
         yield from ()
 
     def _argument(self) -> Iterator[Piece]:
-        """Read an argument's name, or the end of the call."""
+        """Parse an argument's name, or the end of the call."""
         call = self._calls[-1]
         if (found := self._take(self._tags.argument)) is not None:
             self._key, self._value, self._begun = found[1].strip(), [], False
@@ -155,7 +155,7 @@ class TaggedCalls:
             yield self._piece("}" if call.keys else "{}")
 
     def _read_value(self) -> Iterator[Piece]:
-        """Read a value, up to its closing tag if that is there."""
+        """Parse a value, up to its closing tag if that has arrived."""
         found = self._inside.search(self._window, self._at)
         if found is not None and found[0] != self._tags.close:
             self._fail(f"the value of {self._key!r} is not closed before the next {found[0]}")
@@ -180,7 +180,7 @@ class TaggedCalls:
         return found
 
     def _take_text(self, end: int) -> str:
-        """Take the value's text up to `end`, without the line break that is its layout."""
+        """Consume the value's text up to `end`; return it without the line break at its begin."""
         text, self._at = self._window[self._at : end], end
         if text and not self._begun:
             self._begun = True
@@ -188,7 +188,7 @@ class TaggedCalls:
         return text
 
     def _ready(self) -> int:
-        """Return where the text ends that belongs to the value for certain."""
+        """Return the end of the text that certainly belongs to the value."""
         end = len(self._window)
         tag = self._window.rfind("<", self._at)
         tags = (self._tags.close, self._tags.before)
@@ -199,7 +199,7 @@ class TaggedCalls:
         return end
 
     def _value_end(self) -> Iterator[Piece]:
-        """Say how the value ends: by its quote, or all of it where its type had to be found."""
+        """Yield the end of the value: the quote of a string, or the whole of another type."""
         if self._types == ["string"]:
             yield self._piece('"')
             return
@@ -212,7 +212,7 @@ class TaggedCalls:
             yield self._piece(text)
 
     def _types_of(self, name: str, key: str) -> list[str]:
-        """Return the JSON types that a tool's argument may have; a text if that is not known."""
+        """Return the JSON types that a tool's argument may have; `string` if unknown."""
         for tool in self._tools:
             if tool["function"]["name"] == name:
                 properties: Any = (tool["function"].get("parameters") or {}).get("properties")

@@ -1,4 +1,4 @@
-"""What a parser of one turn is to its reader."""
+"""The interface of parsers for one turn."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -7,29 +7,29 @@ from caesura.intercept.calls.events import Event
 
 
 class TurnParser(ABC):
-    """Reads one turn written in one turn-based format."""
+    """Parses one turn written in one turn-based format."""
 
     @property
     def in_call(self) -> bool:
-        """Whether a call is open, so that all that follows belongs to it."""
+        """Whether a call is open, so that further text belongs to it."""
         return False
 
     @property
     def behind_call(self) -> bool:
-        """Whether nothing but spaces has followed the last call."""
+        """Whether only spaces have followed the last call."""
         return False
 
     @abstractmethod
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
+        """Parse more of the turn and yield its events."""
 
     @abstractmethod
     def end(self) -> Iterator[Event]:
-        """Finish what is open, and give back as text what was no call.
+        """Finish an open call, and yield held text as text events.
 
-        The turn is over, or the model begins to think: what it writes then is read like a new turn.
+        The turn has ended, or the model begins to think. Text after that is parsed like a new turn.
         """
 
     def take_unread(self) -> bytes:
-        """Return what seemed part of a call and was not: it is to be read again, as text."""
+        """Return bytes that seemed part of a call but were not, to be parsed again as text."""
         return b""

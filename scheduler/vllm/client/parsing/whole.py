@@ -1,4 +1,4 @@
-"""Turns that are calls from their first character on, or none at all."""
+"""Parser for formats in which a turn holds either calls from its first character, or no call."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 
 class WholeTurn(TurnParser):
-    """Reads one turn; what begins as a call and cannot be read as one is prose after all."""
+    """Parses one turn; text that begins like a call but cannot be parsed as one is prose."""
 
     def __init__(self, form: CallFormat, reader: CallReader) -> None:
         self._form = form
@@ -20,7 +20,7 @@ class WholeTurn(TurnParser):
         self._begin()
 
     def _begin(self) -> None:
-        """Await the first text, which says whether there are calls."""
+        """Reset the state to before the first text, which decides between calls and prose."""
         self._events = CallEvents(self._form.shape, verbatim=False)
         self._announcer = Announcer(self._form, self._reader)
         self._text = ""
@@ -28,11 +28,11 @@ class WholeTurn(TurnParser):
 
     @property
     def in_call(self) -> bool:
-        """Whether a call is open, so that all that follows belongs to it."""
+        """Whether a call is open, so that further text belongs to it."""
         return self._prose is False
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
-        """Read more of the turn."""
+        """Parse more of the turn and yield its events."""
         if self._prose is None:
             self._text += text
             head, text = self._text.lstrip(), self._text
@@ -48,7 +48,7 @@ class WholeTurn(TurnParser):
             yield from self._events.announce(self._announcer.push(text))
 
     def end(self) -> Iterator[Event]:
-        """The turn is over: finish its calls, or give it back as text."""
+        """End the turn: finish its calls, or yield its text."""
         text, self._text = self._text, ""
         found = self._reader.read(text) if self._prose is False else []
         if found or self._events.announced:
