@@ -1,1 +1,1 @@
-"""KV cache of paused requests: kept, discarded block by block, or copied to the host."""
+"""The KV cache of paused requests, which is preserved, discarded or swapped block by block."""

@@ -1,6 +1,6 @@
-"""Computing in chunks that fit beside the running batch (InferCept, section 4.2).
+"""Chunked recomputation beside the running batch (InferCept, section 4.2).
 
-While any request decodes, a step takes only so many query tokens; how many, `StepTokens` says.
+While any request decodes, `StepTokens` limits the query tokens of a step.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from caesura.scheduler.vllm.paused.views import PolicyViews
 
 
 class Chunking:
-    """Which requests recompute, how far, and how large a step may be meanwhile."""
+    """Tracks which requests recompute and up to which token, and limits the steps meanwhile."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Chunking:
         rule: StepTokens,
         measured: bool,
     ) -> None:
-        """`measured`: the cost model is this engine's, not a guess."""
+        """Create it; `measured` means that the cost model was measured on this engine."""
         self._port = port
         self._views = views
         self._paused_kvs = paused_kvs
@@ -35,12 +35,12 @@ class Chunking:
         self._frontiers: dict[str, int] = {}
 
     def begin(self, request_id: str, computed: int, frontier: int) -> None:
-        """A request runs again, from `computed` on; it had computed up to `frontier` before."""
+        """Track a request that resumes with `computed` of the `frontier` tokens it had before."""
         if computed < frontier:
             self._frontiers[request_id] = frontier
 
     def end(self, request_id: str) -> None:
-        """It paused again, or has ended."""
+        """Stop tracking a request that paused again or has ended."""
         self._frontiers.pop(request_id, None)
 
     def tokens_in(self, request_id: str, start: int, scheduled: int) -> int:
@@ -54,7 +54,7 @@ class Chunking:
         return max(0, again)
 
     def limit(self) -> int:
-        """Return how many query tokens the coming step may take: all of vLLM's if none decodes."""
+        """Return the maximum query tokens of the next step: vLLM's limit if no request decodes."""
         return self._rule.limit(
             self._port.step_tokens,
             self._costs.model.saturation,
@@ -64,7 +64,7 @@ class Chunking:
         )
 
     def _recomputes(self) -> bool:
-        """Return whether discarded KV is being recomputed, or is about to be."""
+        """Return whether discarded KV is being recomputed, or will be in the next step."""
         return bool(self._frontiers) or self._about_to_begin()
 
     def _about_to_begin(self) -> bool:

@@ -1,9 +1,8 @@
-"""Keeping the KV cache of a request that ended with a call, until its follow-up comes.
+"""Retention of the KV cache of a request that ended with a call, until its follow-up arrives.
 
 A client that runs its own tools ends its request at the call and sends a new one with the result.
-The engine sees the call in the tokens, with no word from the client, and keeps the blocks at the
-same prices as those of a paused request. The follow-up is known by its prefix, whichever client
-sends it.
+The scheduler detects the call in the tokens, without a hint from the client. It prices the blocks
+like those of a paused request. The follow-up is recognised by its prefix, from any client.
 """
 
 from vllm.v1.request import Request
@@ -21,7 +20,7 @@ from caesura.scheduler.vllm.swap.host import Key
 
 
 class FollowUps:
-    """Keeps the KV of a finished request with a call, until its follow-up has taken it over."""
+    """Retains the KV of a request that finished with a call, until its follow-up uses it."""
 
     def __init__(
         self,
@@ -32,19 +31,19 @@ class FollowUps:
         clock: Clock,
         seconds: float,
     ) -> None:
-        """KV is kept for so many `seconds` (0: not at all)."""
+        """Create it; KV is retained for `seconds`, and not at all with 0."""
         self._port = port
         self._manager = manager
         self._sessions = sessions
         self._detector = detector
         self._clock = clock
         self.enabled = seconds > 0 and port.single_blocks_findable
-        """Whether anything is kept: it takes the prefix cache to find it again."""
+        """Whether KV is retained, which needs the prefix cache to find it again."""
         self._by_key: dict[Key, PausedKV] = {}
         self._expected: dict[str, PausedKV] = {}
 
     def finished(self, request: Request, watch: Watch | None) -> bool:
-        """Look at a request that is about to be freed; return whether its session may go on."""
+        """Retain the KV of a request about to be freed; return whether its session may continue."""
         follow_up_of = self._expected.pop(request.request_id, None)
         if follow_up_of is not None:
             self._close(follow_up_of)
@@ -59,7 +58,7 @@ class FollowUps:
         return called
 
     def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
-        """Tell whether it ended with a call that a client will answer, and of which tool."""
+        """Return whether the request ended with a call for the client, and the tool if known."""
         if not has_stopped(request) or not self.enabled:
             return False, None
         if request.request_id in self._manager.paused_kvs or not request.output_token_ids:
@@ -72,14 +71,14 @@ class FollowUps:
             return
         now, tokens = self._clock(), len(blocks) * self._port.block_size
         kv = manager.open(request, None, tokens, now, tool, session)
-        # Counted while the request alone holds them: it is about to let go.
+        # The blocks are counted now, while only the request holds them, before it frees them.
         kv.detached = blocks
         manager.note(kv, kv.since)
         manager.blocks.retain(kv)
         self._list(kv)
 
     def _take_over(self, request: Request, kv: PausedKV) -> None:
-        """Keep the KV of a paused request, if there is any that can be found again."""
+        """Retain the KV of a paused request, as far as the prefix cache can find it."""
         if kv.detached is None:
             blocks = self._findable_blocks(request)
             kv.count(self._clock())
@@ -91,23 +90,23 @@ class FollowUps:
             self._list(kv)
 
     def _findable_blocks(self, request: Request) -> list[Block]:
-        """Return the front blocks of a request that the prefix cache finds again."""
+        """Return the front blocks of a request that the prefix cache can find."""
         blocks = self._port.blocks_of(request.request_id)
         full = (request.num_tokens - 1) // self._port.block_size
         full = min(full, len(blocks), len(request.block_hashes))
         return list(blocks[: findable_prefix(blocks, full)])
 
     def _list(self, kv: PausedKV) -> None:
-        """Have the follow-up found by its prefix."""
+        """Index retained KV by the prefixes that identify its follow-up."""
         full = min(len(kv.keys), len(kv.detached or ()))
-        # A follow-up that was rendered again may differ in the last turn: it is known by its
-        # prompt too.
+        # A client that renders the conversation again may change the last turn, so the prompt
+        # identifies the follow-up too.
         prompt = min(kv.request.num_prompt_tokens // self._port.block_size, full)
         for place in {full, prompt} - {0}:
             self._by_key[kv.keys[place - 1]] = kv
 
     def arrived(self, request: Request) -> None:
-        """See whether a new request follows one that was kept."""
+        """Assign retained KV to a new request, if it follows the KV's request."""
         if not self._by_key:
             return
         for key in reversed(request.block_hashes):
@@ -124,11 +123,11 @@ class FollowUps:
                 return
 
     def followed(self, request_id: str) -> PausedKV | None:
-        """Return what was kept for a request that has not run yet, if it follows another."""
+        """Return the KV retained for a follow-up that has not run yet, or None."""
         return self._expected.get(request_id)
 
     def after_step(self) -> None:
-        """Let go of what follow-ups have taken over."""
+        """Release the KV that admitted follow-ups now hold themselves."""
         for request_id in list(self._expected):
             request = self._port.request(request_id)
             if request is None or not is_not_admitted(request):
@@ -149,5 +148,5 @@ class FollowUps:
 
 
 def _follows(request: Request, kv: PausedKV) -> bool:
-    """Whether it goes on where the other's prompt ended, and is not the same prompt once more."""
+    """Return whether the request is longer than the prompt, so not the same prompt repeated."""
     return request.num_tokens > kv.request.num_prompt_tokens

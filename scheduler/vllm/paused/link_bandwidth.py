@@ -1,4 +1,4 @@
-"""What the link to the host carries: learned from its copies, and whether swapping pays at all."""
+"""The bandwidth of the link to the host, learned from copies; it decides if swapping pays."""
 
 import logging
 
@@ -9,7 +9,7 @@ logger = logging.getLogger(__name__)
 
 
 class LinkBandwidth:
-    """Corrects the cost model's link rates by the copies that the planner has seen through."""
+    """Corrects the cost model's link rates with the copies that workers measured."""
 
     def __init__(self, planner: SwapPlanner, costs: CostTracker) -> None:
         self._planner = planner
@@ -18,7 +18,7 @@ class LinkBandwidth:
         self._paid = True
 
     def learn(self) -> None:
-        """Correct the rates, and say once if swapping turns out not to pay."""
+        """Correct the rates, and log each change of whether swapping pays."""
         planner, costs = self._planner, self._costs
         while self._measured < planner.copies_measured:
             way = planner.copied[self._measured - planner.copies_measured]

@@ -1,9 +1,9 @@
-"""Keeps the KV cache of paused requests, or gives it up, as the chosen handling says.
+"""The manager of paused KV, which carries out the decisions of the chosen handling.
 
-The handling is pure and knows numbers; this does what it decides. Before a step it is shown every
-paused KV cache and the state of the engine (`views`): blocks are released, copies are asked for
-(`copying`). When a step needs blocks, it names those that go first. Everything is written down
-(`records`).
+The handling is a pure policy over numbers. Before a step it receives the views of all paused KV
+and of the engine (`views`). The manager then releases blocks and requests copies (`offload`). When
+a step needs blocks, the handling chooses the first ones to release. The manager reports every
+event to the recorder (`records`).
 """
 
 from collections.abc import Iterable
@@ -30,11 +30,11 @@ from caesura.scheduler.vllm.swap.host import Key, keys_of
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 EXPIRE_SECONDS = 0.25
-"""How late a pause that has lasted too long may be noticed."""
+"""Interval between checks for expired pauses and retained KV."""
 
 
 class PausedKVManager:
-    """The paused KV caches of one scheduler and what becomes of them."""
+    """Manages the paused KV of one scheduler, from each pause to its end."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class PausedKVManager:
         paused_kvs: dict[str, PausedKV],
         planner: SwapPlanner | None,
     ) -> None:
-        """Manage the `paused_kvs`, which others may read. With a `planner` there is a host link."""
+        """Create it; other parts read `paused_kvs`, and `planner` is None without a host link."""
         self._port = port
         self._settings = settings
         self._sessions = sessions
@@ -71,7 +71,7 @@ class PausedKVManager:
     def paused(
         self, request: Request, pause: Pause, tool: str | None, session: SessionState
     ) -> None:
-        """Take charge of the KV cache of a request that has just paused."""
+        """Manage the KV of a request that has just paused."""
         kv = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool, session)
         if not pause.held:
             kv.detached = []
@@ -86,7 +86,7 @@ class PausedKVManager:
         tool: str | None,
         session: SessionState,
     ) -> PausedKV:
-        """Take charge of a request's KV cache of so many tokens."""
+        """Return a new entry for a request's KV of `tokens` tokens."""
         kv = PausedKV(
             key=request.request_id,
             request=request,
@@ -106,20 +106,20 @@ class PausedKVManager:
         return kv
 
     def note(self, kv: PausedKV, now: float) -> None:
-        """Record what is known at the beginning of a pause."""
+        """Record the state at the begin of a pause."""
         self.views.freshen(kv)
         view = self.views.of(kv, now)
         self._recorder.paused(kv, view, self.views.step(), self.handling.name)
         self.record_counts()
 
     def returned(self, kv: PausedKV, now: float) -> None:
-        """Its tool is back: learn how long that took."""
+        """Mark the KV's tool as returned, and learn the pause's duration."""
         if not kv.returned:
             kv.returned, kv.returned_at = True, now
             self._sessions.pause_ended(kv.tool, now - kv.since)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
-        """Close the pause of a request that runs again, with so many tokens computed."""
+        """Close the pause of a request that runs again with `computed` tokens; report on it."""
         loaded = 0 if self.planner is None else self.planner.loads.take_loaded(pause.request_id)
         cached = min(computed, pause.frontier_tokens)
         kv = self.paused_kvs[pause.request_id]
@@ -129,7 +129,7 @@ class PausedKVManager:
         return report
 
     def close(self, kv: PausedKV, now: float, report: ResumeReport | None = None) -> None:
-        """Close the record: the request runs again or has ended, or no follow-up will come."""
+        """Remove KV whose request runs again or has ended, or whose follow-up will not come."""
         kv.count(now)
         self.record_counts()
         self._recorder.closed(kv, report, now)
@@ -138,7 +138,7 @@ class PausedKVManager:
         self._disown(kv)
 
     def _disown(self, kv: PausedKV) -> None:
-        """Let its host copies be reused."""
+        """Allow the host to reuse the copies of this KV."""
         if self.planner is not None:
             for key in kv.keys:
                 if self._owner.get(key) is kv:
@@ -147,7 +147,7 @@ class PausedKVManager:
         kv.keys, kv.stale = [], True
 
     def forget_copies(self, request: Request) -> None:
-        """Drop the copies of a request that has ended, if none can be found again."""
+        """Drop the copies of a request that has ended, if no other request can use them."""
         if self.planner is not None and not request.block_hashes and self.planner.store.used:
             full = request.num_tokens // self._port.block_size
             self.planner.store.forget(keys_of(request, full))
@@ -156,16 +156,16 @@ class PausedKVManager:
 
     @property
     def loading(self) -> bool:
-        """Whether KV is on its way from the host: its blocks will be used soon."""
+        """Whether a load is in progress, so that a request will run soon."""
         return self.planner is not None and self.planner.loads.busy
 
     @property
     def active(self) -> bool:
-        """Whether a step has to be prepared at all."""
+        """Whether there is paused KV or a copy to prepare a step for."""
         return bool(self.paused_kvs) or (self.planner is not None and self.planner.active)
 
     def before_step(self, now: float) -> None:
-        """Do what the handling decides for this step, before any request asks for blocks."""
+        """Carry out the handling's decisions for this step, before blocks are allocated."""
         if not self.active:
             return
         self._decisions = []
@@ -205,7 +205,7 @@ class PausedKVManager:
         return planner.store.available > 0 or planner.busy
 
     def copies(self, now: float) -> None:
-        """Ask for the step's copies, after all requests have the blocks that they need."""
+        """Request the step's copies, after the requests' blocks are allocated."""
         if self._copying is None or not self.paused_kvs:
             return
         left = self._copying.swap(self._decisions, self.paused_kvs)
@@ -213,7 +213,7 @@ class PausedKVManager:
             self._copying.behind(self.paused_kvs, left, now)
 
     def after_step(self) -> None:
-        """Let go of front blocks that their request has taken over, to load what follows them."""
+        """Release front blocks that the request now holds itself while it loads the rest."""
         for kv in self.paused_kvs.values():
             if kv.returned and kv.detached and kv.loading:
                 self.blocks.forget(kv)
@@ -221,7 +221,7 @@ class PausedKVManager:
     def step_done(
         self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
     ) -> None:
-        """A step is over, and with it the loads that joined it."""
+        """Settle the loads that joined a finished step, and handle those that failed."""
         if self.planner is not None and scheduler_output.total_num_scheduled_tokens:
             connector_output = runner_output.kv_connector_output
             invalid = connector_output.invalid_block_ids if connector_output else set()
@@ -230,7 +230,7 @@ class PausedKVManager:
                 self._recorder.kv_lost()
 
     def record_counts(self) -> None:
-        """Record whose blocks were counted since the last call."""
+        """Record the paused KV that was counted since the last call."""
         for kv in self.views.take_recounted():
             self._recorder.kv_changed(kv)
 
@@ -239,7 +239,7 @@ class PausedKVManager:
     def reclaim(
         self, needed: int, forced: bool, now: float, among: Iterable[PausedKV], why: str
     ) -> int:
-        """Free blocks that a request needs, `among` these; return how many got free."""
+        """Release `needed` blocks from the KV in `among`; return how many became free."""
         views = self.views.paused(among, now)
         if not views:
             return 0
@@ -249,9 +249,9 @@ class PausedKVManager:
         return freed
 
     def reclaim_shared(self, needed: int, now: float, among: Iterable[PausedKV], why: str) -> int:
-        """Free blocks that only paused requests hold, but several of them, so that none owns them.
+        """Free blocks that several paused requests share, and no others; return how many.
 
-        No handling is asked: blocks that several requests share have no price of their own.
+        The handling does not choose them, since shared blocks have no price of their own.
         """
         pool = self._port.blocks
         before = pool.free()
@@ -263,7 +263,7 @@ class PausedKVManager:
         return pool.free() - before
 
     def release(self, kv: PausedKV, blocks: int, now: float, why: str) -> int:
-        """Give up blocks from the back of paused KV; return how many got free."""
+        """Release `blocks` blocks from the back of paused KV; return how many became free."""
         if blocks <= 0 or not can_lose(kv):
             return 0
         kv.count(now)
@@ -277,14 +277,14 @@ class PausedKVManager:
         return freed
 
     def _priced(self, kv: PausedKV, now: float) -> Prices | None:
-        """Return what each alternative would waste from now on; None where no record tells it."""
+        """Return the waste of each alternative from now on, or None where records are off."""
         if not self._recorder.writes:
             return None
         self.views.freshen(kv)
         return prices(self.views.of(kv, now), self.views.step())
 
     def drop(self, kv: PausedKV, now: float, why: str) -> None:
-        """Give up all of it, shared blocks too."""
+        """Release all blocks of paused KV, including shared ones."""
         if kv.loading or not self.blocks.of(kv):
             return
         kv.count(now)
@@ -297,23 +297,23 @@ class PausedKVManager:
             self.close(kv, now)
 
     def drop_all(self, now: float) -> None:
-        """Give up all blocks of all paused KV."""
+        """Release all blocks of all paused KV."""
         for kv in list(self.paused_kvs.values()):
             self.drop(kv, now, "reset")
 
     def reset(self, now: float) -> None:
-        """Give up all blocks, those too that are being copied: the prefix cache is reset."""
+        """Release all blocks, including those being saved, for a reset of the prefix cache."""
         self.drop_all(now)
         if self.planner is not None:
             self.planner.call_off_saves()
 
     def recount(self) -> None:
-        """Count all paused KV again: copies on the host were forgotten."""
+        """Count all paused KV again, after the host dropped its copies."""
         self.views.recount(self.paused_kvs.values())
         self.record_counts()
 
     def _expire(self, now: float) -> None:
-        """Give up KV whose time has run out; looking now and then is enough."""
+        """Drop expired pauses and retained KV; the check runs every `EXPIRE_SECONDS`."""
         if now < self._expire_at:
             return
         self._expire_at = now + EXPIRE_SECONDS

@@ -1,8 +1,8 @@
-"""Asking for copies to the host: for what is to be swapped, and behind what stays.
+"""Requests for copies to the host, for swaps and for write-behind.
 
-The link's budget goes to swaps in the order of their decisions; what is left of it copies KV that
-stays where it is, so that a later eviction costs nothing (write-behind). Without any shortage in
-sight nothing is copied.
+Swaps use the link's budget first, in the order of their decisions. The rest copies KV that stays
+resident, so that a later eviction costs nothing (write-behind). Write-behind begins only when few
+blocks are free.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 
 class Offload:
-    """Tells the planner what to copy in the coming step."""
+    """Chooses the blocks that the planner copies in the next step."""
 
     def __init__(
         self,
@@ -26,14 +26,14 @@ class Offload:
         views: PolicyViews,
         write_behind_free_share: float,
     ) -> None:
-        """Below the given share of free blocks, copies are made that may never be needed."""
+        """Create it; write-behind begins below `write_behind_free_share` of free blocks."""
         self._free_share = write_behind_free_share
         self._planner = planner
         self._blocks = blocks
         self._views = views
 
     def swap(self, decisions: Sequence[Decision], paused_kvs: Mapping[str, PausedKV]) -> int:
-        """Ask for copies of what is to be swapped; return what is left of the budget."""
+        """Request the copies of decided swaps; return the rest of the budget, in blocks."""
         left = self._planner.budget
         for decision in decisions:
             kv = paused_kvs.get(decision.key)
@@ -53,9 +53,9 @@ class Offload:
             left -= self._wish(paused_kvs[view.key], left)
 
     def _wish(self, kv: PausedKV, most: int) -> int:
-        """Ask for copies of full blocks, from the back; return of how many.
+        """Request copies of up to `most` full blocks, and return their number.
 
-        From the back, since blocks are released from there.
+        The last blocks go first, since they are released first.
         """
         if not can_lose(kv):
             return 0

@@ -1,11 +1,11 @@
-"""The KV cache of one paused request, and giving it up block by block.
+"""The KV cache of one paused request, and its release block by block.
 
-A paused request first keeps its blocks where vLLM put them: it resumes without any computation.
-As soon as some of them are given up, its full blocks are *detached*: vLLM takes the request for
-one that has computed nothing, and the front blocks that are left are referenced from here, so that
-the prefix cache finds them again when the request is admitted. The same record keeps the blocks of
-a request that has finished with a call, until its follow-up comes. Without prefix caching nothing
-could be found again: there a request keeps all or nothing.
+A paused request at first keeps its blocks in vLLM, so it resumes without any computation. When
+some blocks are released, its full blocks are *detached*: vLLM treats the request as one that has
+computed nothing. The remaining front blocks are referenced here, and the prefix cache finds them
+when the request is admitted. The same class retains the blocks of a request that finished with a
+call, until its follow-up arrives. Without prefix caching, blocks cannot be found again, so a
+request keeps all of its blocks or none.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Release(NamedTuple):
-    """Blocks that were given up: when, how, how many and why.
+    """A release of blocks: its time, its action, the number of blocks and the reason.
 
     `prices` are those of all alternatives just before, in block-seconds; None without records.
     """
@@ -42,14 +42,14 @@ class Release(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PausedKV:
-    """KV cache of a paused request, or of a finished one (`pause` is None).
+    """The KV cache of a paused request, or of a finished one (`pause` is None).
 
-    `keys` name the content of its full blocks. `detached` are the front blocks that are
-    referenced from here; None while the request itself still holds them. `resident`, `uncopied` and
-    `missing` are those of `PausedKVView`; `present` counts shared blocks too, `copied` counts the
-    confirmed copies among `keys`, `covered` those of resident full blocks from the back, without a
-    gap. They are counted again when they are `stale`. `releases` are in order of time.
-    `opening` is what was recorded when the pause began.
+    `keys` identify the content of its full blocks. `detached` are the front blocks referenced here;
+    it is None while the request itself holds them. `resident`, `uncopied` and `missing` have the
+    meaning of `PausedKVView`. `present` includes shared blocks. `copied` is the number of confirmed
+    copies among `keys`. `covered` is the number of last resident full blocks with copies, without a
+    gap. The counts are out of date while `stale`. `releases` are in order of time.
+    `opening` is the state that was recorded when the pause began.
     """
 
     key: str
@@ -79,39 +79,39 @@ class PausedKV:
 
     @property
     def loading(self) -> bool:
-        """Whether its KV is being loaded: vLLM holds blocks for it that are not ours to take."""
+        """Whether the KV is being loaded into blocks of vLLM's, which cannot be released."""
         return self.pause is not None and is_loading(self.request)
 
     @property
     def hosted_only(self) -> int:
-        """Full blocks that a resume loads, since they are on the host and not resident."""
+        """Number of full blocks on the host only, which a resume loads."""
         return max(0, len(self.keys) - self.present - self.missing)
 
     def remaining(self, now: float) -> float:
-        """Return how many seconds its tool is expected to take on."""
+        """Return the expected remaining seconds of the pause."""
         elapsed = max(0.0, now - self.since)
         remaining = self.durations.remaining(elapsed)
         deadline = None if self.pause is None else self.pause.deadline_seconds
         if deadline is None or elapsed >= deadline:
-            return remaining  # behind its deadline it is overdue, as any other
+            return remaining  # after its deadline the hint says nothing more
         return min(remaining, deadline - elapsed)
 
     def count(self, now: float) -> None:
-        """Add the blocks that were held up to now to the bill."""
+        """Add the block-seconds held since the last call to `held_block_seconds`."""
         self.held_block_seconds += self.resident * (now - self.counted_at)
         self.counted_at = now
 
 
 class PausedBlocks:
-    """Counts, shrinks and drops paused KV: all of its block bookkeeping."""
+    """Counts and releases the blocks of paused KV."""
 
     def __init__(self, port: EngineState) -> None:
         self._port = port
         self.findable = port.single_blocks_findable
-        """Whether single blocks can be given up and found again."""
+        """Whether single blocks can be released and the others found again."""
 
     def of(self, kv: PausedKV) -> Sequence[Block]:
-        """Return the resident blocks, front to back."""
+        """Return the resident blocks, from the first to the last."""
         if kv.detached is not None:
             return kv.detached
         if kv.pause is None or not kv.pause.held:
@@ -119,11 +119,11 @@ class PausedBlocks:
         return self._port.blocks_of(kv.key)
 
     def refresh(self, kv: PausedKV, store: HostStore | None) -> None:
-        """Count again what is resident and what is copied."""
+        """Count the resident and the copied blocks again."""
         blocks = self.of(kv)
         kv.present, full = len(blocks), min(len(blocks), len(kv.keys))
         kv.resident = owned_alone(blocks)
-        # The request that has just finished may hold them until the steps in flight are over.
+        # A request that has just finished may hold the blocks until the steps in flight end.
         kv.stale = kv.pause is None and bool(self._port.blocks_given_back())
         kv.copied = kv.covered = 0
         kv.uncopied, kv.missing = full, len(kv.keys) - full
@@ -138,9 +138,9 @@ class PausedBlocks:
             kv.covered += 1
 
     def release(self, kv: PausedKV, blocks: int) -> int:
-        """Give up so many blocks from the back, or all that there are; return how many.
+        """Release up to `blocks` blocks from the back; return how many became free.
 
-        They are free at once, unless a step in flight may still touch them.
+        They are free at once, unless a step in flight may still use them.
         """
         freed = 0
         if kv.detached is None:
@@ -158,16 +158,16 @@ class PausedBlocks:
         return freed
 
     def forget(self, kv: PausedKV) -> None:
-        """Drop the references: the request found its blocks again, or no follow-up will come."""
+        """Release the detached blocks, which the request now holds or no request will use."""
         if kv.detached:
             blocks, kv.detached = kv.detached, []
             kv.stale = True
             self._port.give_back(None, blocks)
 
     def _detach(self, kv: PausedKV, keep_any: bool) -> int:
-        """Make the request one that has computed nothing; keep its full blocks from here.
+        """Reset the request's computed tokens, and reference its full blocks here.
 
-        Return how many blocks that freed: those that are not full, or all of them.
+        Return how many blocks became free: a partial last one, or all of them.
         """
         pause = kv.pause
         assert pause is not None, "blocks of a finished request are detached from the start"
@@ -183,7 +183,7 @@ class PausedBlocks:
 
 
 def can_lose(kv: PausedKV) -> bool:
-    """Whether blocks may be taken from it at this moment."""
+    """Return whether blocks may be released from the KV now."""
     if kv.resident <= 0 or kv.loading:
         return False
     return kv.pause is None or kv.pause.state in (State.PAUSED, State.RESUMING)

@@ -1,7 +1,7 @@
-"""Reclaiming the KV cache of paused requests, so that it never stands in the way of others.
+"""Reclaiming of paused KV, so that paused requests never block other requests.
 
-What is short is taken from paused requests, in the order that the handling gives. Requests that
-have come back from a pause and hold KV while they queue are asked last, from the back of the queue.
+Blocks are taken from paused requests first, in the handling's order. Requests that have returned
+from a pause and hold KV while they queue come last, from the back of the queue.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reclaimer:
-    """Takes blocks from the paused KV of one scheduler; counts those that are free at once."""
+    """Takes blocks from the paused KV of one scheduler; returns how many are free at once."""
 
     def __init__(self, port: EngineState, manager: PausedKVManager, clock: Clock) -> None:
         self._port = port
@@ -28,9 +28,9 @@ class Reclaimer:
         self._clock = clock
 
     def from_paused(self, blocks: int, forced: bool, why: str, spare: str | None = None) -> int:
-        """Have the handling choose; what no request owns alone goes last, and only if `forced`.
+        """Reclaim blocks of paused requests, as the handling chooses; shared ones if `forced`.
 
-        `spare` is the request that the blocks are for: what is kept for it as a follow-up stays.
+        `spare` is the request that needs the blocks: KV retained for it as a follow-up stays.
         """
         manager, now = self._manager, self._clock()
         among = [
@@ -46,9 +46,9 @@ class Reclaimer:
     def from_returned(
         self, ready: Sequence[Request], blocks: int, why: str, spare: Request | None = None
     ) -> int:
-        """Take KV from requests that came back and queue, the last in the queue first.
+        """Reclaim blocks of returned requests that wait in the queue, the last request first.
 
-        One by one from the back, and never from `spare` or from those before it.
+        Blocks of `spare` and of the requests before it are not reclaimed.
         """
         manager, now = self._manager, self._clock()
         freed = 0
@@ -61,21 +61,21 @@ class Reclaimer:
         return self._at_once(freed)
 
     def _at_once(self, freed: int) -> int:
-        """Return how many blocks are free at once: none, while a step in flight may touch them."""
+        """Return `freed`, or 0 where blocks become free only after the steps in flight."""
         return 0 if self._port.frees_wait_for_steps() else freed
 
     def unwedge(self, output: SchedulerOutput) -> bool:
-        """Make sure of progress: if nothing runs and a request is ready, paused KV gives way.
+        """Drop paused KV if nothing runs although a request is ready, so that one can run.
 
-        Admission predicts what a step needs; this holds even where the prediction is wrong, as it
-        may be for a cache layout that it has not met. Return whether the next step has to be left
-        to vLLM's own order.
+        Admission predicts the blocks of a step. This guarantees progress where the prediction is
+        wrong, for example for an unknown cache layout. Return whether the next step must use
+        vLLM's own order.
         """
         port, manager, now = self._port, self._manager, self._clock()
         if output.total_num_scheduled_tokens or port.running() or port.is_paused():
             return False
         if manager.loading or port.frees_are_pending():
-            return False  # blocks will be used soon, or free soon
+            return False  # a request will run soon, or blocks will be free soon
         head = next((one for one in port.in_queue_order() if is_ready(one)), None)
         if head is None:
             return False
@@ -89,8 +89,8 @@ class Reclaimer:
                 "nothing could be scheduled: reclaimed %d blocks of paused requests", freed
             )
             return False
-        # What it holds may lie in the prefix cache twice, and it is given the other copy; or a
-        # request behind it has all that it needs, but vLLM stops at the first misfit.
+        # Its blocks may be in the prefix cache twice, and vLLM gives it the other copy. Or a later
+        # request would fit, but vLLM stops at the first misfit.
         self._drop(own, now)
         return True
 

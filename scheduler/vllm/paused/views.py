@@ -1,4 +1,4 @@
-"""What the handling is shown: the paused KV caches and the engine, in numbers."""
+"""The handling's input: views of paused KV and of the engine, in numbers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -12,7 +12,7 @@ from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 
 class PolicyViews:
-    """Translates the scheduler's state for a handling; the engine's part is made once per step."""
+    """Builds the views of a handling; the engine's view is built once per step."""
 
     def __init__(
         self,
@@ -21,7 +21,7 @@ class PolicyViews:
         costs: CostTracker,
         planner: SwapPlanner | None,
     ) -> None:
-        """`planner`: there is a link to the host."""
+        """Create it; `planner` is None without a link to the host."""
         self._port = port
         self._blocks = blocks
         self._costs = costs
@@ -30,11 +30,11 @@ class PolicyViews:
         self._recounted: dict[str, PausedKV] = {}
 
     def new_step(self) -> None:
-        """Forget what was seen in the last step."""
+        """Discard the view of the last step."""
         self._step = None
 
     def paused(self, paused_kvs: Iterable[PausedKV], now: float) -> list[PausedKVView]:
-        """Return the views of those that have blocks to give."""
+        """Return the views of the KV that has blocks to release."""
         views = []
         for kv in paused_kvs:
             if kv.stale:
@@ -44,7 +44,7 @@ class PolicyViews:
         return views
 
     def of(self, kv: PausedKV, now: float) -> PausedKVView:
-        """Return the view of one of them."""
+        """Return the view of one paused KV."""
         elapsed = max(0.0, now - kv.since)
         return PausedKVView(
             key=kv.key,
@@ -62,30 +62,31 @@ class PolicyViews:
         )
 
     def freshen(self, kv: PausedKV) -> None:
-        """Count again what has changed since it was counted."""
+        """Count the KV again if its counts are stale."""
         if kv.stale:
             store = None if self._planner is None else self._planner.store
             self._blocks.refresh(kv, store)
             self._recounted[kv.key] = kv
 
     def take_recounted(self) -> Iterable[PausedKV]:
-        """Return what was counted since the last call, in the order in which it was first."""
+        """Return the KV that was counted since the last call, in the order of first counts."""
         if not self._recounted:
             return ()
         recounted, self._recounted = self._recounted, {}
         return recounted.values()
 
     def recount(self, paused_kvs: Iterable[PausedKV]) -> None:
-        """Count all of them again."""
+        """Count all given KV again."""
         for kv in paused_kvs:
             kv.stale = True
             self.freshen(kv)
 
     def free_to_release(self, kv: PausedKV) -> int:
-        """Count blocks from the back that have a copy, with a last one that is not full.
+        """Return how many blocks at the back can go without recomputation, as they have copies.
 
-        Such a one is never copied; it is recomputed, with the result that comes behind it. Where
-        nothing can be found again, all of it goes at once: none before every block has a copy.
+        The number includes a partial last block. It is never copied, since the next prefill
+        recomputes it with the tool's result. Where single blocks cannot be found again, the number
+        is 0 until every block has a copy.
         """
         if not kv.covered or (not self._blocks.findable and kv.covered < len(kv.keys)):
             return 0
@@ -94,7 +95,7 @@ class PolicyViews:
         return min(kv.covered + partial, kv.resident)
 
     def step(self) -> StepView:
-        """Show the engine before the coming step."""
+        """Return the view of the engine before the next step."""
         port, planner = self._port, self._planner
         free = port.blocks.free()
         if self._step is None:
@@ -115,17 +116,17 @@ class PolicyViews:
 
     @property
     def findable(self) -> bool:
-        """Whether single blocks can be given up and found again."""
+        """Whether single blocks can be released and the others found again."""
         return self._blocks.findable
 
     @property
     def swap_pays(self) -> bool:
-        """Whether copies to the host are worth making at all."""
+        """Whether a load from the host is faster than recomputation, and the link works."""
         planner = self._planner
         return planner is not None and planner.works and self._costs.model.swap_pays
 
     def link_blocks(self) -> int:
-        """Return how many blocks the link carries beside the coming step."""
+        """Return how many blocks the link can copy during the next step."""
         port = self._port
         running = len(port.running())
         context = port.running_context() if running else 0

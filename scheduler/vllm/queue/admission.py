@@ -1,14 +1,14 @@
-"""Admission to a step: which waiting requests vLLM may try, and room for them.
+"""Admission to a step: it chooses the waiting requests that vLLM may try, and makes room for them.
 
-Before a step, the blocks that it will ask for are compared with those that are free. What is short
-is reclaimed from paused requests. Running requests always win. To admit a waiting one, in the order
-of the queue, a handling may protect what is worth more where it is. It may not if nothing runs:
-then the first in the queue is admitted by force. The same holds for a request that was overtaken
-for too long. Requests that have come back from a pause and
-hold KV while they queue are spared as long as any request is running, which will free blocks in
-time, with one exception: a request that is back and all but complete takes the few blocks that it
-lacks from the last in the queue. Without these rules sessions that all come back at once form a
-convoy: each holds blocks, none can get the rest.
+Before a step, admission compares the blocks that the step needs with the free ones. It reclaims
+the difference from paused requests. Running requests always get their blocks. For a waiting
+request, in the order of the queue, the handling may protect KV that is worth more than admission.
+The handling may not do so if nothing runs, or if the request was overtaken too often.
+
+Returned requests that hold KV while they queue keep it while any request runs, which will free
+blocks in time. There is one exception: a returned request that lacks only a few blocks takes them
+from the last in the queue. Without these rules, sessions that return together would form a convoy:
+each holds blocks, and none can get the rest.
 """
 
 from vllm.v1.request import Request
@@ -43,10 +43,10 @@ class StepAdmission:
         self._stuck = False
 
     def prepare(self, kept_slots: int) -> None:
-        """Reclaimer what the running requests need in this step, and those about to be admitted.
+        """Reclaim blocks for the running requests of this step and for those to be admitted.
 
-        Requests that are not to be admitted are held back until the step is made. `kept_slots` are
-        the runner slots of paused requests.
+        Other requests are held back until the step is scheduled. `kept_slots` is the number of
+        runner slots of paused requests.
         """
         port, manager = self.port, self.manager
         if not (manager.paused_kvs or port.anything_queued()) or port.admits_nothing():
@@ -63,16 +63,16 @@ class StepAdmission:
             return
         choice = _Choice(self, ready, free - blocks, port.step_tokens - tokens, kept_slots)
         chosen = choice.choose()
-        nobody = not (chosen or port.running() or manager.loading) or self._stuck
+        by_vllm = not (chosen or port.running() or manager.loading) or self._stuck
         self._stuck = False
-        if not nobody and (len(ready) > 1 or choice.refused):
+        if not by_vllm and (len(ready) > 1 or choice.refused):
             self._holdback.leave(ready, chosen, choice.refused)
             self.queue.passed_over(ready, chosen)
         else:
             port.hold_back_paused()
 
     def leave_to_vllm(self) -> None:
-        """Leave the next step to vLLM's own order: nothing came of this one."""
+        """Leave the next step to vLLM's own order, since this step scheduled nothing."""
         self._stuck = True
 
     def loads_over_steps(self, request: Request, computed: int) -> bool:
@@ -85,12 +85,12 @@ class StepAdmission:
 
 
 class _Choice:
-    """The choice of one step, while it is being made."""
+    """Chooses the requests of one step."""
 
     def __init__(
         self, step: StepAdmission, ready: list[Request], free: int, budget: int, kept_slots: int
     ) -> None:
-        """`free` blocks and a `budget` of query tokens are left beside what runs."""
+        """Create it; running requests leave `free` blocks and `budget` query tokens."""
         self._step = step
         self._ready = ready
         self._free = free
@@ -104,13 +104,13 @@ class _Choice:
         self.refused: set[str] = set()
 
     def choose(self) -> list[Request]:
-        """Return the requests to be tried, in the order of the queue."""
+        """Return the requests that vLLM may try, in the order of the queue."""
         port, queue = self._step.port, self._step.queue
         stop, look_further = "", queue.misfits()
         gate = queue.gate()
         for request in self._ready:
             if port.was_passed_over(request):
-                # Its reason is vLLM's own, and no other request is kept out for its sake.
+                # vLLM has its own reason to skip it, so it does not keep others out.
                 self._chosen.append(request)
                 self._lacks.append(Lack(request.request_id, ""))
                 continue
@@ -133,7 +133,7 @@ class _Choice:
         return self._chosen
 
     def _stop(self) -> str:
-        """Say what there is no more of, so that no other request can be tried."""
+        """Return the exhausted resource that ends the choice, or an empty text."""
         if self._slots <= self._admitted:
             return "slots"
         return "tokens" if self._budget <= 0 and not self._extras else ""
@@ -143,7 +143,7 @@ class _Choice:
         return not (self._step.port.running() or self._step.manager.loading or self._admitted)
 
     def _fits(self, request: Request) -> bool:
-        """Whether there are blocks for the request, now that room has been made for it."""
+        """Reclaim blocks for the request if needed, and return whether it fits."""
         step, queue = self._step, self._step.queue
         needed, computed = queue.misfit(request, self._free) or step.port.admission_demand(
             request, self._free, step.loads_over_steps
@@ -155,14 +155,14 @@ class _Choice:
             self._lacks.append(Lack(request.request_id, "blocks", needed, self._free))
             return False
         self._free -= needed
-        # Beyond the step's tokens it lacks them, unless vLLM takes it after all.
+        # Without tokens left the request lacks them, but vLLM may still admit it.
         self._lacks.append(Lack(request.request_id, "tokens" if self._budget <= 0 else ""))
         self._extras -= self._budget <= 0
         self._budget -= request.num_tokens - (computed or queue.known_tokens(request))
         return True
 
     def _make_room(self, request: Request, needed: int) -> None:
-        """Reclaimer blocks to admit a waiting request."""
+        """Reclaim blocks to admit a waiting request."""
         step, paused_kvs = self._step, self._step.manager.paused_kvs
         if not paused_kvs:
             return

@@ -1,8 +1,8 @@
-"""Holding requests back: what is not to be tried in a step is not in vLLM's queues meanwhile.
+"""Holdback: it removes requests from vLLM's queues for one `schedule()` call.
 
-vLLM admits from the front of its queues and stops at the first request that does not fit. So the
-queues are put into the order of the ranking. Requests that would be tried before one that fits, or
-that admission refuses, are taken out until the step is made. Then all go back to their places.
+vLLM admits from the front of its queues and stops at the first request that does not fit. So
+holdback sorts the queues by rank. It removes requests that do not fit but would be tried before one
+that does, and requests that admission refuses. After the step, all return to their places.
 """
 
 from vllm.v1.request import Request
@@ -18,11 +18,11 @@ class Holdback:
         self._port = port
 
     def leave(self, ready: list[Request], chosen: list[Request], refused: set[str]) -> None:
-        """Hold back, for the coming step, what vLLM must not try before the `chosen`.
+        """Hold back, for the next step, the requests that vLLM must not try before the `chosen`.
 
-        The other requests stay behind the chosen ones: vLLM tries them too, and stops at the first
-        that does not fit. So nothing depends on what was found out about them. `refused` are not
-        to be tried at all.
+        Requests ranked after the chosen ones stay: vLLM tries them too, and stops at the first
+        that does not fit. So a wrong prediction about them has no effect. vLLM never tries the
+        `refused` requests.
         """
         places = {request.request_id: place for place, request in enumerate(ready)}
         among = {request.request_id for request in chosen}

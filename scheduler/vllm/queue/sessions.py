@@ -1,7 +1,7 @@
-"""Sessions over all their requests, as rankings and predictors see them.
+"""The state of sessions across their requests, for rankings and predictors.
 
-A pause, a preemption or a follow-up in a new request does not begin a new session. What is seen of
-segments, results and ends is what predictions are made from.
+A session continues over a pause, a preemption and a follow-up in a new request. The predictor
+learns from its segments, results and ends.
 """
 
 from dataclasses import dataclass, field
@@ -20,22 +20,22 @@ from caesura.scheduler.vllm.history_file import HistoryFile
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
-MOST_CHARACTERS = 256
-"""Of a kind's name; longer lists of tools are named by a hash."""
+MAX_KIND_CHARACTERS = 256
+"""Maximum length of a kind's name; longer lists of tools are replaced by a hash."""
 
 
 @dataclass(slots=True, eq=False)
 class SessionState:
-    """One session.
+    """The state of one session.
 
-    `session_id` names it, by its first request, and `arrival` is when that came. `kind` is the tool
-    that it called last, before that the tools that it is offered; `kinds` are all that it has had.
-    Its last segment was given `given_tokens` and has decoded `decoded_tokens`; with them its
-    context was `context_tokens` long. `queued_at` is when its present wait began, `passes` counts
-    the steps in which others ran and it was left waiting, `overtaken` those of its present wait in
-    which a request was admitted whose wait began later. `score` was made in the step `scored_in`,
-    from the KV that `scored_for` names. `misfit` is what it needed in the step `misfit_in`, when
-    there was no room: blocks, and tokens that need no computation.
+    `session_id` is the id of its first request, and `arrival` the time of that request. `kind` is
+    the last tool called, or before any call the offered tools; `kinds` are all earlier kinds.
+    The last segment was given `given_tokens` and decoded `decoded_tokens`; with them the context
+    was `context_tokens` long. `queued_at` is the begin of the current wait. `passes` counts steps
+    in which other requests ran while it waited. `overtaken` counts steps of the current wait in
+    which a request was admitted whose wait began later. `score` was computed in step `scored_in`
+    for the KV in `scored_for`. `misfit` is the need found in step `misfit_in`, when it did not fit:
+    blocks, and tokens that need no computation.
     """
 
     session_id: str
@@ -65,7 +65,7 @@ class SessionState:
 
 
 class Sessions:
-    """The sessions of one scheduler, by the id of the request that each of them is now."""
+    """The sessions of one scheduler, by the id of each session's current request."""
 
     def __init__(
         self,
@@ -74,20 +74,20 @@ class Sessions:
         admission: Admission,
         recorder: Recorder,
     ) -> None:
-        """`history_file` keeps what is learned of tools' pauses, which the predictor goes by."""
+        """Create it; `history_file` stores the learned pauses of tools for the predictor."""
         self.predictor = predictor
         self.history_file = history_file
         self.admission = admission
         self._recorder = recorder
         self._of: dict[str, SessionState] = {}
         self.learns = True
-        """Whether anything is learned; not from the synthetic traffic of a calibration."""
+        """Whether predictors learn; they ignore the synthetic traffic of a calibration."""
 
     def __getitem__(self, request_id: str) -> SessionState:
         return self._of[request_id]
 
     def arrived(self, request: Request, now: float) -> None:
-        """A request has come that is not known yet."""
+        """Begin a session with a new request."""
         self._of[request.request_id] = SessionState(
             request.request_id, arrival_of(request), _offered(request), now
         )
@@ -95,13 +95,13 @@ class Sessions:
     def follows(
         self, request: Request, session: SessionState, tool: str | None, now: float
     ) -> None:
-        """It goes on with the session of one that ended with a call of this tool."""
+        """Continue a session, whose last request ended with a call of `tool`, in a new request."""
         self._of[request.request_id] = session
         returned = request.num_tokens - session.context_tokens
         self.answered(request.request_id, tool, max(0, returned), now)
 
     def called(self, request: Request, tool: str | None) -> SessionState:
-        """A segment has ended with a call."""
+        """End a segment with a call of `tool`; return the session."""
         session = self._of[request.request_id]
         self._segment(session, request)
         session.calls += 1
@@ -110,13 +110,13 @@ class Sessions:
         return session
 
     def answered(self, request_id: str, tool: str | None, tokens: int, now: float) -> None:
-        """Its tool has returned so many tokens, and it queues."""
+        """Learn the `tokens` of a tool's result, and queue the session."""
         if self.learns:
             self.predictor.observe_result(tool, tokens)
         self._of[request_id].queue(now)
 
     def ended(self, request: Request) -> None:
-        """A request is about to be freed, and its session is over."""
+        """End the session of a request that is about to be freed."""
         session = self._of.pop(request.request_id, None)
         if session is None:
             return
@@ -125,15 +125,15 @@ class Sessions:
             for kind in sorted({session.kind, *session.kinds}) if self.learns else ():
                 self.predictor.observe_end(kind, session.calls)
         else:
-            session.given_tokens = session.decoded_tokens = 0  # it was cut off: no segment ended
+            session.given_tokens = session.decoded_tokens = 0  # aborted: no segment ended
         self._recorder.session_ended(request, session)
 
     def leaves(self, request: Request) -> None:
-        """A request is about to be freed that is paused at a call: another may follow it."""
+        """Remove a request that is paused at a call; a follow-up may continue the session."""
         del self._of[request.request_id]
 
     def passes_on(self, request: Request, tool: str | None) -> SessionState:
-        """A request is about to be freed that ended with a call: another may follow it."""
+        """Remove a request that ended with a call; return its session for a follow-up."""
         session = self.called(request, tool)
         del self._of[request.request_id]
         return session
@@ -141,25 +141,25 @@ class Sessions:
     # -- predictions -----------------------------------------------------------------------------
 
     def forecast(self, request: Request) -> Forecast:
-        """Return what is expected of the request's session."""
+        """Return the forecast for the request's session."""
         return self.predictor.forecast(self.about(request))
 
     def durations(self, request_id: str, tool: str | None, session: SessionState) -> Durations:
-        """Return how long a pause that begins now is expected to last."""
+        """Return the expected durations of a pause that begins now."""
         return self.predictor.pause(request_id, tool, session.calls)
 
     def expect_pause(self, tool: str, seconds: float) -> None:
-        """Take a client's hint how long a tool's pauses last."""
+        """Use a client's hint for the duration of a tool's pauses, in seconds."""
         if self.learns:
             self.history_file.predictor.expect(tool, seconds)
 
     def pause_ended(self, tool: str | None, seconds: float) -> None:
-        """Learn how long a pause lasted."""
+        """Learn the duration of a pause, in seconds."""
         if self.learns:
             self.history_file.observe(tool, seconds)
 
     def about(self, request: Request) -> About:
-        """Say what is known of a session, for a forecast."""
+        """Return the known facts of a session, for a forecast."""
         session = self._of[request.request_id]
         return About(request.request_id, session.kind, session.calls, request.num_output_tokens)
 
@@ -173,14 +173,14 @@ class Sessions:
 
 
 def _now_of(session: SessionState, tool: str | None) -> None:
-    """Let a session be of its last tool's kind, which says more than what it is offered."""
+    """Set a session's kind to its last tool, which predicts more than the offered tools."""
     session.kinds.add(session.kind)
     if tool is not None:
         session.kind = tool
 
 
 def _offered(request: Request) -> str:
-    """Name the tools that a request is offered: sessions with the same ones are compared."""
+    """Return a name for a request's offered tools, as the kind of its session."""
     params = request.sampling_params
     plan = (params.extra_args or {}).get(WATCH_KEY) if params is not None else None
     if plan is None:
@@ -189,6 +189,6 @@ def _offered(request: Request) -> str:
         kind = "+".join(sorted(WatchPlan.from_wire(plan).tools))
     except ValueError:
         return ""
-    if len(kind) <= MOST_CHARACTERS:
+    if len(kind) <= MAX_KIND_CHARACTERS:
         return kind
     return f"tools:{blake2b(kind.encode(errors='replace'), digest_size=8).hexdigest()}"

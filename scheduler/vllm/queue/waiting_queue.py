@@ -1,9 +1,9 @@
-"""The waiting queue: the order in which requests are tried, and what each has lacked.
+"""The waiting queue: the order in which requests are tried, and what each one lacked.
 
-The ranking gives scores, which are kept as long as they hold; admission may refuse. With
-back-filling a request that fits goes before a larger one that does not. Neither the ranking nor
-back-filling may starve a request: one that was overtaken too often is overdue (`StepRules`). It
-goes to the front, nothing is admitted past it, and what is freed is kept for it.
+The queue caches the ranking's scores while they are valid; admission may refuse requests. With
+backfilling, a request that fits goes before a larger one that does not. Neither the ranking nor
+backfilling can starve a request: a request that was overtaken too often is overdue (`StepRules`).
+It goes to the front, no other request overtakes it, and freed blocks are kept for it.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Clock = Callable[[], float]
 
 
 class WaitingQueue:
-    """Ranks the waiting requests of one scheduler and says whom vLLM may try."""
+    """Ranks the waiting requests of one scheduler, and remembers which did not fit."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class WaitingQueue:
     # -- before the step -------------------------------------------------------------------------
 
     def ready(self) -> list[Request]:
-        """Return the waiting requests that could be admitted, the best first."""
+        """Return the waiting requests that could be admitted, in order of rank."""
         found = self._port.ready()
         self._step += 1
         self._ready = found
@@ -75,11 +75,11 @@ class WaitingQueue:
         return (1, session.score or (), session.arrival)
 
     def overdue(self, request: Request) -> bool:
-        """Return whether the request was overtaken so often that nothing may go before it now."""
+        """Return whether the request was overtaken so often that it must be admitted next."""
         return self.rules.is_overdue(self.sessions[request.request_id].overtaken)
 
     def _stands(self, session: SessionState, mark: Any) -> bool:
-        """Whether a score may be used again."""
+        """Return whether the session's cached score is still valid."""
         if session.score is None or session.scored_for != mark:
             return False
         refresh = self.ranking.refresh_steps
@@ -130,7 +130,7 @@ class WaitingQueue:
         )
 
     def gate(self) -> Gate | None:
-        """Begin the admissions of a step; None lets everybody in."""
+        """Return the admission gate of a step; None admits every request."""
         admission = self.sessions.admission
         if admission.name == DEFAULT_ADMISSION:
             return None
@@ -142,7 +142,7 @@ class WaitingQueue:
         return self._port.blocks.total * self._port.block_size
 
     def batched(self, request: Request) -> Batched:
-        """Show a request as a member of the batch."""
+        """Return the request's view as a member of the batch."""
         session = self.sessions[request.request_id]
         return Batched(
             key=request.request_id,
@@ -155,7 +155,7 @@ class WaitingQueue:
     # -- misfits ---------------------------------------------------------------------------------
 
     def misfits(self) -> Callable[[Request], bool]:
-        """Return what to ask about each request that does not fit: whether to look further."""
+        """Return a function that says, after each misfit, whether to examine further requests."""
         passed = 0
 
         def look_further(request: Request) -> bool:
@@ -167,12 +167,12 @@ class WaitingQueue:
         return look_further
 
     def misfitted(self, request: Request, needed: int, computed: int) -> None:
-        """Remember what a request lacked blocks for: it is not asked again at every step."""
+        """Remember a request's need, so that it is not computed again at every step."""
         session = self.sessions[request.request_id]
         session.misfit, session.misfit_in = (needed, computed), self._step
 
     def misfit(self, request: Request, free: int) -> tuple[int, int] | None:
-        """Return what a request was found to need lately, if that would still not fit."""
+        """Return a request's remembered need, if it is recent and exceeds `free`, else None."""
         session = self.sessions[request.request_id]
         steps = self._step - session.misfit_in
         if session.misfit is None or not self.rules.misfit_holds(steps):
@@ -184,23 +184,23 @@ class WaitingQueue:
         return sum(self._kv_tokens(request))
 
     def passed_over(self, ready: list[Request], chosen: list[Request]) -> None:
-        """Count for those who are not among the chosen that others were served."""
+        """Count a step for the ready requests that were not chosen."""
         among = {request.request_id for request in chosen}
         threshold = self.ranking.starvation_steps
         for request in ready:
             if request.request_id in among:
                 continue
             session = self.sessions[request.request_id]
-            # A session that was never served has not been put off by its rank alone.
+            # A session that was never served has not waited because of its rank alone.
             session.passes += session.started
             if threshold and session.passes >= threshold and not session.starved:
                 session.starved, session.score = True, None
 
     def after_step(self) -> None:
-        """Count who was overtaken: a request whose wait began later was admitted before it.
+        """Count the requests that were overtaken by one whose wait began later.
 
-        The order of the waits decides and not the order of the queue, since a ranking may put
-        every newcomer before the same request.
+        The order of the waits decides, and not the order of the queue, since a ranking may put
+        every new request before the same old one.
         """
         ready, self._ready = self._ready, []
         waits = [(one, self.sessions[one.request_id]) for one in ready]

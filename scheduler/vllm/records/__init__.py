@@ -1,1 +1,1 @@
-"""Records of what happens in the engine, from the facts to the connector's statistics."""
+"""Records of events in the engine, which leave it with the connector's statistics."""

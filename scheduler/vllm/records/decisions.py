@@ -1,4 +1,4 @@
-"""What a pause is expected to cost when it begins, and what it did cost when it is over."""
+"""The expected cost of a pause at its begin, and its actual cost at its end."""
 
 from dataclasses import dataclass
 from math import inf
@@ -20,7 +20,7 @@ from caesura.scheduler.vllm.queue.sessions import SessionState
 
 
 class SegmentFields(TypedDict):
-    """The fields that records of a segment share."""
+    """The common fields of records of a segment."""
 
     session: str
     arrival: float
@@ -29,7 +29,7 @@ class SegmentFields(TypedDict):
 
 
 def segment(session: SessionState) -> SegmentFields:
-    """Return the session's name and arrival, and what its last segment was given and decoded."""
+    """Return the session's id and arrival, and its last segment's given and decoded tokens."""
     return SegmentFields(
         session=session.session_id,
         arrival=session.arrival,
@@ -40,7 +40,7 @@ def segment(session: SessionState) -> SegmentFields:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What was known when a pause began."""
+    """The state of a paused request and of the engine when the pause began."""
 
     view: PausedKVView
     step: StepView
@@ -51,7 +51,7 @@ class Opening:
 def open_account(
     kv: PausedKV, view: PausedKVView, step: StepView, at: float, handling: str
 ) -> Opening:
-    """Return what is known at the beginning of a pause, at the wall time `at`."""
+    """Return the state at the begin of a pause, at the wall time `at`, with its record."""
     told = segment(kv.session)
     record = OpeningRecord(
         request=kv.key,
@@ -94,7 +94,7 @@ def _inputs(view: PausedKVView, step: StepView) -> OpeningInputs:
 def pause_record(
     kv: PausedKV, opening: Opening, report: ResumeReport | None, now: float
 ) -> PauseRecord:
-    """Return the record of a pause that is over; no `report`: its request never resumed."""
+    """Return the record of a finished pause; `report` is None if its request never resumed."""
     view, step, begun = opening.view, opening.step, opening.record
     lasted = (kv.returned_at if kv.returned else now) - kv.since
     recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
@@ -150,7 +150,7 @@ def _outcome(kv: PausedKV, report: ResumeReport | None) -> str:
 
 
 def _priced(price: Prices) -> PriceRecord:
-    """Return prices as JSON can hold them: an alternative that was not possible is null."""
+    """Return prices for JSON, in which an impossible alternative (infinite) is null."""
     return PriceRecord(
         preserve=_finite(price.preserve),
         discard=_finite(price.discard),

@@ -1,7 +1,7 @@
-"""Records on their way out of the engine: in vLLM's connector statistics, in order, unmerged.
+"""Export of records from the engine by vLLM's connector statistics, in their order.
 
-In the API process listeners get them, and if `records` in `kv_connector_extra_config` names a file,
-they become JSON lines.
+In the API process, listeners receive the records. If `records` in `kv_connector_extra_config` names
+a file, they are also written to it as JSON lines.
 """
 
 import json
@@ -18,7 +18,7 @@ from caesura.scheduler.records import PauseRecord, StepsRecord, parse
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[int, list[dict[str, Any]]], None]
-"""Is handed the data-parallel rank of the engine, and its records, oldest first."""
+"""Callback that receives the engine's data-parallel rank and its records, oldest first."""
 
 _LISTENERS: dict[object, Listener] = {}
 
@@ -26,11 +26,11 @@ _FAILED: set[object] = set()
 
 
 def listen(callback: Listener) -> Callable[[], None]:
-    """Have a callable receive the records of every engine of this process; return how to stop.
+    """Call `callback` with the records of every engine of this process; return a stop function.
 
-    It is called in the thread in which vLLM logs its statistics, which is the event loop's in a
-    server: it must not block, and must not change what it is handed. What it raises is logged
-    once, and ignored.
+    The callback runs in the thread in which vLLM logs its statistics, in a server that of the
+    event loop. So it must not block, and it must not change the records. The first error that it
+    raises is logged, and all are ignored.
     """
     key = object()
     _LISTENERS[key] = callback
@@ -43,14 +43,14 @@ def listen(callback: Listener) -> Callable[[], None]:
 
 
 def tell(engine_idx: int, records: list[dict[str, Any]]) -> None:
-    """Hand records to everybody who listens."""
+    """Pass records to all listeners."""
     for key, callback in list(_LISTENERS.items()):
         try:
             callback(engine_idx, records)
         except Exception:
             if key not in _FAILED:
                 _FAILED.add(key)
-                logger.exception("a listener of the scheduler's records fails")
+                logger.exception("a listener of the scheduler's records failed; it stays attached")
 
 
 @dataclass
@@ -58,16 +58,16 @@ class RecordStats(KVConnectorStats):
     """Records of pauses and steps, oldest first, as plain data."""
 
     def reset(self) -> None:
-        """Forget them."""
+        """Remove all records."""
         self.data.clear()
 
     def aggregate(self, other: KVConnectorStats) -> KVConnectorStats:
-        """Append the records of another; anything else that may be there is left alone."""
+        """Return both objects' records, those of `other` last."""
         records = [*self.data.get("records", ()), *other.data.get("records", ())]
         return RecordStats(data={"records": records})
 
     def reduce(self) -> dict[str, int | float]:
-        """Sum up for vLLM's log line."""
+        """Return the sums for vLLM's log line."""
         records = [parse(entry) for entry in self.data.get("records", ())]
         steps = [record for record in records if isinstance(record, StepsRecord)]
         return {
@@ -78,19 +78,19 @@ class RecordStats(KVConnectorStats):
         }
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Return whether there are no records to send."""
         return not self.data.get("records")
 
 
 class RecordFile:
-    """Writes records as JSON lines, until that fails."""
+    """Writes records as JSON lines, until a write fails."""
 
     def __init__(self, path: str | None) -> None:
-        """`path`: the file, which is appended to; None writes nothing."""
+        """Open the file `path` for appending; None writes nothing."""
         self._file = _open_records(path) if path else None
 
     def write(self, record: dict[str, Any]) -> None:
-        """Write a record down at once."""
+        """Write a record, and flush the file."""
         if self._file is None:
             return
         try:

@@ -1,9 +1,8 @@
-"""Why a request waits: how long, what it lacked when it was looked at, and who went before it.
+"""Records why a request waited: for how long, what it lacked, and how often it was overtaken.
 
-A waiting request is not looked at in every step, and nothing here does so either. What holds for
-all requests behind a certain place of the queue is counted once a step: there are no slots left, no
-tokens, or none may overtake. A wait is the difference of two such counts. Only requests that were
-looked at have counts of their own.
+The scheduler examines only the front of the queue in a step. All requests behind it lack the same:
+slots, tokens, or the right to overtake. They share one count per step, and a wait is the difference
+of two such counts. Only examined requests have counts of their own, so a step costs O(examined).
 """
 
 from typing import NamedTuple
@@ -11,14 +10,14 @@ from typing import NamedTuple
 from caesura.scheduler.records import LackedSteps, WaitRecord
 from caesura.scheduler.vllm.queue.sessions import SessionState
 
-LEAST_STEPS = 2
-"""Shorter waits are not worth a record."""
+MIN_STEPS = 2
+"""Waits of fewer steps are not recorded."""
 
 
 class Lack(NamedTuple):
-    """What a request lacked when it was looked at; `needed` blocks while so many were `free`.
+    """What an examined request lacked; for blocks also the `needed` and the `free` number.
 
-    Empty: nothing, as far as we know, and yet vLLM may leave it waiting.
+    `what` is empty if the request should fit; vLLM may still leave it waiting.
     """
 
     request_id: str
@@ -28,7 +27,7 @@ class Lack(NamedTuple):
 
 
 class _Delay:
-    """A request that waits, since the wall time `since`."""
+    """The wait of one request, which began at the wall time `since`."""
 
     __slots__ = ("after", "before", "lacked", "misfit", "overtaken", "session", "since", "step")
 
@@ -45,14 +44,14 @@ class _Delay:
         self.misfit: tuple[int | None, int | None] = (None, None)
 
     def lack(self, what: str, stop: str) -> None:
-        """Count a step in which it lacked something before the queue came to its `stop`."""
+        """Count a step in which the request lacked `what`; do not count `stop` for it."""
         self.lacked[what] = self.lacked.get(what, 0) + 1
         if stop:
             self.lacked[stop] = self.lacked.get(stop, 0) - 1
 
 
 class QueueDelays:
-    """The waits of one scheduler, and what the step that is being made has found out."""
+    """The waits of one scheduler's requests, and the findings of the step being scheduled."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Delay] = {}
@@ -66,18 +65,18 @@ class QueueDelays:
         return len(self._waiting)
 
     def begin(self, request_id: str, after: str, at: float, session: SessionState) -> None:
-        """It queues: new (`fresh`), `preempted`, or back from a `tool`."""
+        """Begin a wait; `after` is `fresh` for a new request, else `preempted` or `tool`."""
         before = dict(self._stops)
-        if self._looked and self._stop:  # the step that is being made is not its own
+        if self._looked and self._stop:  # the current step does not count for this request
             before[self._stop] = before.get(self._stop, 0) + 1
         self._waiting[request_id] = _Delay(after, at, self._steps + self._looked, before, session)
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
-        """A step is being made: who was looked at in vain, and why the rest was not (`stop`)."""
+        """Note what the examined requests lacked, and why the others were not examined (`stop`)."""
         self._looked, self._lacks, self._stop = True, lacks, stop
 
     def settle(self) -> None:
-        """The step is made: count for those who still wait."""
+        """Count the scheduled step for the requests that still wait."""
         if not self._looked:
             return
         for lack in self._lacks:
@@ -92,9 +91,9 @@ class QueueDelays:
         self._looked, self._lacks, self._stop = False, [], ""
 
     def end(self, request_id: str, at: float) -> WaitRecord | None:
-        """It waits no more; return the record, if it waited long enough for one."""
+        """End a wait; return its record, or None if it was shorter than `MIN_STEPS`."""
         wait = self._waiting.pop(request_id, None)
-        if wait is None or self._steps - wait.step < LEAST_STEPS:
+        if wait is None or self._steps - wait.step < MIN_STEPS:
             return None
         needed, free = wait.misfit
         return WaitRecord(

@@ -1,4 +1,4 @@
-"""What happens in an engine, event by event: the interface of those who write it down."""
+"""The interface of recorders, which receive the engine's events one by one."""
 
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Takes every event and writes nothing down: the null object, where records are off."""
+    """Receives every event and records nothing: the null object, used where records are off."""
 
     writes = False
-    """Whether records are written: then it pays to compute what only they tell."""
+    """Whether records are written, so that callers compute values that only records need."""
 
     @property
     def pending(self) -> bool:
-        """Whether something has happened, with no step under way that would take it along."""
+        """Whether there are records to send, so that an idle engine must take a step."""
         return False
 
     # -- requests --------------------------------------------------------------------------------
@@ -31,50 +31,50 @@ class Recorder:
     def arrived(
         self, request: Request, session: "SessionState", followed: "PausedKV | None"
     ) -> None:
-        """A request is new; `followed` is the kept KV of the one that it follows."""
+        """Record a new request; `followed` is the retained KV of the request that it follows."""
 
     def returned(self, request: Request) -> None:
-        """A request has got its next chunk."""
+        """Record that a paused request received its next chunk."""
 
     def preempted(self, request: Request, computed: int) -> None:
-        """Running requests took the blocks of one that had computed so many tokens."""
+        """Record that a request with `computed` tokens lost its blocks to running requests."""
 
     def looked(self, lacks: list["Lack"], stop: str) -> None:
-        """The step that is made looked at some requests in vain; `stop`: why not at the rest."""
+        """Record what the examined requests lacked; `stop` is why the others were not examined."""
 
     def ended(self, request_id: str) -> None:
-        """A request is over."""
+        """Record that a request has ended."""
 
     def session_ended(self, request: Request, session: "SessionState") -> None:
-        """A session is over with this request."""
+        """Record that a session has ended with this request."""
 
     # -- pauses ----------------------------------------------------------------------------------
 
     def paused(self, kv: "PausedKV", view: PausedKVView, step: StepView, handling: str) -> None:
-        """A pause has begun, and this is what its handling was shown."""
+        """Record that a pause began, with the views that its handling received."""
 
     def kv_changed(self, kv: "PausedKV") -> None:
-        """The KV of a paused request was counted again."""
+        """Record the new block counts of a paused request's KV."""
 
     def kv_lost(self) -> None:
-        """KV turned out not to be there: requests that decode may have to prefill again."""
+        """Record that a load failed, so that decoding requests may have to prefill again."""
 
     def closed(self, kv: "PausedKV", report: ResumeReport | None, now: float) -> None:
-        """A pause is over; no `report`: the request never came back."""
+        """Record that a pause has ended; `report` is None if the request never resumed."""
 
     # -- steps -----------------------------------------------------------------------------------
 
     def scheduled(self, output: SchedulerOutput, work: StepWork, recomputed: int) -> None:
-        """A step was made; so many of its tokens had been computed before."""
+        """Record a scheduled step, of whose tokens `recomputed` had been computed before."""
 
     def computed(self, seconds: float, in_flight: int, now: float) -> None:
-        """The oldest step in flight is over, and so many were made behind it."""
+        """Record the time of the oldest step in flight; `in_flight` steps follow it."""
 
     def flush(self) -> None:
-        """Send off all that there is, as at the end of a run."""
+        """Send all records, for example at the end of a run."""
 
     def suspend(self) -> None:
-        """Write nothing from now on: what comes is a measurement. No step may be in flight."""
+        """Stop writing, for the duration of a measurement. No step may be in flight."""
 
     def resume(self) -> None:
-        """Write again."""
+        """Start writing again after `suspend`."""

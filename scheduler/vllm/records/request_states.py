@@ -1,8 +1,8 @@
-"""In which state each request is, from its arrival to its end: told by the scheduler's few hooks.
+"""The state of each request from its arrival to its end, from the scheduler's hooks.
 
-Each change of state is a row, which is kept until the writer sends it off. A step costs nothing but
-for requests whose state changes, those in prefill, and the loads under way. How the states are told
-apart is in docs/records.md.
+Each change of state is a row, which the writer sends later. The cost of a step depends only on the
+requests that change their state or prefill, and on the loads in progress. docs/records.md defines
+the states.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,13 +20,13 @@ from caesura.scheduler.vllm.records.queue_delays import Lack, QueueDelays
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 ROWS_PER_RECORD = 2000
-"""What many requests do between two steps is told in several records: readers bound their size."""
+"""Maximum number of rows in a record: readers limit its size, so more rows take more records."""
 
 PAUSED = ("paused", "offloaded", "dropped")
 
 
 class _Entry:
-    """Where one request stands. It has computed up to `reached` before; `kv` is its paused KV."""
+    """The state of one request; it computed `reached` tokens before, and `kv` is its paused KV."""
 
     __slots__ = ("after", "blocks", "host", "kv", "reached", "request", "session", "state")
 
@@ -39,12 +39,12 @@ class _Entry:
 
 
 class RequestStates:
-    """The states of one scheduler's requests, and the rows that have still to leave."""
+    """The states of one scheduler's requests, and the rows that are not sent yet."""
 
     def __init__(
         self, port: EngineState, planner: SwapPlanner | None, wall: Callable[[], float]
     ) -> None:
-        """`planner`: there is a link to the host; `wall` returns seconds of the wall clock."""
+        """Create it; `planner` is None without a host link, `wall` returns wall-clock seconds."""
         self._port = port
         self._planner = planner
         self._wall = wall
@@ -53,7 +53,7 @@ class RequestStates:
         self._loading: dict[str, _Entry] = {}
         self._delays = QueueDelays()
         self._rows: list[tuple[Any, ...]] = []
-        """In the order of the columns of `LanesRecord`."""
+        """Rows with the columns of `LanesRecord`, in its order."""
         self._over: list[WaitRecord] = []
         self._last = 0.0
 
@@ -62,16 +62,16 @@ class RequestStates:
 
     @property
     def queued(self) -> int:
-        """How many requests are in the queue."""
+        """Number of requests in the queue."""
         return len(self._delays)
 
     @property
     def pending(self) -> bool:
-        """Whether there is anything to send."""
+        """Whether there are rows to send."""
         return bool(self._rows)
 
     def take(self) -> list[Record]:
-        """Return what has happened since the last call."""
+        """Return the records since the last call."""
         if not self._rows:
             return []
         records: list[Record] = []
@@ -84,8 +84,8 @@ class RequestStates:
     # -- queueing --------------------------------------------------------------------------------
 
     def arrived(self, request: Request, session: SessionState, kv: PausedKV | None) -> None:
-        """A request is new; with `kv` it follows the one whose KV that is."""
-        self.ended(request.request_id)  # another of the same name, if there was one
+        """Add a new request; `kv` is the retained KV of the request that it follows."""
+        self.ended(request.request_id)  # an earlier request may have had the same id
         entry = self._entries[request.request_id] = _Entry(request, session, kv)
         if kv is not None:
             pairs = zip(kv.keys, request.block_hashes, strict=False)
@@ -95,12 +95,12 @@ class RequestStates:
         self._queue(entry, "fresh" if kv is None else "tool")
 
     def returned(self, request: Request) -> None:
-        """Its tool is back."""
+        """Queue a paused request whose tool returned."""
         if entry := self._entries.get(request.request_id):
             self._queue(entry, "tool")
 
     def preempted(self, request: Request, computed: int) -> None:
-        """Running requests took its blocks; it had computed so many tokens."""
+        """Queue a preempted request, which had computed `computed` tokens."""
         if entry := self._entries.get(request.request_id):
             entry.reached = max(entry.reached, computed)
             self._queue(entry, "preempted")
@@ -114,13 +114,13 @@ class RequestStates:
         self._enter(entry, "waiting", at, *self._held(entry))
 
     def looked(self, lacks: list[Lack], stop: str) -> None:
-        """Say who was looked at in vain in the step being made, and why the rest was not."""
+        """Note what the examined requests lacked, and why the others were not examined."""
         self._delays.looked(lacks, stop)
 
     # -- the step --------------------------------------------------------------------------------
 
     def stepped(self, output: SchedulerOutput) -> None:
-        """A step was made: who runs now, who loads, and who does not prefill any more."""
+        """Update the requests that run, load or have finished their prefill with this step."""
         scheduled = output.num_scheduled_tokens
         self._may_prefill(new.req_id for new in output.scheduled_new_reqs)
         self._may_prefill(output.scheduled_cached_reqs.resumed_req_ids)
@@ -149,7 +149,7 @@ class RequestStates:
             self._enter(entry, state, at, self._own_blocks(request), 0)
 
     def _load(self, under_way: Mapping[str, int]) -> None:
-        """See whose loads have begun, and whose are over without that they run."""
+        """Record loads that started, and loads that ended for requests that still wait."""
         at = self.now()
         for request_id, blocks in under_way.items():
             entry = self._entries.get(request_id)
@@ -164,13 +164,13 @@ class RequestStates:
                     self._queue(entry, entry.after)
 
     def recheck(self) -> None:
-        """KV turned out not to be there: who decodes may have to prefill again."""
+        """Check again which running requests prefill, since the KV of some was lost."""
         self._may_prefill(request.request_id for request in self._port.running())
 
     # -- pauses ----------------------------------------------------------------------------------
 
     def paused(self, kv: PausedKV, at: float) -> None:
-        """A request pauses, or has ended with a call and its KV is kept."""
+        """Set the state of a request that paused, or that ended with a call and retained KV."""
         entry = self._entries.get(kv.key)
         if entry is None:
             return
@@ -181,7 +181,7 @@ class RequestStates:
         self._enter(entry, state_of(kv), at, *self._held(entry))
 
     def held(self, kv: PausedKV) -> None:
-        """The KV of a paused request was counted, and may have changed."""
+        """Update the state and the blocks of a request whose paused KV was counted."""
         entry = self._entries.get(kv.follow_up or kv.key)
         if entry is None or entry.kv is not kv:
             return
@@ -196,7 +196,7 @@ class RequestStates:
             self._enter(entry, state, self.now(), blocks, host)
 
     def closed(self, kv: PausedKV) -> None:
-        """Paused KV is over: its request runs or has ended, or no follow-up came."""
+        """Detach paused KV whose request runs or has ended, or whose follow-up did not come."""
         entry = self._entries.get(kv.follow_up or kv.key)
         if entry is not None and entry.kv is kv:
             entry.kv = None
@@ -204,7 +204,7 @@ class RequestStates:
             self.ended(kv.key)
 
     def ended(self, request_id: str) -> None:
-        """It is over."""
+        """Set the state of a request to ended, and remove it."""
         entry = self._entries.pop(request_id, None)
         if entry is None:
             return
@@ -227,23 +227,23 @@ class RequestStates:
             self._over.append(record)
 
     def _held(self, entry: _Entry) -> tuple[int, int]:
-        """Return the blocks of a request that does not run, and those on the host only."""
+        """Return the device blocks of a request that does not run, and its host-only blocks."""
         kv, own = entry.kv, self._own_blocks(entry.request)
         if kv is None or (own and kv.pause is not None and kv.detached is not None):
-            return own, 0  # what it has been loaded into, if it was paused
+            return own, 0  # these blocks are the target of its load
         return kv.resident, kv.hosted_only
 
     def _own_blocks(self, request: Request) -> int:
         return self._port.block_count(request.request_id)
 
     def now(self) -> float:
-        """Return the wall time, which does not go backwards here."""
+        """Return the wall time, corrected so that it never goes backwards."""
         self._last = max(self._last, self._wall())
         return self._last
 
 
 def state_of(kv: PausedKV) -> str:
-    """Return where the KV of a paused request is: its state; a last block counts if it is full."""
+    """Return the state of a paused request: where its KV is, a partial last block ignored."""
     if kv.missing or not (kv.present or kv.hosted_only):
         return "dropped"
     return "offloaded" if kv.hosted_only else "paused"

@@ -1,8 +1,8 @@
-"""Records: why each pause was handled as it was, what that cost, and what every step was made of.
+"""The recorder that writes records of pauses, request states and steps.
 
-`decisions` makes the records of pauses, `request_states` those of where each request stands. Steps
-are recorded in columns, many to a record. All records leave the engine with the connector's
-statistics (`export`).
+`decisions` creates the records of pauses and `request_states` those of requests. A record of steps
+has a column per field and many steps. All records leave the engine with the connector's statistics
+(`export`).
 """
 
 from collections import deque
@@ -29,14 +29,14 @@ from caesura.scheduler.vllm.swap.planner import SwapPlanner
 STEPS_PER_RECORD = 64
 
 SECONDS_PER_RECORD = 0.5
-"""Records leave within this time while steps are made, for those who watch live."""
+"""While the engine steps, records are sent at least this often, for live views."""
 
 Entry = dict[str, Any]
 """A record as plain data."""
 
 
 class RecordWriter(Recorder):
-    """Writes what happens into `outbox`, as records."""
+    """Appends records of the engine's events to `outbox`."""
 
     writes = True
 
@@ -48,7 +48,7 @@ class RecordWriter(Recorder):
         planner: SwapPlanner | None,
         wall: Callable[[], float],
     ) -> None:
-        """`planner`: there is a link to the host; `wall` returns seconds of the wall clock."""
+        """Create it; `planner` is None without a host link, `wall` returns wall-clock seconds."""
         self._port = port
         self._outbox = outbox
         self._out: list[Entry] | deque[Entry] = outbox
@@ -66,7 +66,7 @@ class RecordWriter(Recorder):
 
     @property
     def states(self) -> RequestStates:
-        """Where each request stands."""
+        """The state of each request."""
         return self._states
 
     # -- requests --------------------------------------------------------------------------------
@@ -155,10 +155,10 @@ class RecordWriter(Recorder):
         )
 
     def cached_blocks(self, free: int, partial: int) -> int:
-        """Estimate how many of the free blocks the prefix cache can still find.
+        """Return an estimate of the free blocks that the prefix cache can still find.
 
-        It knows full blocks, free or not. Of those in use all are full but the last ones of
-        requests (`partial` of those that run), and what loads have still to fill.
+        The prefix cache knows full blocks, free or in use. Blocks in use are full, except the last
+        ones of requests (`partial` of the running ones) and blocks that loads have yet to fill.
         """
         for kv in self._paused_kvs.values():
             in_place = kv.detached is None and kv.present > 0
@@ -193,7 +193,7 @@ class RecordWriter(Recorder):
         self._out = self._outbox
 
     def _send(self, done: int) -> None:
-        """Send off the steps that are over, and what has happened meanwhile."""
+        """Send the `done` oldest steps, and the changes of state so far."""
         self._send_states()
         columns = self._steps.items()
         self._write(StepsRecord(**{name: rows[:done] for name, rows in columns}))
