@@ -3,9 +3,9 @@
 import json
 import random
 
-from tasks import articles
+from tasks.builtin import articles
+from tasks.builtin.searches import query_of
 from tasks.exchange import contains
-from tasks.searches import query_of
 
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.dispatch.dispatcher import Dispatcher

@@ -6,9 +6,10 @@ import re
 
 import pytest
 from heldout import distinct, prompts, scenarios
-from tasks import arithmetic, sums
+from tasks import arithmetic
 from tasks.conversation import TASKS, Conversation, conversation
 from tasks.exchange import NO_TOOL, Call, contains
+from tasks.plain import sums
 from tasks.words import ZONES, made_up
 
 

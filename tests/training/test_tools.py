@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from real import SETTINGS
-from tasks import charts, media, people, searches, shapes, worlds
+from tasks.builtin import charts, media, people, searches, shapes, worlds
 from tasks.conversation import NEW, conversation, exchange, follow
 from tasks.exchange import Exchange, contains
 from tasks.toolset import BUILT_IN, KNOWN, known

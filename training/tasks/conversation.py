@@ -6,23 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import (
-    articles,
-    chains,
-    charts,
-    errors,
-    inline,
-    lookups,
-    media,
-    named,
-    people,
-    searches,
-    shapes,
-    sums,
-    talk,
-    worlds,
-)
+from .builtin import articles, charts, media, people, searches, shapes, worlds
 from .exchange import NO_TOOL, Exchange
+from .plain import chains, errors, inline, lookups, named, sums, talk
 from .toolset import KNOWN, Tool, toolset
 from .words import made_up, person
 

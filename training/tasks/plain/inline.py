@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .exchange import Call, Exchange, Piece, exact, fill, vary
-from .words import CONTAINERS, integer, person, small, thing
+from tasks.exchange import Call, Exchange, Piece, exact, fill, vary
+from tasks.words import CONTAINERS, integer, person, small, thing
 
 # What a fact is called in the question, its sentence up to the call, the call, what follows.
 Fact = tuple[str, str, Call, str]

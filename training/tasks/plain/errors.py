@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import random
 
+from tasks.builtin.charts import chart
+from tasks.builtin.media import image, speech
+from tasks.builtin.people import ask
+from tasks.builtin.searches import search
+from tasks.builtin.shapes import shape
+from tasks.builtin.worlds import environment
+from tasks.exchange import Call, Exchange, fill, vary
+from tasks.words import integer, made_up, small, thing
+
 from .chains import chain
-from .charts import chart
-from .exchange import Call, Exchange, fill, vary
 from .inline import FACTS, request
 from .lookups import one, parallel
-from .media import image, speech
-from .people import ask
-from .searches import search
-from .shapes import shape
 from .sums import ASK, direct, problem
-from .words import integer, made_up, small, thing
-from .worlds import environment
 
 _MESSAGES = (
     "timed out after {n} s", "timed out", "timeout", "connection refused", "rate limit exceeded",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .exchange import Call, Exchange, exact, vary
-from .lookups import clock, population, price_of, weather
+from tasks.exchange import Call, Exchange, exact, vary
+from tasks.plain.lookups import clock, population, price_of, weather
+from tasks.words import ZONES, city, integer, made_up, person, thing
+
 from .media import image, speech
 from .shapes import COLOURS, shape
-from .words import ZONES, city, integer, made_up, person, thing
 
 # What is asked for: its kind in the question, in "what ... they like", and how to draw it.
 _LIKES: tuple[tuple[str, Callable[[random.Random], str]], ...] = (

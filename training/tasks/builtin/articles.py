@@ -11,10 +11,11 @@ import re
 from functools import cache
 from pathlib import Path
 
-from .exchange import Call, Exchange, vary
+from tasks.exchange import Call, Exchange, vary
+
 from .searches import query_of
 
-FOLDER = Path(__file__).parents[2] / "src/caesura/tools/search/articles"
+FOLDER = Path(__file__).parents[3] / "src/caesura/tools/search/articles"
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 MAX_SHOWN_CHARACTERS = 420
 # Questions about an article, and a part of the sentence that answers them.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
-from .exchange import Exchange, exact, fill, vary
+from tasks.exchange import Exchange, exact, fill, vary
+from tasks.words import small, thing
+
 from .lookups import population, price_of
-from .words import small, thing
 
 _TOTAL = (
     "how much do {n} {x} cost?", "what do {n} {x} cost?", "what is the price of {n} {x}?",

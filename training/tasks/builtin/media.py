@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from .exchange import Call, Exchange, fill, vary
+from tasks.exchange import Call, Exchange, fill, vary
+from tasks.plain.lookups import KINDS
+from tasks.words import city, made_up, person, small, thing
+
 from .files import picture, sound
-from .lookups import KINDS
-from .words import city, made_up, person, small, thing
 
 _WHO = (
     "fox", "cat", "dog", "horse", "robot", "knight", "child", "whale", "bear", "bird", "dragon",

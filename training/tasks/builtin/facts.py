@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .words import city, integer, made_up, person, thing
+from tasks.words import city, integer, made_up, person, thing
 
 
 def _year(rng: random.Random) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from .exchange import Call, Exchange, fill, vary
-from .words import made_up
+from tasks.exchange import Call, Exchange, fill, vary
+from tasks.words import made_up
 
 _PLACES = (
     "desk", "drawer", "shelf", "cabinet", "bed", "sofa", "fridge", "microwave", "sinkbasin",

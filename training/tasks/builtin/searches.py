@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import re
 
-from .exchange import Call, Exchange, vary
+from tasks.exchange import Call, Exchange, vary
+from tasks.plain.lookups import an
+from tasks.words import city, made_up, person, thing
+
 from .facts import GROUPS, Relation
-from .lookups import an
 from .passages import block, filler, long
-from .words import city, made_up, person, thing
 
 _DROPPED = frozenset(
     (

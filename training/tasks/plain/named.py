@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from .exchange import Call, Exchange, fill, vary
-from .toolset import Tool, distractor
-from .words import integer, made_up
+from tasks.exchange import Call, Exchange, fill, vary
+from tasks.toolset import Tool, distractor
+from tasks.words import integer, made_up
 
 _FORMS = (
     "call {t} with {a}.", "use {t} with {a}.", "call the {t} tool with {a}.", "run {t} with {a}.",

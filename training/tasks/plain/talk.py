@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from .exchange import Exchange, vary
-from .words import made_up, person, thing
+from tasks.exchange import Exchange, vary
+from tasks.words import made_up, person, thing
 
 _SMALL_TALK = {
     "Hello! How can I help you?": (

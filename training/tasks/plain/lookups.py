@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from .exchange import Call, Exchange, vary
+from tasks.exchange import Call, Exchange, vary
+from tasks.words import OTHER_CITIES, ZONES, city, integer, made_up, price, thing, zoned_city
+
 from .sums import question as sum_question
-from .words import OTHER_CITIES, ZONES, city, integer, made_up, price, thing, zoned_city
 
 _SKIES = (
     "sunny", "cloudy", "light rain", "heavy rain", "snow", "fog", "clear sky", "windy",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from tasks.words import made_up
+
 from .facts import filled
-from .words import made_up
 
 _FILLER = (
     "It lies near {c}.", "Many people visit it in summer.", "Little else is known.",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from .arithmetic import expression, spell
-from .exchange import Call, Exchange, compute, exact, fill, plain, vary
-from .words import CONTAINERS, integer, person, small, thing
+from tasks.arithmetic import expression, spell
+from tasks.exchange import Call, Exchange, compute, exact, fill, plain, vary
+from tasks.words import CONTAINERS, integer, person, small, thing
 
 ASK = (
     "what is {e}?", "what is {e}?", "what's {e}?", "how much is {e}?", "calculate {e}",

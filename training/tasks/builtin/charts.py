@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from .exchange import Call, Exchange, fill, vary
+from tasks.exchange import Call, Exchange, fill, vary
+from tasks.plain.lookups import population, price_of
+from tasks.words import city, integer, made_up, person, price, thing
+
 from .files import picture
-from .lookups import population, price_of
-from .words import city, integer, made_up, person, price, thing
 
 MARKS = ("bar", "bar", "bar", "bar", "line", "line", "point", "area")
 _SETS = (

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from .exchange import Call, Exchange, fill, vary
+from tasks.exchange import Call, Exchange, fill, vary
+
 from .files import picture
 
 COLOURS = (

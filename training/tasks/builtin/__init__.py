@@ -1,0 +1,1 @@
+"""Questions for the other built-in tools."""
