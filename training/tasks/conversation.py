@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .builtin import articles, charts, media, people, searches, shapes, worlds
@@ -34,6 +34,11 @@ WEIGHTS = {
     "one": 13, "chain": 9, "parallel": 9, "none": 7, "inline": 6, "error": 8, "search": 13,
     "articles": 8, "chart": 9, "svg": 7, "image": 6, "speech": 6, "ask": 9, "environment": 12,
 }  # fmt: skip
+REFUSED = 0.22
+"""Share of the conversations from which a tool that is needed is missing."""
+# The same in the training data, where what is hardest comes more often.
+HARDER = WEIGHTS | {"none": 13, "search": 14, "environment": 13}
+HARDER_REFUSED = 0.28
 TASKS = (*WEIGHTS, "follow-up", "missing", "named")
 _REFUSED = ("one", "one", "chain", "parallel", "inline", *NEW)
 _SYSTEMS = (
@@ -88,12 +93,17 @@ def refuse(asked: Exchange) -> Exchange:
 
 
 def conversation(
-    rng: random.Random, task: str | None = None, turns: int | None = None
+    rng: random.Random,
+    task: str | None = None,
+    turns: int | None = None,
+    weights: Mapping[str, int] = WEIGHTS,
+    refused: float = REFUSED,
 ) -> Conversation:
     """Return a conversation; its last exchange is of ``task`` where one is given.
 
     The further exchanges use the tools that the first ones brought, so that one system turn
-    serves several questions.
+    serves several questions. weights: the share of each task among the other exchanges.
+    refused: the share of conversations from which a tool that is needed is missing.
     """
     turns = turns or rng.choice((1, 1, 1, 1, 2, 2, 2, 3))
     wanted: set[str] = set()
@@ -101,7 +111,7 @@ def conversation(
     special: list[Tool] = []
     for place in range(turns):
         last = place == turns - 1
-        kind = task if last and task else rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        kind = task if last and task else rng.choices(list(weights), list(weights.values()))[0]
         if kind == "named" or (task is None and rng.random() < 0.08):
             called, tool = named.named(rng)
             special.append(tool)
@@ -114,7 +124,8 @@ def conversation(
             after = follow(rng, done[-1]) if done and task is None and rng.random() < 0.25 else None
             done.append(after or exchange(rng, kind))
         wanted |= done[-1].tools if kind != "missing" else set()
-    return _listed(rng, done, frozenset(wanted), special, task)
+    missing = task == "missing" or (task is None and rng.random() < refused)
+    return _listed(rng, done, frozenset(wanted), special, missing)
 
 
 def _pair(rng: random.Random) -> list[Exchange]:
@@ -129,14 +140,14 @@ def _listed(
     done: list[Exchange],
     wanted: frozenset[str],
     special: list[Tool],
-    task: str | None,
+    missing: bool,
 ) -> Conversation:
     """List the tools, now and then without one that is needed, and refuse what then fails."""
     known = frozenset(
         name for name in wanted if not any(name == t["function"]["name"] for t in special)
     )
     absent: frozenset[str] = frozenset()
-    if task == "missing" or (task is None and rng.random() < 0.22):
+    if missing:
         needed = done[-1].tools & frozenset(KNOWN)
         if needed:
             absent = frozenset([rng.choice(sorted(needed))])
