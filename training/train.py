@@ -1,6 +1,6 @@
 """Trains caesura-tiny from nothing: tokenizer, model and the files that others load.
 
-One command, one core, about an hour: ``python training/train.py``.
+One command, one core, one to two hours: ``python training/train.py``.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Clock:
         return max(step, int(self.steps * self.seconds / (60 * self.minutes)))
 
 
-def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausalLM, float]:
-    """Train, or go on from the checkpoint; return the model and its mean loss at the end."""
+def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausalLM, int, float]:
+    """Train, or go on from the checkpoint; return the model, its steps and its last mean loss."""
     torch.manual_seed(options.seed)
     attention.register()
     model = first_model(options, tokens)
@@ -189,6 +189,7 @@ def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausa
         for optimizer, kept in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         begin, mean, used = state["step"], state["mean"], state["seconds"]
+    step = begin - 1
     stream = batches(tokens, options.batch, options.seed, begin, heldout.prompts(HELD_OUT))
     clock = Clock(options.steps, options.minutes, used)
     bar = tqdm(
@@ -211,7 +212,7 @@ def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausa
             keep(options.checkpoint, model, optimizers, step + 1, mean, clock.seconds)
         if over:
             break
-    return model, mean
+    return model, step + 1, mean
 
 
 def keep(
@@ -277,9 +278,9 @@ def main() -> None:
     tokens = (
         Tokenizer.from_file(str(options.init / "tokenizer.json")) if options.init else bpe.train()
     )
-    model, loss = train(options, tokens)
+    model, steps, loss = train(options, tokens)
     save(model, tokens, options.out)
-    print(json.dumps({"steps": options.steps, "loss": round(loss, 5), "out": str(options.out)}))
+    print(json.dumps({"steps": steps, "loss": round(loss, 5), "out": str(options.out)}))
 
 
 if __name__ == "__main__":
