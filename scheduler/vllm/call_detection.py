@@ -1,4 +1,4 @@
-"""Which calls a model has made: watches over token streams, and calls found in what was decoded."""
+"""Detection of tool calls: watches over token streams, and a search in decoded tokens."""
 
 import logging
 import re
@@ -17,15 +17,15 @@ from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)
 
-MOST_TOKENS = 4096
-"""How far back a call is looked for; a call that is longer is one of an unknown tool."""
+MAX_TOKENS = 4096
+"""Number of last tokens that are searched for a call; a longer call's tool is unknown."""
 
 
 class CallDetector:
-    """Makes watches. The vocabulary is read at the first request that needs it.
+    """Creates watches, and reads the vocabulary at the first request that needs it.
 
-    A request with a bad plan runs unwatched, and the log says why: an exception here would take
-    the whole engine down with it.
+    A request with an invalid plan runs unwatched, and the log says why. An exception here would
+    stop the whole engine.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class CallDetector:
         vocabulary: Vocabulary | None = None,
         formats: tuple[CallFormat, ...] | None = None,
     ) -> None:
-        """`vocabulary` and `formats` stand in for those of the served model's tokenizer."""
+        """Create it; `vocabulary` and `formats` replace those of the model's tokenizer."""
         self._model_config = vllm_config.model_config
         self._vocabulary = vocabulary
         self._formats = formats
 
     def called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
-        """Tell whether a request's output holds a call, and of which tool if that shows.
+        """Return whether a request's output holds a call, and the tool's name if known.
 
-        Without a watch the model's chat template says how its calls are written.
+        Without a watch, the model's chat template determines the format of calls.
         """
         if self._model_config.skip_tokenizer_init and self._vocabulary is None:
             return False, None
@@ -52,7 +52,7 @@ class CallDetector:
         return find_call(request.output_token_ids, self._load_vocabulary(), formats)
 
     def waits_for(self, request: Request, watch: Watch) -> tuple[str | None, PauseHint | None]:
-        """Name what a request that paused at a call waits for, with a hint if there is one."""
+        """Return the tool that a paused request waits for, and the client's hint, if any."""
         _, tool = self.called(request, watch)
         if not watch.pauses or self._vocabulary is None:
             return tool, None
@@ -73,12 +73,12 @@ class CallDetector:
             return None
 
     def _load_vocabulary(self) -> Vocabulary:
-        """Return the bytes of the model's tokens; no token has any if they cannot be read."""
+        """Return the model's vocabulary, or an empty one if it cannot be read."""
         if self._vocabulary is None:
             try:
                 self._vocabulary = vocabulary_from(cached_tokenizer_from_config(self._model_config))
             except Exception:
-                logger.exception("the tokens of this model cannot be read: no call is seen")
+                logger.exception("cannot read this model's tokens, so calls are not detected")
                 self._vocabulary = Vocabulary([])
         return self._vocabulary
 
@@ -88,7 +88,7 @@ class CallDetector:
             try:
                 names = format_names(cached_tokenizer_from_config(self._model_config))
             except Exception:
-                logger.exception("the tokenizer of this model cannot be read: no call is seen")
+                logger.exception("cannot read this model's tokenizer, so calls are not detected")
                 names = ()
             self._formats = resolve((name for name in names if name != INLINE), ())
         return self._formats
@@ -97,15 +97,15 @@ class CallDetector:
 def find_call(
     tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]
 ) -> tuple[bool, str | None]:
-    """Return whether the tokens hold a call, and the name of the last one's tool if it shows."""
-    text = b"".join(vocabulary.bytes_of(token) for token in tokens[-MOST_TOKENS:])
+    """Return whether the tokens hold a call, and the last call's tool if its name is found."""
+    text = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
     at, start, named = -1, -1, ""
     for form in formats:
         found = max((text.rfind(opener.encode()) for opener in form.opens), default=-1)
         if any(text.lstrip().startswith(anchor.encode()) for anchor in form.anchors):
             found = max(found, 0)
         if found > at:
-            # Where a call is a line, the name stands in the one above.
+            # Where a call is a line, the line before it has the tool's name.
             start = text.rfind(b"\n", 0, found) + 1 if form.body == "line" else found
             at, named = found, form.named
     if at < 0:
@@ -114,7 +114,7 @@ def find_call(
 
 
 def tool_named_in(call: bytes, named: str) -> str | None:
-    """Find the tool's name in the text of a call, from its opener on; `named` is a pattern."""
+    """Return the tool's name in a call's text, by the pattern `named`, or None."""
     found = re.search(named, call.decode(errors="replace")) if named else None
     return next((name for name in found.groups() if name), None) if found else None
 
@@ -126,13 +126,13 @@ def hinted(
     formats: Sequence[CallFormat],
     pauses: Mapping[str, PauseHint],
 ) -> tuple[str | None, PauseHint | None]:
-    """Return the name under which the pause is learned, and the hint for it.
+    """Return the name under which the predictor learns the pause, and the hint for it.
 
-    `tool` is the one that was called last; of several calls in one turn, one that waits for a
-    person decides how long the turn does.
+    `tool` is the last one called. If a turn has several calls, one that waits for a person
+    determines the duration of the pause.
     """
     if any(hint.person for hint in pauses.values()):
-        data = b"".join(vocabulary.bytes_of(token) for token in tokens[-MOST_TOKENS:])
+        data = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
         text = data.decode(errors="replace")
         tool = slowest(_names_in(text, formats), pauses) or tool
     hint = pauses.get(tool) if tool is not None else None
@@ -140,6 +140,6 @@ def hinted(
 
 
 def _names_in(text: str, formats: Sequence[CallFormat]) -> set[str]:
-    """Return what stands where the formats write a name; some of it may be something else."""
+    """Return the texts where the formats write a tool's name; some may not be names."""
     found = (match for form in formats if form.named for match in re.finditer(form.named, text))
     return {name for match in found for name in match.groups() if name}

@@ -1,7 +1,7 @@
-"""Stopping a request at the very token that completes a call, or that ends its turn.
+"""Stops of requests at the token that completes a call or ends the turn.
 
-Requests that ask for it are watched, token by token. A turn that ends without a call finishes the
-request at once: vLLM would keep a session waiting for its client's goodbye, and its blocks with it.
+A watch examines the request's tokens one by one. A turn that ends without a call finishes the
+request at once. vLLM would keep the session and its blocks until the client closes its input.
 """
 
 from collections.abc import Iterable
@@ -19,44 +19,44 @@ from caesura.scheduler.vllm.wire import REPORT_KEY
 
 
 class CallStops:
-    """Watches the requests of one scheduler, and keeps what their clients are told of a stop."""
+    """Watches the requests of one scheduler, and keeps the reports of stops for the clients."""
 
     def __init__(self, detector: CallDetector) -> None:
         self._detector = detector
         self.watches: dict[str, Watch] = {}
-        """The watches of the turns under way, by request."""
+        """The watches of the current turns, by request id."""
         self._verdicts: dict[str, str] = {}
         self._reports: dict[str, dict[str, Any]] = {}
         self.closing: set[str] = set()
-        """Sessions that ended here while the client has still to close its input."""
+        """Ids of ended sessions whose client has not closed its input yet."""
 
     def watch(self, request: Request) -> None:
-        """Attach the watch that the request asks for, for the turn that begins."""
+        """Attach the watch that the request's parameters ask for, for a new turn."""
         self.watches.pop(request.request_id, None)
         watch = self._detector.watch_for(request)
         if watch is not None:
             self.watches[request.request_id] = watch
 
     def forget(self, request_id: str) -> None:
-        """A request is about to be freed."""
+        """Remove the watch of a request that is about to be freed."""
         self.watches.pop(request_id, None)
 
     def is_goodbye(self, request_id: str) -> bool:
-        """Return whether a chunk only closes the input of a session that has ended, once."""
+        """Return, once per session, whether a chunk only closes the input of an ended session."""
         if request_id not in self.closing:
             return False
         self.closing.discard(request_id)
         return True
 
     def aborted(self, request_ids: Iterable[str] | None) -> None:
-        """These are aborted (None: all requests): no goodbye comes for them."""
+        """Forget aborted requests (None: all requests), whose clients send no closing chunk."""
         if request_ids is None:
             self.closing.clear()
         else:
             self.closing.difference_update(request_ids)
 
     def cut(self, request: Request, new_tokens: list[int]) -> bool:
-        """Delete what was decoded behind the token at which the watch says to stop, if it does."""
+        """Remove the new tokens after the watch's stop; return whether there is a stop."""
         watch = self.watches.get(request.request_id)
         found = watch.first_stop(new_tokens) if watch is not None else None
         if found is None:
@@ -66,7 +66,7 @@ class CallStops:
         return True
 
     def ends(self, request: Request, resume: ResumeReport | None) -> bool:
-        """Return whether a watched request that has stopped is over: its turn holds no call."""
+        """Return whether a stopped, watched request has ended, since its turn holds no call."""
         if request.request_id not in self.watches:
             return False
         report = self._report(request, resume)
@@ -77,7 +77,7 @@ class CallStops:
         return True
 
     def _report(self, request: Request, resume: ResumeReport | None) -> dict[str, Any]:
-        """Write what the client is told with the last token of the turn."""
+        """Return the report that the client receives with the turn's last token, and store it."""
         verdict = self._verdicts.pop(request.request_id, None)
         called = verdict == Verdict.CALL.value and has_stopped(request)
         report = {
@@ -89,7 +89,7 @@ class CallStops:
         return report
 
     def attach(self, outputs: dict[int, EngineCoreOutputs]) -> None:
-        """Add to the last outputs of turns why they ended."""
+        """Attach the reports to the last outputs of the turns."""
         self._verdicts.clear()
         if not self._reports:
             return

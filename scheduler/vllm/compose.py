@@ -1,4 +1,4 @@
-"""Builds what a scheduler is equipped with, from vLLM's configuration."""
+"""Builds the collaborators of a scheduler from vLLM's configuration."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -45,23 +45,24 @@ from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 SEED = 0
-"""Of the samples that an admission policy draws."""
+"""Seed of the random numbers of an admission policy."""
 
 SETTINGS_KEY = "caesura"
-"""In vLLM's `additional_config`: what `Settings` are read from."""
+"""Key of the `Settings` in vLLM's `additional_config`."""
 
 
 EXACT_SPECULATION = ("ngram",)
-"""Methods of speculative decoding with which a resumed request was tested to go on exactly."""
+"""Methods of speculative decoding with which tests show that requests resume exactly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What the process around a scheduler provides; a simulation has its own.
+    """The dependencies that the process provides; a simulation has its own.
 
-    `clock` never goes backwards, `wall` tells the time of day, both in seconds. Records go into
-    `outbox` rather than out with the statistics. `cost` is this engine's own, `vocabulary` and
-    `formats` stand in for the tokenizer's, and `predictor` makes one from what is known of pauses.
+    `clock` never goes backwards, and `wall` is the time of day, both in seconds. Records go into
+    `outbox`, if given, instead of the statistics. `cost` is a model measured on this engine.
+    `vocabulary` and `formats` replace those of the tokenizer. `predictor` creates a predictor from
+    the learned pauses.
     """
 
     clock: Clock = time.monotonic
@@ -75,7 +76,7 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The collaborators of one scheduler, each the only one of its kind."""
+    """The collaborators of one scheduler, one of each kind."""
 
     port: EngineState
     clock: Clock
@@ -98,11 +99,11 @@ class Parts:
 
 
 def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
-    """Build the parts of a scheduler that vLLM has just built.
+    """Return the collaborators of a scheduler that vLLM has just created.
 
-    Without a calibration its cost model is a guess, which corrects itself. Raises `ValueError` for
-    bad settings, for a calibration that another engine was measured with, and for a method of
-    speculative decoding that is not supported.
+    Without a calibration the cost model is a guess, which measurements correct. Raises
+    `ValueError` for invalid settings, for a calibration of another engine, and for an unsupported
+    method of speculative decoding.
     """
     config = scheduler.vllm_config
     check_speculation(config)
@@ -153,10 +154,10 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
 
 
 def _planner_of(port: EngineState, settings: Settings) -> SwapPlanner | None:
-    """Return the planner of our connector, if the engine has it and host history_file."""
+    """Return the planner of Caesura's connector, or None without it or without host memory."""
     if not isinstance(port.connector, CaesuraConnector):
         return None
-    # What cannot be loaded is recomputed: there is always a way back.
+    # KV that cannot be loaded is recomputed, so a failed load never fails its request.
     port.recompute_failed_loads()
     planner = port.connector.planner
     if planner is not None:
@@ -195,7 +196,7 @@ def _sessions(
 
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:
-    """Name what a calibration holds for: model, dtype, device and vLLM's version."""
+    """Return the engine that a calibration fits: model, dtype, device and vLLM's version."""
     workers = vllm_config.parallel_config.world_size
     return {
         "model": _model_name(vllm_config),
@@ -211,30 +212,30 @@ def _model_name(vllm_config: VllmConfig) -> str:
 
 
 def check_speculation(vllm_config: VllmConfig) -> None:
-    """Raise `ValueError` for drafts by a method with which resuming was not tested to be exact."""
+    """Raise `ValueError` for speculative decoding by a method not in `EXACT_SPECULATION`."""
     speculative = vllm_config.speculative_config
     if speculative is None or speculative.method in EXACT_SPECULATION:
         return
     raise ValueError(
         f"speculative decoding with method {speculative.method!r} is not supported by Caesura's"
-        " scheduler: it was not tested that a request goes on exactly after a tool call. Use"
+        " scheduler: exact resumption after a tool call was not tested with it. Use"
         f" method {EXACT_SPECULATION[0]!r}, or start without a speculative config"
     )
 
 
 def settings_of(vllm_config: VllmConfig) -> Settings:
-    """Read the settings; raises `ValueError` naming what is wrong."""
+    """Return the settings in vLLM's configuration; raise `ValueError` for invalid ones."""
     given: Any = vllm_config.additional_config
     given = given.get(SETTINGS_KEY, {}) if isinstance(given, Mapping) else {}
     if not isinstance(given, Mapping):
-        raise ValueError(f"additional_config.{SETTINGS_KEY} must be an object")
+        raise ValueError(f"additional_config.{SETTINGS_KEY} must be an object, got {given!r}")
     return Settings.from_mapping(given)
 
 
 def calibration_of(vllm_config: VllmConfig) -> Calibration | None:
-    """Return what the settings say was measured of this engine, if they say so.
+    """Return the calibration that the settings name, or None.
 
-    Raises `CalibrationError` if it is broken, or another engine's.
+    Raises `CalibrationError` if the file is invalid or belongs to another engine.
     """
     path = settings_of(vllm_config).calibration
     if path is None:

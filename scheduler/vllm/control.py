@@ -1,7 +1,7 @@
-"""Messages to the scheduler: an ordinary `generate()` call that is answered and never enqueued.
+"""Control messages to the scheduler, sent as `generate()` calls that are never enqueued.
 
-vLLM has no public way to call a scheduler from the API process; a request whose extra arguments
-hold a control message is one, with an answer.
+vLLM has no public way to call a scheduler from the API process. So a request carries the message
+in its extra arguments, and its output carries the answer.
 """
 
 import logging
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
     """Return the cost model with a guess for a link that was never measured.
 
-    At a rate of zero nothing would ever be swapped, so the rate could never be measured.
+    With a rate of zero no block would ever be swapped, so the rate could never be measured.
     """
     if planner is None or (cost.out_rate and cost.in_rate):
         return cost
@@ -104,7 +104,7 @@ class EngineControl:
         return owned
 
     def facts(self, kv_cache_config: KVCacheConfig, workers: int) -> dict[str, Any]:
-        """Say what the KV cache of so many `workers` and the link are like."""
+        """Return the sizes of the KV cache of all `workers`, of the host and of a step."""
         port, planner = self.port, self.manager.planner
         try:
             bytes_per_block = block_bytes(kv_cache_config)
@@ -122,9 +122,9 @@ class EngineControl:
         }
 
     def samples(self) -> dict[str, Any]:
-        """Hand out the steps that were measured since the last time, and the last copies.
+        """Return and clear the steps measured since the last call; return the last copies too.
 
-        `copies_measured` counts all copies so far, of which `copies` are the last.
+        `copies_measured` is the number of all copies so far; `copies` are the last of them.
         """
         steps = [list(step) for step in self.step_costs.samples]
         self.step_costs.samples.clear()
@@ -137,20 +137,19 @@ class EngineControl:
         }
 
     def go_by(self, cost: CostModel) -> CostModel:
-        """Have the scheduler go by a measured cost model, and correct that from now on."""
+        """Install a measured cost model, which the scheduler corrects from now on; return it."""
         cost = with_link(cost, self.manager.planner)
         self.chunking.measured = True
-        # In place: all that decide by the costs hold this tracker.
+        # The tracker is changed in place, since all policies hold a reference to it.
         self.costs.restart(cost)
         return cost
 
 
 class CalibrationMode:
-    """Sets a scheduler up to be measured, and back.
+    """Switches a scheduler to measuring and back.
 
-    Everything is swapped, and nothing of it is remembered: synthetic traffic would spoil what the
-    scheduler knows of tools' pauses and of sessions, and the records. Steps may be as long as vLLM
-    makes them.
+    While measuring, every pause is swapped, and steps have vLLM's full size. The scheduler does not
+    learn from the synthetic traffic and does not record it.
     """
 
     def __init__(self, engine: EngineControl) -> None:
@@ -158,11 +157,11 @@ class CalibrationMode:
         self._before: tuple[Handling, bool] | None = None
 
     def begin(self) -> None:
-        """Swap every pause, in a scheduler that has nothing else to do; raises `ValueError`."""
+        """Start measuring on an idle scheduler; raise `ValueError` while requests are running."""
         self._demand_rest()
         engine = self._engine
         if self._before is None:
-            engine.manager.drop_all(engine.clock())  # what is kept for follow-ups is in the way
+            engine.manager.drop_all(engine.clock())  # KV retained for follow-ups takes up memory
             engine.recorder.suspend()
             self._before = (engine.manager.handling, engine.chunking.measured)
         engine.chunking.measured = False
@@ -170,7 +169,7 @@ class CalibrationMode:
         engine.manager.handling = make_handling("swap")
 
     def end(self) -> None:
-        """Put everything back as it was; raises `ValueError` while requests are running."""
+        """Restore the previous state; raise `ValueError` while requests are running."""
         self._demand_rest()
         if self._before is not None:
             engine = self._engine
@@ -181,17 +180,17 @@ class CalibrationMode:
 
     def _demand_rest(self) -> None:
         if self._engine.port.request_ids() or self._engine.step_costs.in_flight:
-            raise ValueError("requests are running: an engine is measured before it serves")
+            raise ValueError("requests are running: measure the engine before it serves")
 
 
 class Commands:
-    """What a control message may ask for, by name.
+    """Carries out control messages by the name of their command.
 
-    A message is a name, or an object whose `command` is one and whose other fields belong to it.
+    A message is a command's name, or an object with the name as `command` and its arguments.
     """
 
     def __init__(self, engine: EngineControl, kv_cache_config: KVCacheConfig, workers: int) -> None:
-        """`workers` share the KV cache."""
+        """Create it; `workers` workers share the KV cache."""
         self._engine = engine
         self._trial = CalibrationMode(engine)
         self._handlers: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
@@ -203,7 +202,7 @@ class Commands:
         }
 
     def run(self, message: Any) -> dict[str, Any]:
-        """Carry a message out; whatever is wrong with it is the answer, under `error`."""
+        """Return the answer to a message; the key `error` holds the error of an invalid one."""
         fields = message if isinstance(message, Mapping) else {"command": message}
         name = fields.get("command")
         handler = self._handlers.get(name) if isinstance(name, str) else None
@@ -214,29 +213,29 @@ class Commands:
         except ValueError as error:
             return {"error": str(error)}
         except Exception as error:
-            # An exception here would take the engine down, and everybody's requests with it.
+            # An exception here would stop the engine, with the requests of all clients.
             logger.exception("the command %r failed", name)
             return {"error": repr(error)}
 
     def _calibrate(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Go by the cost model under `cost` from now on."""
+        """Install the cost model in the field `cost`."""
         cost = CostModel.from_wire(fields.get("cost"))  # type: ignore[arg-type]
         return {"cost": self._engine.go_by(cost).to_wire()}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin or end to be measured, as `on` says."""
+        """Start or stop measuring, by the field `on`."""
         on = fields.get("on")
         if on is True:
             self._trial.begin()
         elif on is False:
             self._trial.end()
         else:
-            raise ValueError(f"measure: `on` must be true or false, not {on!r}")
+            raise ValueError(f"measure: `on` must be true or false, got {on!r}")
         return {"on": on}
 
 
 class ControlPort:
-    """Takes control messages out of the stream of requests and answers them with the next step."""
+    """Takes control messages out of the stream of requests, and answers them after a step."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
@@ -248,7 +247,7 @@ class ControlPort:
         return bool(self._unanswered)
 
     def take(self, request: Request) -> bool:
-        """Keep the request if it is a control message."""
+        """Store the request if it is a control message, and return whether it is one."""
         params = request.sampling_params
         command = (params.extra_args or {}).get(CONTROL_KEY) if params is not None else None
         if command is None:
@@ -257,7 +256,7 @@ class ControlPort:
         return True
 
     def answer(self, outputs: dict[int, EngineCoreOutputs]) -> None:
-        """Add the answers to a step's outputs."""
+        """Add the answers of stored messages to a step's outputs."""
         for client_index, request_id, command in self._unanswered:
             reply = self._commands.run(command)
             of_client = outputs.setdefault(client_index, EngineCoreOutputs())

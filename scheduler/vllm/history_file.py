@@ -1,7 +1,7 @@
-"""What was observed of tools' pauses and of sessions, kept over restarts in a file.
+"""The file that keeps the learned pauses of tools and statistics of sessions over restarts.
 
-Pauses are the tools' and hold for every model; how long a model writes, and how often it calls, is
-kept by model.
+Pauses depend on the tool and apply to every model. Output lengths and numbers of calls are kept by
+model.
 """
 
 import json
@@ -19,19 +19,18 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_SAVES = 30.0
 
-MOST_MODELS = 4
-"""The sessions of so many models are kept, of those that were served last."""
+MAX_MODELS = 4
+"""Maximum number of models whose sessions are kept, the last served ones."""
 
 
 class HistoryFile:
-    """A predictor of pauses, a history of sessions, and the file that both are kept in.
+    """Stores a predictor of pauses and a history of sessions in a file.
 
-    The file is a convenience: one that is broken or cannot be written costs a line in the log, and
-    what it knew is learned again.
+    A file that is invalid or cannot be written is logged, and its content is learned again.
     """
 
     def __init__(self, path: str | None) -> None:
-        """`path`: the file, which need not exist; None keeps nothing."""
+        """Load the file `path`, which need not exist; None stores nothing."""
         self._path = Path(path) if path else None
         self._model = ""
         self._history: History | None = None
@@ -41,7 +40,7 @@ class HistoryFile:
         self._saved, self._saved_at = self._content(), time.monotonic()
 
     def keep(self, history: History, model: str) -> None:
-        """Tell the history what is known of the model's sessions, and keep what it learns."""
+        """Restore the history of the model's sessions, and store what the history learns."""
         if self._path is None:
             return
         known = self._sessions.pop(model, None)
@@ -54,13 +53,13 @@ class HistoryFile:
         self._saved = self._content()
 
     def observe(self, tool: str | None, seconds: float) -> None:
-        """Learn how long a pause lasted, and save all that is known now and then."""
+        """Learn a pause's duration, and save the file every `SECONDS_BETWEEN_SAVES`."""
         self.predictor.observe(tool, seconds)
         if time.monotonic() - self._saved_at >= SECONDS_BETWEEN_SAVES:
             self.save()
 
     def save(self) -> None:
-        """Write the file, whole or not at all, if there is anything new."""
+        """Write the file atomically, if its content has changed."""
         if self._path is None:
             return
         self._saved_at, content = time.monotonic(), self._content()
@@ -73,14 +72,14 @@ class HistoryFile:
             beside.write_text(content, encoding="utf-8")
             beside.replace(self._path)
         except OSError as error:
-            logger.warning("what is known of tools' pauses and sessions is not kept: %s", error)
+            logger.warning("cannot save the learned pauses and sessions: %s", error)
             self._path = None
 
     def _content(self) -> str:
         sessions = list(self._sessions.items())
         if self._history is not None:
             sessions.append((self._model, self._history.to_wire()))
-        kept = dict(sessions[-MOST_MODELS:])
+        kept = dict(sessions[-MAX_MODELS:])
         return json.dumps({**self.predictor.to_wire(), **({"sessions": kept} if kept else {})})
 
     def _load(self) -> None:
@@ -89,9 +88,9 @@ class HistoryFile:
         try:
             data = json.loads(self._path.read_text(encoding="utf-8"))
             predictor = PausePredictor.from_wire(data)
-            sessions = data.get("sessions", {})  # files of old have none
+            sessions = data.get("sessions", {})  # older files have none
             if not isinstance(sessions, Mapping):
-                raise ValueError("`sessions` is no mapping")
+                raise ValueError(f"`sessions` must be an object, got {type(sessions).__name__}")
             self.predictor, self._sessions = predictor, dict(sessions)
         except FileNotFoundError:
             return

@@ -40,23 +40,23 @@ class Pauses:
 
     @property
     def kept_slots(self) -> int:
-        """Return how many paused sessions keep their runner slot: vLLM's own, which none watches.
+        """Return how many paused sessions keep their runner slot.
 
-        vLLM's tests ask for it.
+        Only unwatched sessions keep it, as vLLM's own tests require.
         """
         return len(self._slot_holders)
 
     def begin(self, request: Request, preempted: bool, watch: Watch | None) -> None:
-        """Pause a request that has stopped at a call; `preempted`: it had lost its blocks by then.
+        """Pause a request that stopped at a call; `preempted` means that it has lost its blocks.
 
-        Without a `watch` it is a session of vLLM's own.
+        Without a `watch` the request is an unwatched session, as stock vLLM has them.
         """
         pause = Pause(request.request_id, self._clock(), computed_tokens(request))
         pause.take(Step.PAUSE)
         self.open[request.request_id] = pause
         self._chunking.end(request.request_id)
         if preempted:
-            # All tokens but the last count as computed, as in every other pause.
+            # As in every other pause, all tokens but the last count as computed.
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
             self._port.keep_in_queue(request)
@@ -70,15 +70,15 @@ class Pauses:
         if watch is None:
             self._slot_holders.add(request.request_id)
             return
-        # The runner frees the slot of a preempted request, and its next chunk arrives as a new
-        # request with computed tokens. Blocks are the scheduler's business, not the runner's.
+        # The runner frees the slot as for a preempted request. The next chunk then reaches it as a
+        # new request with computed tokens. The scheduler, not the runner, owns the blocks.
         self._port.give_slot_back(request.request_id)
 
     def before_chunk(self, session: Request) -> None:
-        """Prepare a session to which the result of its tool is about to be appended.
+        """Prepare a session for the result of its tool, before that is appended.
 
-        The frontier stands in for the computed tokens of a pause whose KV is dropped, so that no
-        decoded token is lost.
+        If the KV is dropped, the frontier replaces the computed tokens, so that no decoded token
+        is lost.
         """
         pause = self.open.get(session.request_id)
         if pause is not None:
@@ -86,7 +86,7 @@ class Pauses:
             self._port.before_chunk(session, None if pause.held else pause.frontier_tokens)
 
     def after_chunk(self, session: Request, update: StreamingUpdate) -> None:
-        """Have a session queue to which the result of its tool was appended."""
+        """Queue a session after the result of its tool was appended."""
         pause = self.open.get(session.request_id)
         if pause is None:
             return
@@ -122,11 +122,11 @@ class Pauses:
         return end.request_id not in self._slot_holders
 
     def take_report(self, request_id: str) -> ResumeReport | None:
-        """Return how a request resumed, if it did and this was not asked yet."""
+        """Return and remove the report on how a request resumed, or return None."""
         return self._reports.pop(request_id, None) if self._reports else None
 
     def ended(self, request_id: str) -> None:
-        """A request is about to be freed, in whatever state."""
+        """Close the pause of a request that is about to be freed, in any state."""
         self._chunking.end(request_id)
         self._reports.pop(request_id, None)
         pause = self.open.pop(request_id, None)
@@ -134,5 +134,5 @@ class Pauses:
             self._slot_holders.discard(request_id)
             pause.take(Step.CLOSE)
             kv = self._manager.paused_kvs[request_id]
-            if kv.pause is not None:  # else it is kept for a follow-up
+            if kv.pause is not None:  # otherwise it is retained for a follow-up
                 self._manager.close(kv, self._clock())

@@ -1,21 +1,21 @@
-"""vLLM's own scheduler with pause and resume: each override asks, acts, and calls vLLM's.
+"""vLLM's own scheduler with pause and resume, by overrides that call vLLM's methods.
 
 A session never leaves the engine. When the model calls a tool, vLLM's scheduler stops scheduling
-that request and waits for tokens from outside. Nothing is rendered, sent or admitted a second time;
-the only question left is what to do with its KV cache meanwhile. That question is priced in
-block-seconds from what is known: how long this tool takes (learned), what a step and a copied block
-cost on this machine (measured), and how much other requests want the memory. The requests that the
-engine holds are the truth; `PAUSED` is the only notion of "not back yet". What is missing is either
-nowhere (it is recomputed, in chunks that fit beside the running batch) or on the host (it is
-loaded, within what the link carries beside a step). Keeping is a price, never a lock: at every step
-the KV of paused requests can be reclaimed, least regret first, block by block.
+the request and waits for tokens from outside. No token is rendered, sent or admitted a second time.
+The only decision left is about the KV cache meanwhile.
 
-A request that Caesura watches is a resumable session of vLLM's ("streaming input"). Three things
-differ from vLLM's stock sessions, since a pause must never stand in the way of other requests:
+The handling prices this decision in block-seconds. Its inputs are the tool's expected duration
+(learned), the cost of a step and of a copied block (measured), and the demand of other requests
+for blocks. KV that was discarded is recomputed, in chunks that fit beside the running batch. KV on
+the host is loaded, within the link's capacity during a step. Preserved KV is never locked: the
+scheduler can reclaim it at every step, block by block, least regret first.
 
-- its KV cache may be given up at any step, block by block;
-- it gives its runner slot back: `max_num_seqs` bounds running requests, not sessions (sessions
-  that are not watched keep theirs: vLLM's own tests ask for it);
+A request that Caesura watches is a resumable session of vLLM ("streaming input"). It differs from
+vLLM's stock sessions in three ways, so that a pause never blocks other requests:
+
+- the scheduler may release its KV cache at any step, block by block;
+- it gives its runner slot back, so `max_num_seqs` limits running requests and not sessions
+  (unwatched sessions keep their slots, as vLLM's own tests require);
 - a turn that ends without a call finishes the request at once instead of waiting for the client.
 """
 
@@ -36,7 +36,7 @@ class PausingScheduler(Scheduler):
     parts: Parts
 
     def __init__(self, *args: Any, dependencies: Dependencies | None = None, **kwargs: Any) -> None:
-        """Take what vLLM's scheduler takes, and what stands in for this process's own."""
+        """Create vLLM's scheduler; `dependencies` replace those of this process."""
         super().__init__(*args, **kwargs)
         self.parts = compose(self, dependencies or Dependencies())
 
@@ -51,7 +51,7 @@ class PausingScheduler(Scheduler):
         if not known and parts.stops.is_goodbye(request_id):
             return
         if known and parts.follow_ups.enabled and parts.pauses.is_left(request):
-            # Its client answers the call in a request of its own: it has ended at the call.
+            # The request has ended at its call, since the client sends the result in a new one.
             self.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
             return
         super().add_request(request)
@@ -73,7 +73,7 @@ class PausingScheduler(Scheduler):
         parts.stops.watch(session)
 
     def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> list[Request]:
-        """Abort from whatever state."""
+        """Finish requests in any state, for example at an abort."""
         if isinstance(request_ids, str):
             request_ids = (request_ids,)
         elif request_ids is not None:
@@ -84,7 +84,7 @@ class PausingScheduler(Scheduler):
     # -- the step --------------------------------------------------------------------------------
 
     def schedule(self, throttle_prefills: bool = False) -> SchedulerOutput:
-        """Schedule a step, after the KV of paused requests has been dealt with."""
+        """Schedule a step, after applying the handling's decisions on paused KV."""
         parts, now = self.parts, self.parts.clock()
         manager, kept_slots = parts.manager, parts.pauses.kept_slots
         manager.before_step(now)
@@ -104,7 +104,7 @@ class PausingScheduler(Scheduler):
         return output
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Take the blocks of a running request."""
+        """Preempt a running request, and record it."""
         computed = computed_tokens(request)
         super()._preempt_request(request, *args, **kwargs)
         self.parts.recorder.preempted(request, computed)
@@ -112,7 +112,7 @@ class PausingScheduler(Scheduler):
     def _update_request_with_output(
         self, request: Request, new_token_ids: list[int], is_stale: bool = False
     ) -> tuple[list[int], bool]:
-        """Append decoded tokens, up to the one at which the watch says to stop."""
+        """Append decoded tokens, up to the watch's stop if there is one."""
         cut = self.parts.stops.cut(request, new_token_ids)
         kept, stopped = super()._update_request_with_output(
             request, new_token_ids, is_stale=is_stale
@@ -151,7 +151,7 @@ class PausingScheduler(Scheduler):
         return outputs
 
     def _free_request(self, request: Request, delay_free_blocks: bool = False) -> Any:
-        """Free a request that has ended; its KV may be kept for the one that follows it."""
+        """Free a request that has ended; its KV may be retained for a follow-up."""
         parts, request_id = self.parts, request.request_id
         parts.manager.forget_copies(request)
         if not parts.follow_ups.finished(request, parts.stops.watches.get(request_id)):
@@ -165,32 +165,32 @@ class PausingScheduler(Scheduler):
     # -- the engine ------------------------------------------------------------------------------
 
     def has_requests(self) -> bool:
-        """Keep the engine stepping while a message waits for its answer, or a record to leave."""
+        """Return whether the engine must step, also for unanswered messages and unsent records."""
         parts = self.parts
         return super().has_requests() or parts.control.owes_answers or parts.recorder.pending
 
     def reset_prefix_cache(
         self, reset_running_requests: bool = False, reset_connector: bool = False
     ) -> bool:
-        """Reset the prefix cache; paused blocks, which would prevent it, are given up."""
+        """Reset the prefix cache, after releasing the paused blocks that would prevent it."""
         self.parts.manager.reset(self.parts.clock())
         return super().reset_prefix_cache(reset_running_requests, reset_connector)
 
     def reset_connector_cache(self) -> bool:
-        """Forget every copy on the host."""
+        """Drop every copy on the host."""
         done = bool(super().reset_connector_cache())
         self.parts.manager.recount()
         return done
 
     def shutdown(self) -> None:
-        """Keep what was learned, and stop."""
+        """Save what the predictors learned, and stop."""
         self.parts.sessions.history_file.save()
         super().shutdown()
 
 
 class CaesuraScheduler(PausingScheduler):
-    """For engines without asynchronous scheduling."""
+    """The scheduler for engines without asynchronous scheduling."""
 
 
 class CaesuraAsyncScheduler(PausingScheduler, AsyncScheduler):
-    """For engines with asynchronous scheduling, vLLM's default on GPUs."""
+    """The scheduler for engines with asynchronous scheduling, vLLM's default on GPUs."""

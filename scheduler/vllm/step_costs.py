@@ -1,4 +1,4 @@
-"""How long steps take: learned by the cost model, and kept as samples for a calibration."""
+"""The durations of steps, which the cost model learns and a calibration samples."""
 
 from collections import deque
 
@@ -13,7 +13,7 @@ MAX_SAMPLES = 4096
 
 
 class StepCosts:
-    """Times the steps of one scheduler, from `scheduled` to `ended`, several in flight."""
+    """Times the steps of one scheduler from `scheduled` to `ended`; several may be in flight."""
 
     def __init__(
         self,
@@ -29,15 +29,15 @@ class StepCosts:
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._last_end = 0.0
         self.samples: deque[tuple[int, int, float]] = deque(maxlen=MAX_SAMPLES)
-        """The last steps as (query tokens, tokens of context, seconds)."""
+        """The last steps as (query tokens, context tokens, seconds)."""
 
     @property
     def in_flight(self) -> int:
-        """Return how many steps were made and are not over."""
+        """Return how many steps were scheduled and have not ended."""
         return len(self._in_flight)
 
     def scheduled(self, output: SchedulerOutput, began: float) -> None:
-        """Take note of a step that was made at `began`."""
+        """Record a step that was scheduled at `began`, in seconds."""
         work = self._port.work_of(output)
         recomputed = sum(self._chunking.tokens_in(*chunk) for chunk in work.prefills)
         if output.total_num_scheduled_tokens:
@@ -46,7 +46,7 @@ class StepCosts:
         self._recorder.scheduled(output, work, recomputed)
 
     def ended(self, output: SchedulerOutput, now: float) -> None:
-        """Learn from a step whose tokens are there what it cost."""
+        """Learn the duration of the oldest step in flight, which ended at `now`."""
         if not output.total_num_scheduled_tokens or not self._in_flight:
             return
         began, tokens, context = self._in_flight.popleft()

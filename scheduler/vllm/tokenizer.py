@@ -1,4 +1,4 @@
-"""What a model's tokenizer tells: the bytes of its tokens, and how the model writes calls."""
+"""Facts from a model's tokenizer: the bytes of its tokens, and the model's formats of calls."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ _SAMPLE = 'A call: [f(a="1") -> or\nAction Input: {"a": [1]}\n<b>'
 
 
 def format_names(tokenizer: Any) -> tuple[str, ...]:
-    """Return the names of the formats in which the model writes calls; empty if none is known.
+    """Return the names of the formats in which the model writes calls; empty if unknown.
 
-    They are read off the chat template. Mistral's own tokenizers have none: they write one format.
+    The chat template shows them. Mistral's own tokenizers have no template and a single format.
     """
     if is_mistral_tokenizer(tokenizer):
         return (MISTRAL.name,) if MISTRAL.opens[0] in tokenizer.get_vocab() else ()
@@ -22,16 +22,16 @@ def format_names(tokenizer: Any) -> tuple[str, ...]:
 
 
 def writes_bytes(tokenizer: Any) -> bool:
-    """Whether the text of tokens is to be read off their bytes.
+    """Return whether text must be decoded from the tokens' bytes.
 
-    vLLM's detokenizer leaves out control tokens of Mistral's tokenizers, such as the one between
-    the name of a tool and the id of its call.
+    vLLM's detokenizer omits control tokens of Mistral's tokenizers, such as the one between a
+    tool's name and the id of its call.
     """
     return is_mistral_tokenizer(tokenizer) and tokenizer.is_tekken
 
 
 def vocabulary_from(tokenizer: Any) -> Vocabulary:
-    """Read the bytes of every token, from a tokenizer of `transformers` or of mistral-common."""
+    """Return the vocabulary of a tokenizer of `transformers` or of mistral-common."""
     if is_mistral_tokenizer(tokenizer):
         return _of_mistral(tokenizer)
     raw = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
@@ -41,7 +41,7 @@ def vocabulary_from(tokenizer: Any) -> Vocabulary:
     if backend is not None:
         byte_level = "ByteLevel" in str(backend.decoder)
     else:
-        # A byte-level vocabulary spells that character with three others.
+        # A byte-level vocabulary writes that character as three others.
         byte_level = not any(isinstance(each, str) and _METASPACE in each for each in raw)
     return vocabulary_of(raw, added, byte_level)
 

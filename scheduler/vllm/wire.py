@@ -1,13 +1,13 @@
-"""The names under which Caesura's data travels through vLLM's own messages."""
+"""The keys of Caesura's data in vLLM's own messages."""
 
 WATCH_KEY = "caesura_watch"
-"""In `SamplingParams.extra_args`: the `WatchPlan` of the turn that begins."""
+"""Key in `SamplingParams.extra_args` of the `WatchPlan` of a new turn."""
 
 CONTROL_KEY = "caesura_control"
-"""In `SamplingParams.extra_args`: a message to the scheduler, answered and never enqueued."""
+"""Key in `SamplingParams.extra_args` of a control message, which is never enqueued."""
 
 REPORT_KEY = "caesura"
-"""In `RequestOutput.kv_transfer_params` of a turn's last output: why it stopped, how it resumed.
+"""Key in `RequestOutput.kv_transfer_params` of the report on a turn: why it stopped, how resumed.
 
 Only the last output of a turn carries one: vLLM merges unread outputs and keeps the later ones'
 parameters, so that anything sent before the stop could be lost.

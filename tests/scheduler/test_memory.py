@@ -8,7 +8,7 @@ import pytest
 
 from caesura.scheduler.predict.forecast import About
 from caesura.scheduler.predict.history import History
-from caesura.scheduler.vllm.history_file import MOST_MODELS, HistoryFile
+from caesura.scheduler.vllm.history_file import MAX_MODELS, HistoryFile
 
 from .world import World, make_scheduler
 
@@ -72,10 +72,10 @@ def test_pauses_are_the_tools_and_lengths_the_models(tmp_path: Path) -> None:
 
 def test_only_the_models_served_last_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pauses.json"
-    for index in (*range(MOST_MODELS + 1), 1):
+    for index in (*range(MAX_MODELS + 1), 1):
         learned(path, 50, f"m{index}")
     kept = json.loads(path.read_text())["sessions"]
-    assert list(kept) == [f"m{index}" for index in (*range(2, MOST_MODELS + 1), 1)]
+    assert list(kept) == [f"m{index}" for index in (*range(2, MAX_MODELS + 1), 1)]
 
 
 def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_a_file_that_cannot_be_written_is_told_once(
     for _ in range(2):
         history.observe_segment("calc", 1)
         memory.save()
-    assert caplog.text.count("is not kept") == 1
+    assert caplog.text.count("cannot save the learned") == 1

@@ -1,8 +1,8 @@
-"""The port to vLLM's engine: the only files that name private state of vLLM's scheduler.
+"""The port to vLLM's engine: the only files that access private state of vLLM's scheduler.
 
-`port` says what Caesura asks of an engine; `v032` answers for vLLM 0.32, `v033` for 0.33. `blocks`
-and `requests` read and change single blocks and requests. Everything else in the engine's process
-takes the port.
+`port` defines the interface; `v032` implements it for vLLM 0.32, and `v033` for 0.33. `blocks` and
+`requests` read and change single blocks and requests. All other parts in the engine's process use
+the port.
 """
 
 from vllm import __version_tuple__ as vllm_version
@@ -17,5 +17,5 @@ __all__ = ["Block", "Blocks", "EngineState", "Queue", "StepWork", "engine_state_
 
 
 def engine_state_of(scheduler: Scheduler) -> EngineState:
-    """Return the port to a scheduler of the vLLM that is installed."""
+    """Return the port to a scheduler of the installed vLLM version."""
     return EngineState033(scheduler) if vllm_version[:2] >= (0, 33) else EngineState032(scheduler)

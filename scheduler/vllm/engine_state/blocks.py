@@ -1,4 +1,4 @@
-"""Blocks of KV cache: how many are free, who references them, and their references."""
+"""Blocks of KV cache, their references, and the number of free blocks."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -7,7 +7,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
 
 Block: TypeAlias = KVCacheBlock
-"""One block on the device. Outside this folder it is only passed on."""
+"""One block on the device. Code outside this folder only passes it on."""
 
 
 class Blocks:
@@ -16,14 +16,14 @@ class Blocks:
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
         self.total: int = pool.num_gpu_blocks - 1
-        """Blocks that requests can use: the pool counts its null block too."""
+        """Number of blocks that requests can use, without the pool's null block."""
 
     def free(self) -> int:
         """Return how many blocks have no references."""
         return int(self._pool.get_num_free_blocks())
 
     def hashed(self) -> int:
-        """Return how many contents the prefix cache can find, in blocks free or in use."""
+        """Return how many blocks the prefix cache can find, free or in use."""
         return len(self._pool.cached_block_hash_to_block)
 
     def reference(self, blocks: Sequence[Block]) -> None:

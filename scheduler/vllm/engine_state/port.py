@@ -1,4 +1,4 @@
-"""What Caesura asks of vLLM's scheduler, its KV cache manager and its queues."""
+"""The interface to vLLM's scheduler, its KV cache manager and its queues."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,17 +14,17 @@ Queue = Iterable[Request]
 """One of vLLM's waiting queues, in the order in which vLLM tries it."""
 
 LoadsOverSteps = Callable[[Request, int], bool]
-"""Returns whether a request with so many tokens cached would wait for KV from the host."""
+"""Returns whether a request with that number of cached tokens would wait for KV from the host."""
 
 
 @dataclass(slots=True)
 class StepWork:
-    """What the requests of a step compute.
+    """The tokens that the requests of a step compute.
 
-    `decode_tokens` are those of requests past their prompt. `context_tokens` is the sum of the
-    tokens that all of them have computed when the step ends, `partial_blocks` the number of their
-    last blocks that are not full then. `prefills` are the other requests: id, first token of the
-    chunk, and its length.
+    `decode_tokens` are those of requests past their prompt. `context_tokens` is the sum of all the
+    requests' computed tokens at the end of the step. `partial_blocks` is the number of their last
+    blocks that are not full then. `prefills` are the other requests: id, first token of the chunk,
+    and its length.
     """
 
     decode_tokens: int = 0
@@ -34,13 +34,13 @@ class StepWork:
 
 
 class EngineState(Protocol):
-    """A vLLM scheduler as the rest of this adapter sees it. Sizes are in blocks or tokens."""
+    """The adapter's view of a vLLM scheduler. Sizes are in blocks or tokens."""
 
     blocks: Blocks
     block_size: int
     """Tokens in a block."""
     single_blocks_findable: bool
-    """Whether single blocks can be given up and found again: one KV cache group, with caching."""
+    """Whether single blocks can be released and others found: one cached KV cache group."""
     max_context_tokens: int
     max_running: int
 
@@ -58,11 +58,11 @@ class EngineState(Protocol):
 
     @property
     def goes_by_priority(self) -> bool:
-        """Return whether vLLM was told to go by priorities: then nothing else ranks."""
+        """Return whether vLLM orders requests by priority, so that no ranking applies."""
         ...
 
     def recompute_failed_loads(self) -> None:
-        """Have vLLM recompute what a connector could not load, and not fail its request."""
+        """Make vLLM recompute KV that a connector could not load, and not fail the request."""
         ...
 
     # -- requests --------------------------------------------------------------------------------
@@ -80,11 +80,11 @@ class EngineState(Protocol):
         ...
 
     def running_context(self) -> int:
-        """Return the tokens that the running requests have computed, summed up."""
+        """Return the sum of the running requests' computed tokens."""
         ...
 
     def decoding(self) -> int:
-        """Return how many running requests lack a single token."""
+        """Return how many running requests have all tokens but the last computed."""
         ...
 
     # -- queues ----------------------------------------------------------------------------------
@@ -106,36 +106,36 @@ class EngineState(Protocol):
         ...
 
     def was_passed_over(self, request: Request) -> bool:
-        """Return whether vLLM could not take a request without KV in an earlier step.
+        """Return whether vLLM skipped a request without KV in an earlier step.
 
-        Its reason is its own: a connector that is undecided, too many adapters.
+        vLLM's reasons are an undecided connector or too many adapters.
         """
         ...
 
     def slots_left(self, kept: int) -> int:
-        """Return how many requests may join the batch, if paused ones have `kept` so many slots."""
+        """Return how many requests may join the batch, while paused ones keep `kept` slots."""
         ...
 
     def hold_back(self, queue: Queue, held: list[Request], places: Mapping[str, int]) -> None:
-        """Take the `held` requests out of a queue until the step is made, and rank the others.
+        """Remove the `held` requests from a queue for one step, and sort the others by rank.
 
-        `places` are the ranks of those that are ready; blocked ones keep their place.
+        `places` are the ranks of the ready requests; blocked requests keep their place.
         """
         ...
 
     def hold_back_paused(self) -> None:
-        """Take paused requests out of the queues: vLLM would look at each of them in every step."""
+        """Remove paused requests from the queues, since vLLM would examine all in every step."""
         ...
 
     # -- the step --------------------------------------------------------------------------------
 
     @property
     def step_tokens(self) -> int:
-        """Return how many query tokens the coming step may have."""
+        """Return the maximum number of query tokens of the next step."""
         ...
 
     def admits_nothing(self) -> bool:
-        """Return whether the engine is paused altogether: no request runs."""
+        """Return whether the engine is paused for all requests, so that none runs."""
         ...
 
     def is_paused(self) -> bool:
@@ -143,10 +143,10 @@ class EngineState(Protocol):
         ...
 
     def step(self, max_tokens: int, kept_slots: int) -> AbstractContextManager[None]:
-        """Bound the step that is made inside, and put back then what was held back.
+        """Limit the step scheduled within the context, then put held-back requests back.
 
-        vLLM counts paused sessions as running, since its runner would keep a slot for each; inside
-        only the `kept_slots` count.
+        vLLM counts paused sessions as running, since its runner would keep a slot for each. Within
+        the context only `kept_slots` of them count.
         """
         ...
 
@@ -155,11 +155,11 @@ class EngineState(Protocol):
         ...
 
     def frees_wait_for_steps(self) -> bool:
-        """Return whether blocks are freed only when the steps in flight are over."""
+        """Return whether blocks are freed only after the steps in flight have ended."""
         ...
 
     def frees_are_pending(self) -> bool:
-        """Return whether blocks will be free once the steps in flight are over."""
+        """Return whether blocks will be free when the steps in flight have ended."""
         ...
 
     # -- a simulation ----------------------------------------------------------------------------
@@ -169,32 +169,32 @@ class EngineState(Protocol):
         ...
 
     def chunks_of(self, output: SchedulerOutput) -> list[tuple[str, int, int, bool]]:
-        """Return what a step computes of each request.
+        """Return a tuple for each request of a step.
 
-        Its id, the tokens of the chunk, the tokens that are computed behind it, and whether more
-        of them are to come before one is decoded.
+        It holds the request's id, the tokens of the chunk, the tokens computed after it, and
+        whether more prefill follows before a token is decoded.
         """
         ...
 
     def admitted_in(self, output: SchedulerOutput) -> list[tuple[str, int]]:
-        """Return which requests are new to the runner in a step, and how much they skip of it."""
+        """Return the requests that are new to the runner in a step, and their cached tokens."""
         ...
 
     def finish_names_into(self, names: dict[str, None]) -> None:
-        """Have the ids of requests that end from now on added to `names`.
+        """Make vLLM add the ids of requests that end from now on to `names`.
 
         vLLM's own collection is a set, whose order would change from run to run.
         """
         ...
 
     def use_first_runner(self) -> None:
-        """Make outputs for vLLM's first model runner, whatever the configuration says."""
+        """Make the scheduler's outputs fit vLLM's first model runner, for any configuration."""
         ...
 
     # -- blocks of requests ----------------------------------------------------------------------
 
     def blocks_of(self, request_id: str) -> Sequence[Block]:
-        """Return the blocks that a request holds, front to back, group after group."""
+        """Return the blocks that a request holds, in order, group after group."""
         ...
 
     def block_count(self, request_id: str) -> int:
@@ -202,38 +202,38 @@ class EngineState(Protocol):
         ...
 
     def running_demand(self, free: int) -> tuple[int, int]:
-        """Return the blocks and the query tokens that running requests ask for in this step.
+        """Return the blocks and the query tokens that running requests need in this step.
 
-        The blocks are an upper bound where that fits into the `free` ones.
+        The number of blocks is an upper bound if that fits into the `free` ones.
         """
         ...
 
     def admission_demand(
         self, request: Request, free: int, loads_over_steps: LoadsOverSteps
     ) -> tuple[int, int]:
-        """Return the blocks that admitting a request takes, and its tokens that are cached.
+        """Return the blocks that admitting a request needs, and its cached tokens.
 
-        The prefix cache is only asked where the whole request might not fit into the `free` ones.
+        The prefix cache is searched only if the whole request might not fit into the `free` ones.
         """
         ...
 
     def detach(self, request: Request, keep: int | None) -> tuple[list[Block], int]:
-        """Make a paused request one that has computed nothing, in the queue of those without KV.
+        """Reset a paused request's computed tokens, and move it to the queue without KV.
 
-        Return its `keep` front blocks, whose references become the caller's, and how many of the
-        others got free. None gives up all blocks, of every group, and counts none.
+        Return its first `keep` blocks, whose references become the caller's, and how many of the
+        other blocks became free. With None all blocks of every group are released, none counted.
         """
         ...
 
     def give_back(self, request: Request | None, blocks: Sequence[Block]) -> None:
-        """Drop references to blocks, at once or when no step in flight may touch them any more.
+        """Drop references to blocks, at once or when no step in flight can use them.
 
-        `request` is the one that they were computed by, if a step in flight may belong to it.
+        `request` is the one that computed them, if a step in flight may belong to it.
         """
         ...
 
     def blocks_given_back(self) -> Sequence[Block]:
-        """Return the blocks that are freed when the steps in flight are over."""
+        """Return the blocks that will be freed when the steps in flight have ended."""
         ...
 
     # -- pauses ----------------------------------------------------------------------------------
@@ -241,32 +241,32 @@ class EngineState(Protocol):
     def stops(self, request: Request) -> bool:
         """Prepare a stopped session for vLLM; return whether it was preempted meanwhile.
 
-        Draft tokens behind its last token do not count as computed any more. To stop while
-        preempted takes asynchronous scheduling: the last token was in flight when it lost its
-        blocks.
+        Draft tokens after its last token no longer count as computed. Only with asynchronous
+        scheduling can a session stop while preempted: its last token was in flight when it lost
+        its blocks.
         """
         ...
 
     def keep_in_queue(self, request: Request) -> None:
-        """Note that a session that stopped while preempted has to stay in its queue."""
+        """Keep a session that stopped while preempted in its queue."""
         ...
 
     def requeue_stopped(self) -> None:
-        """Undo that vLLM takes sessions which stopped while preempted out of its queues."""
+        """Put sessions that stopped while preempted back into vLLM's queues."""
         ...
 
     def give_slot_back(self, request_id: str) -> None:
-        """Have the model runner free the slot of a paused request, as that of a preempted one."""
+        """Make the model runner free the slot of a paused request, as for a preempted one."""
         ...
 
     def before_chunk(self, session: Request, frontier: int | None) -> None:
         """Prepare a session for its next chunk.
 
-        `frontier` are the tokens that were computed when it paused, if their KV is dropped: vLLM
-        would keep no token otherwise.
+        `frontier` is the number of tokens computed at the pause, if their KV is dropped. Without
+        it vLLM would drop the tokens.
         """
         ...
 
     def after_chunk(self, session: Request, arrival: float, dropped: bool) -> None:
-        """Queue a session that got its next chunk, as one that came at `arrival`."""
+        """Queue a session that received its next chunk, with `arrival` as its arrival time."""
         ...

@@ -1,4 +1,4 @@
-"""Where a request of vLLM's stands: its status and how far it is computed."""
+"""The state of a vLLM request: its status and its computed tokens."""
 
 from vllm.v1.request import Request, RequestStatus
 
@@ -18,7 +18,7 @@ def arrival_of(request: Request) -> float:
 
 
 def is_ready(request: Request) -> bool:
-    """Return whether the request waits for nothing but its admission."""
+    """Return whether the request waits only for its admission."""
     return request.status in READY
 
 
@@ -33,7 +33,7 @@ def waits_for_tool(request: Request) -> bool:
 
 
 def is_loading(request: Request) -> bool:
-    """Return whether KV is being loaded for the request, into blocks that vLLM holds for it."""
+    """Return whether a load of KV for the request is in progress, into blocks of vLLM's."""
     return bool(request.status == RequestStatus.WAITING_FOR_REMOTE_KVS)
 
 
@@ -60,10 +60,10 @@ def outcome_of(request: Request) -> str:
 
 
 def stop(request: Request) -> None:
-    """Have the request end with the token that was appended last."""
+    """End the request with the token that was appended last."""
     request.status = RequestStatus.FINISHED_STOPPED
 
 
 def has_next_chunk(request: Request) -> bool:
-    """Return whether the next chunk of a session is here before the last one has ended."""
+    """Return whether a session's next chunk has arrived before its turn ended."""
     return bool(request.streaming_queue)
