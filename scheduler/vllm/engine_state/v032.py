@@ -1,4 +1,4 @@
-"""The port to vLLM 0.32: what is read and changed of its scheduler, by name."""
+"""The port to vLLM 0.32, which reads and changes attributes of its scheduler."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,17 +129,17 @@ class EngineState032(EngineState):
             queue.extend(stay)
 
     def _put_back(self) -> None:
-        """Put requests that were held back where they were, behind what the step preempted."""
+        """Put held-back requests back in their places, after those that the step preempted."""
         for queue, held, places in self._held:
             if not held or self.goes_by_priority:
                 for request in held:
                     queue.add_request(request)
                 continue
-            everybody = [*queue, *held]
-            if len(everybody) > len(held):
-                everybody.sort(key=lambda one: places.get(id(one), -1))
+            requests = [*queue, *held]
+            if len(requests) > len(held):
+                requests.sort(key=lambda one: places.get(id(one), -1))
             queue.clear()
-            queue.extend(everybody)
+            queue.extend(requests)
         self._held.clear()
 
     # -- the step --------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ class EngineState032(EngineState):
         return needed + watermark, computed
 
     def _reserved_blocks(self) -> int:
-        """Return the blocks that a load over steps must leave to prefills that are under way.
+        """Return the blocks that a load over steps must leave to prefills in progress.
 
-        vLLM admits no load, which is not preemptible, where a request that was let in before it
-        might then not be able to complete its prompt.
+        A load cannot be preempted. So vLLM does not admit one after which an earlier admitted
+        request might be unable to complete its prompt.
         """
         scheduler = self._scheduler
         if not scheduler._inflight_prefills:
@@ -325,7 +325,7 @@ class EngineState032(EngineState):
         return kept, freed
 
     def _take_blocks(self, request: Request) -> list[Block]:
-        """Take all blocks of a request, front to back; null blocks fill the places of others."""
+        """Remove and return all blocks of a request, in order; null blocks fill the gaps."""
         return list(self._manager.pop_blocks_for_free(request))
 
     def give_back(self, request: Request | None, blocks: Sequence[Block]) -> None:
@@ -343,11 +343,11 @@ class EngineState032(EngineState):
     def stops(self, request: Request) -> bool:
         preempted = request.num_computed_tokens == 0
         if preempted and request.streaming_queue:
-            # The next chunk is here already: it comes behind all tokens but the last.
+            # The next chunk has already arrived, and follows all tokens but the last.
             request.num_computed_tokens = request.num_tokens - 1
-        # vLLM counts every accepted draft token as computed, also those behind the end of a call,
-        # which are not kept; and the last token that is kept was never computed. With asynchronous
-        # scheduling there are placeholders for them, which vLLM subtracts itself.
+        # vLLM counts every accepted draft token as computed, also those after the end of a call,
+        # which are not kept. The last kept token was never computed. With asynchronous scheduling
+        # there are placeholders for them, which vLLM subtracts itself.
         frontier = request.num_computed_tokens - request.num_output_placeholders
         request.num_computed_tokens -= max(0, frontier - (request.num_tokens - 1))
         return preempted
@@ -372,10 +372,10 @@ class EngineState032(EngineState):
 
     def after_chunk(self, session: Request, arrival: float, dropped: bool) -> None:
         self._scheduler.deferred_waiting.discard(session)
-        session.arrival_time = arrival  # what vLLM's priorities go by
+        session.arrival_time = arrival  # vLLM's priority queue compares it
         if dropped:
             session.num_computed_tokens = 0
-        # A new turn: vLLM would take one that was preempted in an earlier turn for one that the
-        # runner still knows, with the tokens of that turn.
+        # With a count above 0, vLLM would assume that the runner still has the session and the
+        # tokens of the earlier turn in which it was preempted.
         session.num_preemptions = 0
-        session.spec_token_ids = []  # drafts of what would have come instead of the result
+        session.spec_token_ids = []  # these drafts do not fit the tool's result

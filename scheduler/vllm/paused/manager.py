@@ -249,7 +249,7 @@ class PausedKVManager:
         return freed
 
     def reclaim_shared(self, needed: int, now: float, among: Iterable[PausedKV], why: str) -> int:
-        """Free blocks that several paused requests share, and no others; return how many.
+        """Free blocks that only paused requests share; return how many became free.
 
         The handling does not choose them, since shared blocks have no price of their own.
         """

@@ -1,1 +1,1 @@
-"""Who runs next: the waiting requests by rank, their sessions, and admission to a step."""
+"""The waiting requests by rank, their sessions, and admission to a step."""

@@ -27,7 +27,7 @@ class Holdback:
         places = {request.request_id: place for place, request in enumerate(ready)}
         among = {request.request_id for request in chosen}
         last = places[chosen[-1].request_id] if chosen else -1
-        # vLLM tries all that hold KV before all others, and stops at a misfit among them.
+        # vLLM tries all requests that hold KV before the others, and stops at a misfit.
         holding_kv, others = self._port.queues()
         ahead = min((places.get(one.request_id, len(ready)) for one in others), default=len(ready))
 

@@ -22,7 +22,7 @@ class Task:
     """One order in progress, and its outcome."""
 
     order: Save | Load
-    layer: int = 0  # the layers before this one are copied
+    layer: int = 0  # index of the next layer to copy
     bytes: int = 0
     seconds: float = 0.0
     beside: float = 0.0

@@ -126,7 +126,7 @@ class _Streamed:
             if call.function is None or self._over:
                 continue
             name = clean_name(call.function.name or "")
-            # Some parsers take a marker for text if its tokens are unusual.
+            # Some parsers take a marker for text if the model wrote it with other tokens.
             self._over = bool(name and call.index == 0 and name != self._name)
             arguments = self._new_arguments(call.index, call.function.arguments or "")
             if not self._over and (name or arguments):

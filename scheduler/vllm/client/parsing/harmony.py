@@ -39,7 +39,7 @@ class HarmonyTurn(TurnParser):
 
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Parse more of the turn and yield its events."""
-        # The token that ends a turn also ends its message, though it does not close a call.
+        # The token that ends a turn also ends its message, but it does not close a call.
         ids = [token_id for token_id in token_ids if token_id != self._return]
         for segment in self._parser.process_chunk(ids).segments:
             yield from self._read(segment)

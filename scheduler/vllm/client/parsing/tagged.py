@@ -91,7 +91,7 @@ class TaggedCalls:
         self._calls: list[_Call] = []
         self._last_tag = ""
         self._problem: str | None = None
-        # The value that is being read: its argument, its types, and what it holds so far.
+        # The state of the current value: its argument, its types, and its text so far.
         self._key = ""
         self._types: list[str] = []
         self._value: list[str] = []
@@ -227,8 +227,8 @@ class TaggedCalls:
 
     def _what_is_left(self) -> str:
         if self._last_tag.startswith("</"):
-            return f"text stands behind {self._last_tag}, so that a value may have been cut there"
-        where = f" behind {self._last_tag}" if self._last_tag else ""
+            return f"there is text after {self._last_tag}, so a value may have been cut there"
+        where = f" after {self._last_tag}" if self._last_tag else ""
         return f"a tag is missing{where}"
 
     def _fail(self, problem: str) -> None:
