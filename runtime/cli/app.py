@@ -1,4 +1,4 @@
-"""The commands and their options; each command's work is in a file of its own."""
+"""The commands and their options. Other modules implement the commands."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ from caesura.runtime.cli.trace.commands import app as trace_app
 
 app = typer.Typer(
     name="caesura",
-    help="Ask, chat with and serve tool-calling models whose requests pause at a call and go on.",
+    help="Run and serve tool-calling models; requests pause inside vLLM while a tool runs.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -41,13 +41,13 @@ app = typer.Typer(
 
 
 def run(work: Coroutine[Any, Any, Any]) -> None:
-    """Run a command; a user's mistake is a line and not a stack trace."""
+    """Run a command; print a known error as one line, without a stack trace."""
     with mistakes_told():
         asyncio.run(work)
 
 
 def set_log_level(verbose: bool) -> None:
-    """Show vLLM's log if it is asked for; vLLM reads this when it is imported."""
+    """Show vLLM's log if `verbose`; vLLM reads the variable when it is imported."""
     if verbose:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
 
@@ -56,7 +56,7 @@ def set_log_level(verbose: bool) -> None:
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Ask, chat with and serve tool-calling models whose requests pause at a call and go on."""
+    """Run and serve tool-calling models; requests pause inside vLLM while a tool runs."""
     if version:
         typer.echo(f"caesura {__version__}")
         raise typer.Exit
@@ -65,13 +65,13 @@ def options(
 @app.command()
 @filled
 def ask(
-    question: Annotated[str, typer.Argument(help="What to ask.")],
+    question: Annotated[str, typer.Argument(help="The question.")],
     source: ModelOptions,
     tool: Tools = None,
     trace: TraceFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Ask one question, and watch the calls that it takes."""
+    """Ask the model one question, and print its tool calls and the answer."""
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import ask_once
 
@@ -87,7 +87,7 @@ def chat(
     trace: TraceFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Talk with a model in the terminal."""
+    """Chat with a model in the terminal."""
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import converse
 
@@ -103,7 +103,7 @@ def serve(
     traces: Traces,
     verbose: Verbose = False,
 ) -> None:
-    """Serve an OpenAI-style endpoint, with tools that run inside the request."""
+    """Serve an OpenAI-style endpoint whose tools run inside the request."""
     set_log_level(verbose)
     from caesura.runtime.cli.serve.serve import serve_model
 
@@ -116,15 +116,17 @@ def calibrate(
     model: Model = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write. Default: where `serve` looks for it."),
+        typer.Option(
+            "--output", "-o", help="The file to write. Default: the file that `serve` reads."
+        ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Measure for seconds, not for most of a minute.")
+        bool, typer.Option("--quick", help="Measure for seconds instead of most of a minute.")
     ] = False,
     host_gib: HostGib = DEFAULT_HOST_GIB,
     verbose: Verbose = False,
 ) -> None:
-    """Measure what steps cost on this machine, and the link to host memory."""
+    """Measure the cost of steps on this machine, and the link to host memory."""
     set_log_level(verbose)
     from caesura.runtime.cli.calibrate.calibrate import measure_model
 
@@ -141,7 +143,7 @@ app.command()(replay)
 
 @app.command()
 def demo(trace: TraceFile = None, verbose: Verbose = False) -> None:
-    """Ask the bundled model a dozen questions at once, and watch it pause and resume."""
+    """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
     set_log_level(verbose)
     from caesura.runtime.cli.demo import show
 
@@ -150,7 +152,7 @@ def demo(trace: TraceFile = None, verbose: Verbose = False) -> None:
 
 @app.command()
 def doctor() -> None:
-    """Check that everything Caesura needs is there, and say the mend for what is not."""
+    """Check the installation, and print how to fix each problem."""
     from caesura.runtime.cli.doctor import examine
 
     raise typer.Exit(examine())
@@ -161,6 +163,6 @@ def main() -> None:
     try:
         app()
     except BrokenPipeError:
-        # Whoever reads our output has left; there is nobody to tell.
+        # The reader of the output has exited, so no error can be printed.
         sys.stderr.close()
         raise SystemExit(1) from None

@@ -26,7 +26,7 @@ console = Console()
 async def ask_once(
     question: str, source: ModelOptions, tools: Sequence[str] | None, trace: Path | None = None
 ) -> None:
-    """Ask, print what happens, and stop."""
+    """Ask one question, and print the run's events."""
     read, traces = Config.load(source.config), Traces(trace, off=trace is None)
     traces.check()
     async with (
@@ -47,7 +47,7 @@ async def converse(
     system: str | None,
     trace: Path | None = None,
 ) -> None:
-    """Read questions from the terminal until it ends."""
+    """Answer questions from the terminal until the end of its input."""
     read, traces = Config.load(source.config), Traces(trace, off=trace is None)
     traces.check()
     async with (

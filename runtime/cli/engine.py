@@ -1,4 +1,4 @@
-"""Starting an engine while somebody watches."""
+"""Starting an engine with progress in the terminal."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ async def engine_on(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Engine]:
-    """Start the engine with a spinner, and stop it in the end; see `start_engine`.
+    """Start an engine under a spinner, and close it at the end; see `start_engine`.
 
     Raises `EngineFailed` and `UsageError`.
     """

@@ -1,4 +1,4 @@
-"""What a command does with errors that it knows: a line and an exit code, and no stack trace."""
+"""Known errors of commands: one line and an exit code, without a stack trace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ errors = Console(stderr=True)
 
 @contextmanager
 def mistakes_told() -> Iterator[None]:
-    """Tell a known error in a line; raises `typer.Exit` (130 for Ctrl-C, 2 or 1) instead of it."""
+    """Print a known error as one line, and raise `typer.Exit`: 130 for Ctrl-C, else 2 or 1."""
     try:
         yield
     except KeyboardInterrupt:
@@ -25,6 +25,6 @@ def mistakes_told() -> Iterator[None]:
         raise typer.Exit(130) from None
     except (CaesuraError, SetupError) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        # As for any option that names something that will not do.
+        # 2 is the exit code of invalid options.
         named = isinstance(error, CalibrationError | StudyError | SetupError)
         raise typer.Exit(2 if named else 1) from None

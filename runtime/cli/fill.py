@@ -1,4 +1,4 @@
-"""Options as dataclasses: a command takes one, and Typer sees an option for each of its fields."""
+"""Options as dataclasses: Typer sees an option for each field of a command's dataclasses."""
 
 import inspect
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from typing import Any, get_type_hints
 def filled(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with an option for each field of its dataclass parameters.
 
-    A field is declared as a parameter of a Typer command is, by an `Annotated` type and a default;
-    all fields and other parameters of a command have names of their own.
+    A field is declared like a parameter of a Typer command, by an `Annotated` type and a default.
+    The names of all fields and other parameters of a command must differ.
     """
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
@@ -29,7 +29,7 @@ def filled(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
         command(**given)
 
-    # Typer reads both: the signature for the parameters, the annotations for their types.
+    # Typer reads the parameters from the signature, and their types from the annotations.
     fill.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     fill.__annotations__ = {each.name: each.annotation for each in parameters}
     return fill

@@ -1,4 +1,4 @@
-"""`caesura kb`: corpora of one's own documents, for the search tool."""
+"""`caesura kb`: corpora of the user's documents, for the search tool."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from caesura.runtime.cli.options import ConfigFile
 from caesura.tools.services import SetupError
 
 app = typer.Typer(
-    help="Keep corpora of your own documents for the search tool.",
+    help="Manage corpora of your documents for the search tool.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -25,9 +25,9 @@ DEFAULT = "default"
 OUTCOMES = ("added", "changed", "unchanged", "skipped", "removed")
 SEARCHED_TOKENS = 1_000
 LEFT_OUT = 10
-"""So many suffixes of files that are not read are told."""
+"""The most suffixes of unsupported files that are printed."""
 
-Name = Annotated[str, typer.Option("--corpus", metavar="NAME", help="Which corpus.")]
+Name = Annotated[str, typer.Option("--corpus", metavar="NAME", help="The corpus.")]
 Paths = Annotated[list[Path], typer.Argument(metavar="FILES_OR_DIRECTORIES", show_default=False)]
 
 
@@ -36,22 +36,22 @@ def add(
     paths: Paths,
     corpus: Name = DEFAULT,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Remove files of these places that exist no more.")
+        bool, typer.Option("--prune", help="Remove files of these places that no longer exist.")
     ] = False,
     title_field: Annotated[
-        str, typer.Option(metavar="NAME", help="In JSON lines: the title.")
+        str, typer.Option(metavar="NAME", help="The title's field in JSON lines.")
     ] = "title",
     text_field: Annotated[
-        str, typer.Option(metavar="NAME", help="In JSON lines: the text.")
+        str, typer.Option(metavar="NAME", help="The text's field in JSON lines.")
     ] = "text",
     source_field: Annotated[
-        str, typer.Option(metavar="NAME", help="In JSON lines: the address; may be missing.")
+        str, typer.Option(metavar="NAME", help="The address's field in JSON lines; optional.")
     ] = "url",
     config: ConfigFile = None,
 ) -> None:
-    """Index text, Markdown, HTML and JSON lines; what has not changed is left as it is.
+    """Index files of text, Markdown, HTML and JSON lines that are new or changed.
 
-    Files that cannot be read are told and skipped, and the exit code is 1 then.
+    Unreadable files are reported and skipped; the exit code is then 1.
     """
     from caesura.tools.search.corpus import Corpus
     from caesura.tools.search.corpus.walk import files_at
@@ -80,14 +80,14 @@ def add(
     if others:
         left = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(LEFT_OUT))
         more = ", ..." if len(others) > LEFT_OUT else ""
-        typer.echo(f"left out, of formats that are not read: {left}{more}", err=True)
+        typer.echo(f"left out, since their formats are not supported: {left}{more}", err=True)
     if counts["skipped"]:
         raise typer.Exit(1)
 
 
 @app.command("ls")
 def list_files(corpus: Name = DEFAULT, config: ConfigFile = None) -> None:
-    """List what is in a corpus."""
+    """List the files of a corpus."""
     from caesura.tools.search.corpus import corpora
     from caesura.tools.search.corpus.index import files_in
     from caesura.tools.search.corpus.store import reading
@@ -117,16 +117,17 @@ def remove(
     everything: Annotated[bool, typer.Option("--all", help="Delete the whole corpus.")] = False,
     config: ConfigFile = None,
 ) -> None:
-    """Remove files from a corpus, or the corpus; the files themselves stay."""
+    """Remove files from a corpus, or delete the corpus; the files themselves remain."""
     from caesura.tools.search.corpus import Corpus
     from caesura.tools.search.corpus.index import delete_corpus
 
     with mistakes_told():
         path = _file(corpus, config)
         if everything == bool(paths):
-            raise SetupError("name the files to remove, or say --all")
+            given = "both" if everything else "neither"
+            raise SetupError(f"name the files to remove, or give --all; got {given}")
         if not path.exists():
-            raise SetupError(f"there is no corpus {corpus!r}")
+            raise SetupError(f"there is no corpus {corpus!r}: `caesura kb ls` lists the corpora")
         if everything:
             delete_corpus(path)
             typer.echo(f"deleted corpus {corpus!r}")
@@ -134,23 +135,24 @@ def remove(
         with Corpus(path) as writer:
             count = writer.remove(paths or [])
         if not count:
-            raise SetupError(f"nothing of that is in corpus {corpus!r}: see `caesura kb ls`")
+            named = ", ".join(map(str, paths or ()))
+            raise SetupError(f"corpus {corpus!r} holds no file of {named}: see `caesura kb ls`")
         typer.echo(f"{count} removed")
 
 
 @app.command()
 def search(
-    query: Annotated[str, typer.Argument(help="A few key words.")],
+    query: Annotated[str, typer.Argument(help="A few keywords.")],
     corpus: Annotated[
         str | None,
         typer.Option(
-            "--corpus", metavar="NAME", help="Default: your own, else the one brought along."
+            "--corpus", metavar="NAME", help="Default: your own corpus, else the bundled one."
         ),
     ] = None,
-    results: Annotated[int, typer.Option("-n", min=1, max=20, help="How many at most.")] = 5,
+    results: Annotated[int, typer.Option("-n", min=1, max=20, help="The most results.")] = 5,
     config: ConfigFile = None,
 ) -> None:
-    """Search a corpus as a model would."""
+    """Search a corpus, and print the results as a model sees them."""
     from caesura.tools.search.bundled import corpus_to_search
     from caesura.tools.search.corpus.reader import search_now
     from caesura.tools.search.corpus.store import reading
@@ -164,24 +166,24 @@ def search(
 
 
 def _data(config: Path | None) -> Path:
-    """The directory for what tools keep, as it is configured."""
+    """Return the configured directory for the tools' data."""
     from caesura.tools.config.caesura_toml import Config
 
     return Config.load(config).services().data
 
 
 def _file(corpus: str, config: Path | None) -> Path:
-    """The file of a corpus that may be changed."""
+    """Return the file of a corpus; raise SetupError for the bundled one."""
     from caesura.tools.search.corpus import corpus_path
     from caesura.tools.search.corpus.store import BUNDLED_CORPUS
 
     if corpus == BUNDLED_CORPUS:
-        raise SetupError(f"the corpus {corpus!r} is brought along: choose another name")
+        raise SetupError(f"the bundled corpus {corpus!r} cannot be changed: choose another name")
     return corpus_path(_data(config), corpus)
 
 
 class _Step:
-    """How far the indexing has come: a bar on a terminal, elsewhere only what went wrong."""
+    """The progress of indexing: a bar on a terminal, elsewhere only the skipped files."""
 
     def __init__(self, console: Console, progress: Progress | None, total: int) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""The options that commands share."""
+"""Options that several commands share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ TRACES = "Traces"
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="Hugging Face id or directory. Default: the bundled one."),
+    typer.Option("--model", "-m", help="Hugging Face id or directory. Default: the bundled model."),
 ]
 Formats = Annotated[
     list[str] | None,
     typer.Option(
         "--format",
         metavar="NAME",
-        help=f"How it writes calls: {', '.join(NAMES)}. Default: as its template says.",
+        help=f"The model's call format: {', '.join(NAMES)}. Default: by its chat template.",
     ),
 ]
 Tools = Annotated[
@@ -33,7 +33,7 @@ Tools = Annotated[
     typer.Option(
         "--tool",
         "-t",
-        help="A built-in tool or an MCP server of the configuration; repeat for more. Default: all"
+        help="A built-in tool or an MCP server of the configuration; repeatable. Default: all"
         " that are on.",
     ),
 ]
@@ -43,19 +43,21 @@ ConfigFile = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="Which tools are on, and how they are set. Default: ./caesura.toml, else"
+        help="The configuration of tools and limits. Default: ./caesura.toml, else"
         " ~/.config/caesura/caesura.toml.",
     ),
 ]
 VllmArgs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="-- VLLM_OPTIONS", help="Options of `vllm serve`, behind `--`."),
+    typer.Argument(metavar="-- VLLM_OPTIONS", help="Options of `vllm serve`, after `--`."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show vLLM's own log.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show vLLM's log.")]
 HostGib = Annotated[
     float,
     typer.Option(
-        min=0, help="GiB of host memory for it; 0 switches swapping off.", rich_help_panel=PAUSES
+        min=0,
+        help="GiB of host memory for swapped KV blocks; 0 turns swapping off.",
+        rich_help_panel=PAUSES,
     ),
 ]
 TraceFile = Annotated[
@@ -64,7 +66,7 @@ TraceFile = Annotated[
         "--trace",
         metavar="FILE",
         dir_okay=False,
-        help="Record traces in this file, which `caesura trace` reads.",
+        help="Record traces in this file, for `caesura trace`.",
         rich_help_panel=TRACES,
     ),
 ]
@@ -72,7 +74,7 @@ TraceFile = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model answers and how it writes calls, the configuration, and what vLLM is told."""
+    """The model, its call format, the configuration, and vLLM's options."""
 
     vllm_args: VllmArgs = None
     model: Model = None
@@ -82,7 +84,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """Whether a command records traces, in which file, and whether with what is said."""
+    """Whether a command records traces, the file, and whether it records content."""
 
     file: TraceFile = None
     off: Annotated[
@@ -92,16 +94,22 @@ class Traces:
         bool,
         typer.Option(
             "--trace-content",
-            help="Record what users, models and tools say, too.",
+            help="Also record the texts of users, models and tools.",
             rich_help_panel=TRACES,
         ),
     ] = False
 
     def check(self) -> None:
-        """Find mistakes that do not take an engine to find; raises `UsageError`."""
+        """Raise `UsageError` for invalid options, before an engine starts."""
         if self.off and (self.file is not None or self.content):
-            raise UsageError("--no-trace records nothing: leave it, or --trace, out")
+            other = "--trace" if self.file is not None else "--trace-content"
+            raise UsageError(f"--no-trace excludes {other}: leave one of the two out")
         if self.file is not None and not self.file.absolute().parent.is_dir():
-            raise UsageError(f"there is no directory {self.file.absolute().parent}")
+            raise UsageError(
+                f"there is no directory {self.file.absolute().parent} for --trace: create it, or"
+                " choose another file"
+            )
         if self.file is not None and not may_be_one(self.file):
-            raise UsageError(f"{self.file} is no file of traces: name another, or move it away")
+            raise UsageError(
+                f"{self.file} is not a file of traces: choose another file, or move it away"
+            )

@@ -1,4 +1,4 @@
-"""Asking the person at this terminal."""
+"""Questions and approvals for the user at this terminal."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ YES, NO = ("y", "yes"), ("n", "no")
 
 
 class Terminal:
-    """Shows what waits for a person and reads the answer, one at a time."""
+    """Shows the items that wait for a person, and reads the answers one at a time."""
 
     def __init__(self, console: Console, stdin: TextIO | None = None) -> None:
         self._console = console
@@ -24,13 +24,13 @@ class Terminal:
         self._busy = asyncio.Lock()
 
     def answers_for(self, people: People) -> None:
-        """Have every question and every call to approve shown here."""
+        """Show every question and every call to approve of `people` here."""
         people.on_question, people.on_approval = self.question, self.approval
 
     async def question(self, item: Pending) -> str:
-        """The answer to a question: a text, or the number of an option.
+        """Return the answer to a question: a text, or the option whose number was typed.
 
-        Raises RuntimeError where nobody can answer.
+        Raises RuntimeError if the input is not a terminal.
         """
         async with self._busy:
             self._open(f"[bold]{_shown(item.question)}[/bold]")
@@ -41,15 +41,15 @@ class Terminal:
         return item.options[number - 1] if 1 <= number <= len(item.options) else said
 
     async def approval(self, item: Pending) -> bool | str:
-        """Whether the call may be made; a text is the reason why not.
+        """Return True to allow the call, or False or a text with the reason to deny it.
 
-        Raises RuntimeError where nobody can answer.
+        Raises RuntimeError if the input is not a terminal.
         """
         async with self._busy:
             arguments = json.dumps(json.loads(item.arguments), ensure_ascii=False, indent=2)
             self._open(f"[bold]May {_shown(item.tool)} be called?[/bold]")
             self._line(_shown(arguments))
-            said = await self._read("y, n, or why not: ")
+            said = await self._read("y, n, or the reason why not: ")
         if said.lower() in YES:
             return True
         return False if said.lower() in NO else said
@@ -62,9 +62,9 @@ class Terminal:
         self._console.print(markup, highlight=False, soft_wrap=True)
 
     async def _read(self, prompt: str) -> str:
-        """A line that is not empty."""
+        """Return the next line that is not empty."""
         if not self._stdin.isatty():
-            raise RuntimeError("the input is no terminal, nobody is there to answer")
+            raise RuntimeError("stdin is not a terminal; cannot ask")
         said = ""
         while not said:
             self._console.print(prompt, end="", highlight=False)
@@ -73,7 +73,7 @@ class Terminal:
 
 
 async def _line_of(descriptor: int) -> str:
-    """A line from a terminal; given up, it leaves nothing behind that would take the next one."""
+    """Return a line from a terminal. A cancelled read leaves no thread that takes the next line."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bytes] = loop.create_future()
 
@@ -92,5 +92,5 @@ async def _line_of(descriptor: int) -> str:
 
 
 def _shown(text: str) -> str:
-    """A text that a model wrote, as markup that cannot steer the terminal."""
+    """Return a model's text as markup without control characters."""
     return escape(plain(text))

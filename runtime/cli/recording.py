@@ -1,4 +1,4 @@
-"""What commands record while they run, as options and configuration say."""
+"""Recording during a command, by its options and the configuration."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ async def recorded(
     source: str,
     about: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Recorder | None]:
-    """Record what the engine and the runs do from now on; None where nothing is recorded."""
+    """Yield a recorder that gets the engine's records; None if recording is off."""
     if traces.off or not (config.trace.enabled or traces.file):
         yield None
         return
@@ -46,6 +46,6 @@ async def recorded(
 
 
 def store_of(config: Config, file: Path | None = None) -> Store:
-    """The file of recordings that is named, else configured, else the user's own."""
+    """Return the given file of recordings, else the configured one, else the user's own."""
     bounds = Bounds(int(config.trace.max_mb * MB), config.trace.max_days * DAY_SECONDS)
     return Store(file or config.trace_path, bounds)

@@ -1,4 +1,4 @@
-"""Events of a run as a reader of a terminal sees them."""
+"""Printing a run's events in a terminal."""
 
 import json
 
@@ -18,18 +18,18 @@ from caesura.runtime.events import (
 
 
 def plain(text: str) -> str:
-    """A text that a model or a tool wrote, without what would steer the terminal."""
+    """Return a model's or a tool's text without control characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to one line of at most `width` characters, none of which steers the terminal."""
+    """Return a text as one line of at most `width` characters, without control characters."""
     line = " ".join(plain(text).split())
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def describe_call(name: str, arguments: str) -> str:
-    """Write a call as a reader would: `price(lamp)`; `arguments` is the JSON text of an object."""
+    """Return a call such as `price(lamp)`; `arguments` is the JSON text of an object."""
     values = [
         value if isinstance(value, str) else json.dumps(value)
         for value in json.loads(arguments).values()
@@ -38,7 +38,7 @@ def describe_call(name: str, arguments: str) -> str:
 
 
 def describe_resume(event: TurnEnded) -> str:
-    """Say in a few words how a turn came back from its pause; empty if it was none."""
+    """Return a short description of a turn's resume, or an empty text if it had no pause."""
     resume = event.resume
     if resume is None:
         return ""

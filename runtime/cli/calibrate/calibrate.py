@@ -1,4 +1,4 @@
-"""`caesura calibrate`: measure an engine, write that down, and say what was found."""
+"""`caesura calibrate`: measures an engine, saves the calibration and prints it."""
 
 from collections.abc import Sequence
 from math import floor, log10
@@ -16,7 +16,7 @@ from caesura.scheduler.paths import calibration_path
 
 SEQUENCES = (1, 8, 32)
 CONTEXT = 1000
-"""Tokens of context of each, in the table."""
+"""The context tokens of each sequence in the table."""
 
 
 async def measure_model(
@@ -26,9 +26,9 @@ async def measure_model(
     host_gib: float,
     vllm_args: Sequence[str],
 ) -> None:
-    """Start the engine as `serve` does, measure it, save and print.
+    """Start the engine as `serve` does, measure it, save the calibration and print it.
 
-    Raises `UsageError` for a file that cannot be written, and what starting and measuring raise.
+    Raises `UsageError` for a file that cannot be written, and the errors of the engine.
     """
     if output is not None:
         _demand_writable(output)
@@ -50,20 +50,22 @@ async def measure_model(
 
 
 def default_path(found: Calibration) -> Path:
-    """Return where serving looks for it."""
+    """Return the file in which `serve` looks for the calibration."""
     return calibration_path(found.model, found.dtype, found.device, found.vllm_version)
 
 
 def keep(found: Calibration, path: Path) -> None:
-    """Write the file; raises `UsageError` if that cannot be done."""
+    """Write the calibration to a file; raise `UsageError` if that fails."""
     try:
         found.save(path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}; choose another file with --output"
+        ) from error
 
 
 def table(found: Calibration, swapping: bool = True) -> Table:
-    """Show what was measured."""
+    """Return a table of the measurements."""
     cost = found.cost
     shown = Table(
         title=f"{found.model}, {found.dtype}, {found.device}, vLLM {found.vllm_version}",
@@ -99,7 +101,7 @@ def table(found: Calibration, swapping: bool = True) -> Table:
 
 
 def verdict(found: Calibration) -> str:
-    """Say whether coming back from the host is faster than being computed again."""
+    """Return a sentence that says whether loading from the host is faster than recomputation."""
     cost = found.cost
     recompute = milliseconds(cost.prefill_seconds_per_token * CONTEXT)
     text = f"{CONTEXT} tokens are recomputed in {recompute}"
@@ -111,19 +113,22 @@ def verdict(found: Calibration) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Write a time with three digits, or all before the point."""
+    """Return a time in milliseconds with three digits, or with all digits before the point."""
     digits = 2 - floor(log10(seconds * 1e3)) if seconds > 0 else 0
     return f"{seconds * 1e3:,.{max(0, digits)}f} ms"
 
 
 def rate(tokens: float, found: Calibration) -> str:
-    """Write a rate of the link in tokens and in bytes."""
+    """Return a rate of the link in tokens and in bytes per second."""
     return f"{tokens:,.0f} tokens/s, {tokens * found.bytes_per_token / 1e9:.1f} GB/s"
 
 
 def _demand_writable(path: Path) -> None:
-    """Find out before minutes are spent."""
+    """Raise `UsageError` for an invalid path before the measurement starts."""
     if path.is_dir():
-        raise UsageError(f"{path} is a directory: name a file in it")
+        raise UsageError(f"--output {path} is a directory: choose a file in it")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"there is no directory {path.absolute().parent}")
+        raise UsageError(
+            f"there is no directory {path.absolute().parent} for --output: create it, or choose"
+            " another file"
+        )

@@ -1,4 +1,4 @@
-"""Measuring an engine while somebody watches."""
+"""Measuring an engine under a progress bar."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,10 @@ from caesura.scheduler.calibration import Calibration
 
 
 async def measure(engine: Engine, quick: bool) -> Calibration:
-    """Measure the engine under a progress bar; raises `UsageError` and `EngineFailed`."""
+    """Return the engine's calibration, measured under a progress bar.
+
+    Raises `UsageError` and `EngineFailed`.
+    """
     with _bar(Console(stderr=True)) as progress:
         return await calibrate(engine, quick, progress)
 

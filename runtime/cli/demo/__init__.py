@@ -1,4 +1,4 @@
-"""`caesura demo`: a dozen questions at once through the real engine, then every tool once."""
+"""`caesura demo`: a dozen concurrent questions to the real engine, then every tool once."""
 
 import asyncio
 import time
@@ -39,11 +39,14 @@ QUESTIONS = (
 )
 
 PLAIN_WIDTH = 132
-"""Columns of the output where there is no terminal to ask."""
+"""The columns of the output if it is not a terminal."""
 
 
 async def show(stops: Sequence[Stop] = TOUR, trace: Path | None = None) -> None:
-    """Run the demo, and record it if a file is named; raises `EngineFailed` and `UsageError`."""
+    """Run the demo, and record it in `trace` if given.
+
+    Raises `EngineFailed` and `UsageError`.
+    """
     traces = Traces(trace, off=trace is None)
     traces.check()
     console = Console()
@@ -61,7 +64,7 @@ async def show(stops: Sequence[Stop] = TOUR, trace: Path | None = None) -> None:
 
 
 async def _ask_all(engine: Engine, console: Console, recorder: Recorder | None) -> None:
-    """Ask everything at once, and report what each request did."""
+    """Ask all questions at once, and print a table of the requests."""
     tools: list[Tool | str] = ["calculator", "clock", weather, price, population]
     board = Board(console, QUESTIONS)
     started = time.monotonic()
@@ -74,7 +77,7 @@ async def _ask_all(engine: Engine, console: Console, recorder: Recorder | None) 
     pauses = sum(len(row.resumes) for row in board.rows)
     console.print(
         f"{len(board.rows)} requests at once, {pauses} pauses inside the engine, {seconds:.1f} s."
-        " The weather, prices and populations are made up, and take as long as a service would.",
+        " The weather, prices and populations are made up, with the delay of a real service.",
         style="dim",
     )
 

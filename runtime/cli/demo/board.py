@@ -1,4 +1,4 @@
-"""What has been seen of the demo's requests, on the terminal."""
+"""The progress of the demo's requests on the terminal."""
 
 import time
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from caesura.runtime.events import (
 
 @dataclass
 class Row:
-    """What has been seen of one request."""
+    """The state of one request."""
 
     number: int
     question: str
@@ -37,7 +37,7 @@ class Row:
 
 
 class Board:
-    """Follows all requests: a live table on a terminal, a line per event elsewhere."""
+    """Shows all requests: a live table on a terminal, a line per event elsewhere."""
 
     def __init__(self, console: Console, questions: Sequence[str]) -> None:
         self.rows = [Row(number, question) for number, question in enumerate(questions, 1)]
@@ -50,7 +50,7 @@ class Board:
         )
 
     def take(self, row: Row, event: RunEvent) -> None:
-        """Note an event of one request."""
+        """Add an event of one request."""
         match event:
             case TextDelta(text=text):
                 row.state, row.text = "decoding", row.text + text
@@ -75,7 +75,7 @@ class Board:
                 row.state = "decoding"
 
     def report(self) -> Table:
-        """The closing table."""
+        """Return the final table."""
         table = Table(title="What each request did", show_lines=False, pad_edge=False)
         table.add_column("#", justify="right")
         table.add_column("question", max_width=32)
@@ -112,7 +112,7 @@ class Board:
             )
 
     def progress(self) -> Table:
-        """The live table: a line per request."""
+        """Return the live table, with a line per request."""
         colours = {"paused": "cyan", "done": "green", "failed": "red", "waiting": "dim"}
         table = Table(box=None, pad_edge=False)
         table.add_column("#", justify="right", style="dim")

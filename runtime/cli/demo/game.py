@@ -1,4 +1,4 @@
-"""A game of ALFWorld, played to its end by a scripted player through the real tool."""
+"""A game of ALFWorld that a scripted player plays to its end through the real tool."""
 
 from contextlib import aclosing
 
@@ -18,9 +18,9 @@ CONTEXT_TOKENS = 100_000
 
 
 async def play_to_the_end(console: Console) -> None:
-    """Play, and print each thought, action and observation on a line."""
+    """Play a game, and print each thought, action and observation on a line."""
     console.print(
-        "\nA game of ALFWorld, played by a script that reads what the tool says:", style="bold"
+        "\nA game of ALFWorld, played by a script that reads the tool's results:", style="bold"
     )
     thought, last = "", ""
     engine = ScriptedEngine(play, context_tokens=CONTEXT_TOKENS)

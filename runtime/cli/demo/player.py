@@ -1,8 +1,8 @@
-"""A player for ALFWorld's games that knows nothing but what the tool `environment` says.
+"""A player of ALFWorld's games that knows only the results of the tool `environment`.
 
-It reads the task and the last line, "You can: ...", of each observation, looks into one place
-after the other, and does what the task asks. As the script of a `ScriptedEngine` it stands in for
-a model: everything else, from the loop to the process that plays, is as it is for one.
+The player reads the task and the last line, "You can: ...", of each observation. It searches one
+place after another and does the task. As the script of a `ScriptedEngine`, the player replaces
+only the model: the loop, the tool and its process are the real ones.
 """
 
 import re
@@ -32,7 +32,7 @@ TREATED_AT = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the task asks for: kinds of things and places, "" where it does not say."""
+    """The task's goal: kinds of things and places; "" for those that the task does not name."""
 
     thing: str
     place: str = ""
@@ -43,25 +43,25 @@ class Goal:
 
 @dataclass(slots=True)
 class Memory:
-    """What has been seen and done, in order."""
+    """The observations and actions so far."""
 
     goal: Goal | None = None
     can: tuple[str, ...] = ()
     outcome: str = ""
     unseen: list[str] = field(default_factory=list)
-    """Places not looked into yet."""
+    """The places that were not searched yet."""
     places: list[str] = field(default_factory=list)
     where: dict[str, str] = field(default_factory=dict)
-    """Things that were seen, and the place where each was."""
+    """The places of the things that were seen."""
     at: str = ""
     holding: str = ""
     treated: set[str] = field(default_factory=set)
     delivered: dict[str, str] = field(default_factory=dict)
-    """Things that were put where they belong, and the place."""
+    """The delivered things and their places."""
 
 
 def play(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Item:
-    """What the player says next: a script for a `ScriptedEngine`."""
+    """Return the player's next turn; this function is a script of a `ScriptedEngine`."""
     told = str(messages[-1].get("content"))
     if messages[-1]["role"] == "tool" and told.startswith("error:"):
         return say(f"I cannot go on: {told}")
@@ -77,7 +77,7 @@ def play(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Item:
 
 
 def remember(messages: Sequence[Message]) -> Memory:
-    """Read a conversation: all observations since the last game was started."""
+    """Return the memory of a conversation: all observations since the last game began."""
     memory = Memory()
     for message in messages:
         if message["role"] == "tool":
@@ -91,7 +91,7 @@ def remember(messages: Sequence[Message]) -> Memory:
 
 
 def goal_of(text: str) -> Goal | None:
-    """The goal that an observation states, if it is one that the player knows."""
+    """Return the goal that an observation states, or None if the player does not know it."""
     for pattern in TASKS:
         found = re.search(rf"Your task is to: {pattern}\.", text)
         if found:
@@ -102,7 +102,7 @@ def goal_of(text: str) -> Goal | None:
 
 
 def note(memory: Memory, text: str) -> None:
-    """Add one observation."""
+    """Add one observation to the memory."""
     observed, _, last = text.rpartition("\n")
     memory.can = tuple(last.removeprefix("You can: ").split(", "))
     memory.outcome = last.removeprefix("Done: ") if last.startswith("Done: ") else ""
@@ -125,7 +125,7 @@ def note(memory: Memory, text: str) -> None:
 
 
 def choose(memory: Memory) -> tuple[str, str]:
-    """A thought, and the action that follows from it; no action: the player gives up."""
+    """Return a thought and its action; without an action, the player gives up."""
     for thought, action in _options(memory):
         if action in memory.can or action.startswith("go to "):
             return thought, action
@@ -133,7 +133,7 @@ def choose(memory: Memory) -> tuple[str, str]:
 
 
 def _options(memory: Memory) -> Iterator[tuple[str, str]]:
-    """What would help, the most helpful first, whether or not it can be done now."""
+    """Yield thoughts and actions, the most useful first, whether or not they are possible now."""
     goal = memory.goal or Goal("")
     if memory.holding:
         yield from _with(memory, goal, memory.holding)
@@ -151,7 +151,7 @@ def _options(memory: Memory) -> Iterator[tuple[str, str]]:
 
 
 def _with(memory: Memory, goal: Goal, held: str) -> Iterator[tuple[str, str]]:
-    """What would help with the thing in hand."""
+    """Yield thoughts and actions for the thing in hand."""
     at = memory.at
     if goal.verb and held not in memory.treated:
         yield f"Here I can {goal.verb} the {goal.thing}.", f"{goal.verb} {held} with {at}"
@@ -165,19 +165,19 @@ def _with(memory: Memory, goal: Goal, held: str) -> Iterator[tuple[str, str]]:
         if _kind(at) == goal.place:
             yield f"Here the {goal.thing} belongs.", f"move {held} to {at}"
             yield f"The {at} has to be open first.", f"open {at}"
-        first = next(iter(memory.delivered.values()), goal.place)  # two belong into one place
+        first = next(iter(memory.delivered.values()), goal.place)  # both things of a task go there
         yield from _go(memory, first, f"I bring it to the {goal.place}.")
 
 
 def _go(memory: Memory, place: str, thought: str) -> Iterator[tuple[str, str]]:
-    """Go to a place, or to the first one of a kind, unless it is where the player is."""
+    """Yield the way to a place, or to the first one of a kind, unless the player is there."""
     targets = [each for each in memory.places if place in (each, _kind(each))]
     if targets and memory.at not in targets:
         yield thought, f"go to {targets[0]}"
 
 
 def _looked(memory: Memory, observed: str) -> None:
-    """Note what lies in the place where the player is."""
+    """Add the things in the player's place to the memory."""
     memory.unseen = [place for place in memory.unseen if place != memory.at]
     for thing in re.findall(rf"\ba {THING}", observed.partition("you see")[2]):
         memory.where[thing] = memory.at

@@ -1,4 +1,4 @@
-"""Services that the demo makes up: they answer after a while, as one far away would."""
+"""Made-up services of the demo, with the delay of remote services."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ SKIES = ("clear sky", "light rain", "cloudy", "sunny")
 
 
 async def _far_away(low: float = 0.3, high: float = 1.2) -> None:
-    """Take as long as a service elsewhere might; the answers themselves are made up here."""
+    """Wait as long as a remote service may take; the answers are made up."""
     await asyncio.sleep(random.uniform(low, high))
 
 

@@ -1,4 +1,4 @@
-"""Every built-in tool once, called by the bundled model."""
+"""A tour of the built-in tools, each called once by the bundled model."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -19,14 +19,14 @@ from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import Pending
 
 CONFIG = Config(tools={"search": {"corpus": "bundled", "results": 1, "result_tokens": 60}})
-"""One short passage at a time: more is too much for a model of this size."""
+"""One short passage per search, since a model of this size cannot use more."""
 REPLY = "green"
-"""What the demo answers when the model asks it."""
+"""The demo's answer to the model's question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One question, and the tool that it is there to show."""
+    """One question, and the tool that it shows."""
 
     tool: str
     question: str
@@ -47,7 +47,7 @@ TOUR = (
 async def tour(
     engine: Engine, stops: Sequence[Stop], console: Console, recorder: Recorder | None = None
 ) -> list[tuple[str, Path]]:
-    """Ask one question per tool; return the files that were made, and what each is."""
+    """Ask one question per tool; return the files that tools made, with their questions."""
     console.print("\nEvery tool once, called by the bundled model:", style="bold")
     files: list[tuple[str, Path]] = []
     for stop in stops:
@@ -56,7 +56,7 @@ async def tour(
         except CaesuraError as error:
             console.print(f"{stop.tool}: {error}", style="yellow", markup=False, soft_wrap=True)
     console.print(
-        "generate_image needs a model's weights or a service: docs/tools/pictures.md says how.",
+        "generate_image needs a model's weights or a service: see docs/tools/pictures.md.",
         style="dim",
     )
     return files
@@ -65,7 +65,7 @@ async def tour(
 async def _visit(
     engine: Engine, stop: Stop, console: Console, recorder: Recorder | None
 ) -> list[tuple[str, Path]]:
-    """Ask, and print the call, its result and the answer. Raises what `Agent` raises."""
+    """Ask one question; print the call, its result and the answer. Raises `Agent`'s errors."""
     files: list[tuple[str, Path]] = []
     agent = Agent(
         engine,

@@ -1,4 +1,4 @@
-"""`caesura people`: what waits for a person at a running server, and the answers."""
+"""`caesura people`: the items that wait for a person at a running server, and their answers."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,25 +9,25 @@ import typer
 from caesura.runtime.cli.errors import mistakes_told
 
 app = typer.Typer(
-    help="Answer what the tools of a running server ask.",
+    help="Answer the questions of a running server's tools.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 Url = Annotated[
-    str, typer.Option("--url", envvar="CAESURA_URL", help="Where `caesura serve` listens.")
+    str, typer.Option("--url", envvar="CAESURA_URL", help="The address of `caesura serve`.")
 ]
 ApiKey = Annotated[
     str | None, typer.Option("--api-key", envvar="CAESURA_API_KEY", help="The server's key.")
 ]
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `caesura people ls` shows it.")]
-Who = Annotated[str, typer.Option("--who", help="Your name, kept with the answer.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id that `caesura people ls` shows.")]
+Who = Annotated[str, typer.Option("--who", help="Your name, which is stored with the answer.")]
 
 HERE = "http://127.0.0.1:8000"
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run a command; a mistake is a line."""
+    """Run a command; print a known error as one line."""
     with mistakes_told():
         asyncio.run(work)
 
@@ -36,12 +36,10 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 def list_items(
     url: Url = HERE,
     api_key: ApiKey = None,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what is settled already.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include settled items.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List what waits for a person."""
+    """List the items that wait for a person."""
     from caesura.runtime.cli.people import pending
 
     run(pending.list_items(url, api_key, everything, as_json))
@@ -49,7 +47,7 @@ def list_items(
 
 @app.command()
 def show(item: Id, url: Url = HERE, api_key: ApiKey = None) -> None:
-    """Show all of a question, or of a call to approve."""
+    """Show all fields of a question or of a call to approve."""
     from caesura.runtime.cli.people import pending
 
     run(pending.show_item(url, api_key, item))
@@ -71,7 +69,7 @@ def answer(
 
 @app.command()
 def approve(item: Id, url: Url = HERE, api_key: ApiKey = None, who: Who = "") -> None:
-    """Let a tool be called."""
+    """Approve a tool call."""
     from caesura.runtime.cli.people import pending
 
     run(pending.say(url, api_key, item, approve=True, who=who))
@@ -80,12 +78,12 @@ def approve(item: Id, url: Url = HERE, api_key: ApiKey = None, who: Who = "") ->
 @app.command()
 def deny(
     item: Id,
-    reason: Annotated[str, typer.Option(help="Why not; the model is told.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which the model sees.")] = "",
     url: Url = HERE,
     api_key: ApiKey = None,
     who: Who = "",
 ) -> None:
-    """Do not let a tool be called."""
+    """Deny a tool call."""
     from caesura.runtime.cli.people import pending
 
     run(pending.say(url, api_key, item, approve=False, reason=reason, who=who))
@@ -95,7 +93,9 @@ def deny(
 def watch(
     url: Url = HERE,
     api_key: ApiKey = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the answers here.")] = False,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Ask for the answers in this terminal.")
+    ] = False,
 ) -> None:
     """Show questions as they come, until the server ends."""
     from caesura.runtime.cli.people import pending

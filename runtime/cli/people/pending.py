@@ -1,4 +1,4 @@
-"""What `caesura people` does: it talks with a running server."""
+"""The implementation of `caesura people`: a client of a running server."""
 
 import json
 import os
@@ -23,14 +23,14 @@ console = Console()
 
 
 class Office:
-    """A client of `/v1/pending`. Raises `UsageError` for whatever goes wrong."""
+    """A client of `/v1/pending`. Its methods raise `UsageError` on every failure."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self._url = url.rstrip("/").removesuffix("/v1")
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
     async def __aenter__(self) -> Self:
-        """Return itself."""
+        """Return the client."""
         self._http = aiohttp.ClientSession(headers=self._headers)
         return self
 
@@ -39,19 +39,19 @@ class Office:
         await self._http.close()
 
     async def listed(self, everything: bool) -> dict[str, Any]:
-        """The list, with a warning where there is one."""
+        """Return the server's list of items, with its warning if there is one."""
         return await self._json("GET", "?state=all" if everything else "")
 
     async def get(self, item_id: str) -> Pending:
-        """One item."""
+        """Return one item."""
         return Pending.from_public(await self._json("GET", f"/{item_id}"))
 
     async def say(self, item_id: str, **body: Any) -> Pending:
-        """Answer, approve or deny."""
+        """Answer, approve or deny an item; return its new state."""
         return Pending.from_public(await self._json("POST", f"/{item_id}", body))
 
     async def events(self) -> AsyncIterator[Pending]:
-        """Items as they open and change, to the server's end."""
+        """Yield items as they open and change, until the server ends."""
         async with self._request("GET", "/events", None, None) as response:
             async for line in response.content:
                 if line.startswith(b"data: "):
@@ -76,7 +76,7 @@ class Office:
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise UsageError(
                 f"no server answers at {self._url} ({_reason(error)}): start one with"
-                " `caesura serve`, or say where it is with --url"
+                " `caesura serve`, or give its address with --url"
             ) from error
 
 
@@ -110,13 +110,16 @@ async def show_item(url: str, api_key: str | None, item_id: str) -> None:
 
 
 async def say(url: str, api_key: str | None, item_id: str, **body: Any) -> None:
-    """Answer, approve or deny, and print what the item is then."""
+    """Answer, approve or deny an item, and print its new state."""
     async with Office(url, api_key) as office:
         _print(line_of(await office.say(item_id, **body), time.time()))
 
 
 async def watch(url: str, api_key: str | None, asking: bool) -> None:
-    """Print what opens and changes, until the server ends; `asking`: ask for answers here."""
+    """Print items as they open and change, until the server ends.
+
+    With `asking`, also ask for the answers in this terminal.
+    """
     terminal = Terminal(console)
     async with Office(url, api_key) as office:
         async for item in office.events():
@@ -137,12 +140,12 @@ async def _ask(office: Office, terminal: Terminal, item: Pending) -> None:
         raise UsageError(str(error)) from None
     try:
         await office.say(item.id, **body)
-    except UsageError as error:  # somebody else was faster
+    except UsageError as error:  # another person answered first
         _print(str(error))
 
 
 def line_of(item: Pending, now: float) -> str:
-    """An item in a line; `now`: seconds since 1970."""
+    """Return an item as one line; `now` is the Unix time in seconds."""
     about = item.question if item.kind == "question" else f"{item.tool} {item.arguments}"
     if item.options:
         about += f" ({' | '.join(item.options)})"
@@ -157,9 +160,9 @@ def line_of(item: Pending, now: float) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no answer, in a few words."""
+    """Return a short reason for a failed request."""
     if isinstance(error, aiohttp.InvalidURL):
-        return "that is no address such as http://127.0.0.1:8000"
+        return "it is not an address such as http://127.0.0.1:8000"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno or 0
         return os.strerror(number) if number > 0 else str(error.os_error)
@@ -174,7 +177,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that a model wrote, without what would steer the terminal."""
+    """Return a model's text without control characters."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 

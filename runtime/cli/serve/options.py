@@ -22,7 +22,7 @@ QUEUE = "Waiting requests"
 
 def _known(name: str) -> str:
     if name not in HANDLINGS:
-        raise typer.BadParameter(f"there is no {name!r}, but {', '.join(HANDLINGS)}")
+        raise typer.BadParameter(f"unknown handling {name!r}; choose from: {', '.join(HANDLINGS)}")
     return name
 
 
@@ -38,13 +38,13 @@ def _setting(name: str) -> Callable[[str], str]:
 
 
 def chunk_of(value: str) -> int | str:
-    """Read `--chunk`: a number of tokens, or a word."""
+    """Return the value of `--chunk`: a number of tokens, or a word."""
     return int(value) if value.isdecimal() else value
 
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where the server listens, whom it lets in, and what its model is called."""
+    """The server's address, its access checks, and its model's name."""
 
     served_model_name: Annotated[
         str | None, typer.Option(help="The model's name for clients. Default: from --model.")
@@ -59,23 +59,25 @@ class ServerOptions:
         typer.Option(
             "--allowed-host",
             metavar="NAME",
-            help="Without a key: a further name of this server in requests, repeatable. "
-            "IP addresses, localhost and --host need no mention.",
+            help="Without a key: another name of this server in requests, repeatable. "
+            "IP addresses, localhost and --host are always allowed.",
         ),
     ] = None
-    max_concurrent: Annotated[int, typer.Option(help="Requests in flight before a 429.")] = 1024
+    max_concurrent: Annotated[
+        int, typer.Option(help="The most requests in flight; more get a 429.")
+    ] = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """What becomes of paused and waiting requests."""
+    """The handling of paused and waiting requests."""
 
     handling: Annotated[
         str,
         typer.Option(
             metavar="NAME",
             callback=_known,
-            help=f"What becomes of their KV cache: {', '.join(HANDLINGS)}.",
+            help=f"The policy for the KV cache of paused requests: {', '.join(HANDLINGS)}.",
             rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.handling
@@ -84,7 +86,7 @@ class Scheduling:
         Path | None,
         typer.Option(
             "--calibration",
-            help="What `caesura calibrate` wrote. Default: the one in the cache, made if need be.",
+            help="A file of `caesura calibrate`. Default: the one in the cache, made if missing.",
             rich_help_panel=PAUSES,
         ),
     ] = None
@@ -92,7 +94,7 @@ class Scheduling:
         bool,
         typer.Option(
             "--no-calibrate",
-            help="Never measure at the start: begin with a guess, and learn.",
+            help="Do not measure at the start; begin with a guess, and learn while serving.",
             rich_help_panel=PAUSES,
         ),
     ] = False
@@ -108,14 +110,16 @@ class Scheduling:
     pause_deadline: Annotated[
         float,
         typer.Option(
-            min=0, help="Seconds until KV is given up for good; 0 is never.", rich_help_panel=PAUSES
+            min=0,
+            help="Seconds of a pause after which its KV is discarded; 0 means never.",
+            rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.pause_deadline
     retention: Annotated[
         float,
         typer.Option(
             min=0,
-            help="Seconds that KV is kept for the follow-up of a request that ended with calls.",
+            help="Seconds that KV is kept for the follow-up of a request that ended at a call.",
             rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.retention
@@ -124,7 +128,7 @@ class Scheduling:
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             callback=_setting("ranking"),
-            help=f"The order in which they are tried: {', '.join(RANKINGS)}.",
+            help=f"The order in which waiting requests are admitted: {', '.join(RANKINGS)}.",
             rich_help_panel=QUEUE,
         ),
     ] = DEFAULTS.ranking
@@ -133,7 +137,7 @@ class Scheduling:
         typer.Option(
             metavar="NAME[:KEY=VALUE,...]",
             callback=_setting("admission"),
-            help=f"What keeps them waiting although blocks are free: {', '.join(ADMISSIONS)}.",
+            help=f"The policy that delays requests despite free blocks: {', '.join(ADMISSIONS)}.",
             rich_help_panel=QUEUE,
         ),
     ] = DEFAULTS.admission
@@ -142,22 +146,25 @@ class Scheduling:
         typer.Option(
             metavar="TOKENS",
             callback=_setting("chunk"),
-            help="Most query tokens of a step beside decodes; `auto` goes by the calibration,"
-            " `vllm` by vLLM's own setting.",
+            help="The most query tokens of a step beside decodes; `auto` uses the calibration,"
+            " `vllm` vLLM's own setting.",
             rich_help_panel=QUEUE,
         ),
     ] = str(DEFAULTS.chunk)
 
     def check(self) -> None:
-        """Find mistakes that do not take an engine to find; raises `UsageError`."""
+        """Raise `UsageError` for invalid options, before an engine starts."""
         if self.calibration is not None:
             Calibration.load(self.calibration)
         if self.records is not None and not self.records.absolute().parent.is_dir():
-            raise UsageError(f"there is no directory {self.records.absolute().parent}")
+            raise UsageError(
+                f"there is no directory {self.records.absolute().parent} for --records: create it,"
+                " or choose another file"
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of `start_engine`."""
+        """The argument `settings` of `start_engine`."""
         settings: dict[str, Any] = {
             "handling": self.handling,
             "pause_deadline": self.pause_deadline,
@@ -172,13 +179,13 @@ class Scheduling:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a recording tells of them."""
+        """The settings that a recording holds."""
         names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
         return {name: self.settings[name] for name in names}
 
     @property
     def connector(self) -> dict[str, Any]:
-        """What our KV connector is told."""
+        """The argument `connector` of `start_engine`."""
         connector: dict[str, Any] = {"host_gib": self.host_gib}
         if self.records is not None:
             connector["records"] = str(self.records.absolute())

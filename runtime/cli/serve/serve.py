@@ -22,17 +22,17 @@ from caesura.tools.registry import Registry
 
 console = Console(stderr=True)
 OPEN_TO_ALL = (
-    "there is no API key: everybody who reaches this address may use the model and the tools, "
-    "read traces and approve calls; --api-key asks for one"
+    "there is no API key: everyone who can reach this address can use the model and the tools, "
+    "read traces and approve calls; use --api-key to require a key"
 )
 
 
 async def serve_model(
     source: ModelOptions, server: ServerOptions, paused: Scheduling, traces: Traces
 ) -> None:
-    """Serve until interrupted; requests in flight are given time to finish.
+    """Serve until interrupted; requests in flight then have time to finish.
 
-    An engine without a calibration is measured before it serves, unless `no_calibrate`.
+    An engine without a calibration is measured before it serves, unless `no_calibrate` is set.
     """
     paused.check()
     traces.check()
@@ -52,7 +52,7 @@ async def serve_model(
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
         title = f"caesura serve, {engine.model}"
-        # From here on, so that nothing of a calibration is recorded.
+        # Recording starts here, so that it holds nothing of a calibration.
         async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
             _say(traces_line(recorder))
             if server.api_key is None and not is_loopback(server.host):
@@ -74,15 +74,15 @@ async def serve_model(
 
 
 def traces_line(recorder: Recorder | None) -> str:
-    """What is recorded, in a line."""
+    """Return a line that says whether and where traces are recorded."""
     if recorder is None:
         return "nothing is recorded"
-    what = "with what is said" if recorder.content else "without what is said"
+    what = "with content" if recorder.content else "without content"
     return escape(f"traces, {what}, in {recorder.store.path}")
 
 
 def _print(url: str) -> None:
-    print(url, flush=True)  # whoever waits for the line may well read it from a pipe
+    print(url, flush=True)  # a parent process may wait for this line in a pipe
 
 
 def _announce(url: str) -> None:
@@ -95,7 +95,7 @@ def _say(line: str) -> None:
 
 
 def tools_line(tools: Registry) -> str:
-    """What clients may name in `server_tools`, in a line."""
+    """Return a line with the tools that clients may name in `server_tools`."""
     if not tools.names:
         return "no server tools"
     asking = {tool.name for tool in tools if tool.approval}
@@ -104,9 +104,9 @@ def tools_line(tools: Registry) -> str:
 
 
 async def ensure_calibrated(engine: Engine) -> None:
-    """Measure the engine, and keep that, unless it was started with a calibration.
+    """Measure the engine and save the calibration, unless the engine already has one.
 
-    An engine that cannot be measured is served all the same; raises `EngineFailed`.
+    An engine that cannot be measured serves without a calibration. Raises `EngineFailed`.
     """
     known = calibration_of(engine)
     if known is not None:
@@ -115,17 +115,19 @@ async def ensure_calibrated(engine: Engine) -> None:
     try:
         found = await measure(engine, quick=True)
     except UsageError as reason:
-        console.print(f"not measured, the scheduler learns as it serves: {reason}", style="yellow")
+        console.print(
+            f"not measured; the scheduler learns while it serves: {reason}", style="yellow"
+        )
         return
     await adopt(engine, found)
     path = default_path(found)
     try:
         found.save(path)
     except OSError as error:
-        console.print(f"the measurement is not kept: {error}", style="yellow")
+        console.print(f"the measurement is not saved: {error}", style="yellow")
         return
     console.print(
-        f"{verdict(found)} Kept in {path}; `caesura calibrate` measures longer.",
+        f"{verdict(found)} Saved in {path}; `caesura calibrate` measures longer.",
         style="dim",
         highlight=False,
         soft_wrap=True,

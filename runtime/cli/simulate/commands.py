@@ -1,4 +1,4 @@
-"""The commands that simulate; what they do is imported when they are run."""
+"""The commands that simulate. They import their implementation when they run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,15 +17,15 @@ def simulate(
     out: Out = Path("caesura-study"),
     names: ListNames = False,
 ) -> None:
-    """Compare policies by simulation: the very scheduler that serves, on a machine that is not.
+    """Compare policies by simulation: the real scheduler on a simulated machine.
 
-    Policies are names joined by commas, with settings behind a colon; a comma
-    that `key=value` follows goes on with the policy before it. Three policies:
+    Policies are names joined by commas, with settings after a colon. A comma
+    before `key=value` continues the policy before it. Three policies:
 
     `--policy stock,caesura:ranking=ssjf,chunk_tokens=512,infercept`
 
-    Times are simulated seconds. Runs are kept as they end: a study that was
-    interrupted goes on with the same command.
+    Times are simulated seconds. Ended runs are kept: the same command continues
+    an interrupted study.
     """
     from caesura.runtime.cli.simulate import run as command
 
@@ -39,18 +39,18 @@ def simulate(
 @filled
 def replay(
     record: Annotated[
-        Path, typer.Argument(help="What `caesura serve --records` has written.", dir_okay=False)
+        Path, typer.Argument(help="A file of `caesura serve --records`.", dir_okay=False)
     ],
     how: StudyOptions,
     speed: Annotated[
-        float, typer.Option(help="Sessions arrive so many times as fast as they did.")
+        float, typer.Option(help="The factor by which sessions arrive faster than recorded.")
     ] = 1.0,
     out: Out = Path("caesura-replay"),
 ) -> None:
-    """Simulate traffic that was served: what would other policies have made of it?
+    """Simulate recorded traffic under other policies.
 
-    Sessions are rebuilt from the records: who came when, what was decoded, how
-    long tools took.
+    Sessions are rebuilt from the records: their arrivals, their decoded tokens
+    and the durations of their tools.
     """
     from caesura.runtime.cli.simulate import replay as command
 

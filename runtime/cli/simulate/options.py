@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-COUNTED = "What is counted"
-RUNNING = "How it is run"
+COUNTED = "Measurement"
+RUNNING = "Execution"
 """Panels of `--help`."""
 
 ListNames = Annotated[
-    bool, typer.Option("--list", help="Show workloads, machines and policies, and stop.")
+    bool, typer.Option("--list", help="Print workloads, machines and policies, and exit.")
 ]
 Out = Annotated[
     Path,
@@ -19,7 +19,7 @@ Out = Annotated[
         "--out",
         "-o",
         file_okay=False,
-        help="Where the report goes, and its runs: what is there is not run again.",
+        help="The folder of the report and its runs; runs in it are not repeated.",
         rich_help_panel=RUNNING,
     ),
 ]
@@ -27,7 +27,7 @@ Out = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """What sessions do, how they arrive, and how often that is drawn."""
+    """The sessions of the workload, their arrivals, and the seeds."""
 
     workload: Annotated[
         str,
@@ -35,12 +35,10 @@ class WorkloadOptions:
             "--workload",
             "-w",
             metavar="WORKLOAD",
-            help="What sessions do and how they arrive: `mix`, `mix:tools=qa+image`, ...",
+            help="The sessions and their arrivals: `mix`, `mix:tools=qa+image`, ...",
         ),
     ] = "mix"
-    data: Annotated[Path | None, typer.Option(help="The file that the workload is read from.")] = (
-        None
-    )
+    data: Annotated[Path | None, typer.Option(help="The file of the workload.")] = None
     rates: Annotated[
         list[str] | None,
         typer.Option("--rate", metavar="RATE,...", help="Sessions per second. Default: 1,2."),
@@ -49,20 +47,20 @@ class WorkloadOptions:
         str,
         typer.Option(
             metavar="COUNT,...",
-            help="Instead of a rate: so many clients send a session when their last has ended.",
+            help="Instead of a rate: the number of clients that each send session after session.",
         ),
     ] = ""
     seconds: Annotated[
         float, typer.Option(metavar="SECONDS", help="The span in which sessions arrive.")
     ] = 180.0
     seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="`5` is 0 to 4; `31-35` and `1,4,9` are those.")
+        str, typer.Option(metavar="SEEDS", help="`5` means 0 to 4; also `31-35` or `1,4,9`.")
     ] = "3"
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """What is compared, what is counted, and how the runs are made."""
+    """The policies and machines, the measurement, and the execution of runs."""
 
     policies: Annotated[
         list[str] | None,
@@ -70,7 +68,7 @@ class StudyOptions:
             "--policy",
             "-p",
             metavar="POLICY,...",
-            help="What is compared; see above. Repeat for more. Default: stock,caesura.",
+            help="The policies to compare; see above. Repeatable. Default: stock,caesura.",
         ),
     ] = None
     machines: Annotated[
@@ -78,16 +76,16 @@ class StudyOptions:
         typer.Option(
             "--machine",
             metavar="MACHINE",
-            help="What is simulated, a model on a device; `NAME:link=8,host=64` changes its link"
-            " (GB/s) and host memory (GB). `calibration:path=FILE,...` is your own. Repeat for"
-            " more. Default: gptj-6b-a100-40g.",
+            help="The simulated machine: a model on a device. `NAME:link=8,host=64` changes its"
+            " link (GB/s) and host memory (GB). `calibration:path=FILE,...` is your own."
+            " Repeatable. Default: gptj-6b-a100-40g.",
         ),
     ] = None
     window: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Cut runs off after so many simulated seconds. Default: all sessions end.",
+            help="Simulated seconds after which a run stops. Default: all sessions end.",
             rich_help_panel=COUNTED,
         ),
     ] = None
@@ -95,7 +93,7 @@ class StudyOptions:
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="Sessions that arrive before are not counted. Default: a sixth of the arrivals'"
+            help="Sessions that arrive earlier are not counted. Default: a sixth of the arrivals'"
             " span.",
             rich_help_panel=COUNTED,
         ),
@@ -104,8 +102,8 @@ class StudyOptions:
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The policy that the others are compared with, by seed; `none`: no comparison."
-            " Default: the first.",
+            help="The policy to compare the others with, by seed; `none` turns comparison off."
+            " Default: the first policy.",
             rich_help_panel=COUNTED,
         ),
     ] = None
@@ -115,7 +113,7 @@ class StudyOptions:
             "--jobs",
             "-j",
             min=0,
-            help="Runs at a time, each in a process; 0: as many as there are cores.",
+            help="Concurrent runs, each in a process; 0 means one per core.",
             rich_help_panel=RUNNING,
         ),
     ] = 0
@@ -126,7 +124,7 @@ class StudyOptions:
         bool,
         typer.Option(
             "--trace",
-            help="Also write what each policy did with every request, at the first load:"
+            help="Also write each policy's handling of every request at the first load, as"
             " trace.html.",
             rich_help_panel=RUNNING,
         ),

@@ -1,4 +1,4 @@
-"""Watching a study: a bar in a terminal, a line per run elsewhere, or nothing."""
+"""The progress of a study: a bar in a terminal, a line per run elsewhere, or none."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +13,15 @@ from caesura.simulator.study.plan import Cell, Study
 from caesura.simulator.study.pool import Watch
 
 MAX_SHARE_UNFINISHED = 0.95
-"""How much of a run is done, at most, while it has not ended: nobody knows how long it drains."""
+"""The largest share shown for a run that has not ended, since its last sessions may take long."""
 
 WIDTH = 70
-"""Characters for what is running."""
+"""Characters of the description of running runs."""
 
 
 @contextmanager
 def watching(study: Study, console: Console, quiet: bool) -> Iterator[Watch]:
-    """Show how far a study is; the bar is gone in the end."""
+    """Yield a watch that shows a study's progress; remove the bar at the end."""
     if quiet:
         yield Unwatched()
     elif not console.is_terminal:
@@ -38,7 +38,7 @@ def watching(study: Study, console: Console, quiet: bool) -> Iterator[Watch]:
 
 
 class Lines:
-    """Says what there is to do, and each run as it ends."""
+    """Prints the number of runs, and a line for each run that ends."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -46,22 +46,22 @@ class Lines:
         self._ended = 0
 
     def planned(self, runs: int, kept: int) -> None:
-        """Say how much there is to do."""
+        """Print the number of runs."""
         self._missing = runs - kept
         self._console.print(_plan(runs, kept), markup=False, highlight=False)
 
     def moved(self, cell: Cell, at: float) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def ended(self, cell: Cell) -> None:
-        """Say which run has ended."""
+        """Print the run that has ended."""
         self._ended += 1
         text = f"[{self._ended}/{self._missing}] {cell}"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Bar:
-    """One bar for the whole; beside it what is running, and at what second of its simulation.
+    """One bar for the study, with each running run and its simulated second.
 
     Arrivals span `seconds` of the simulation.
     """
@@ -74,16 +74,16 @@ class Bar:
         self._task = progress.add_task("")
 
     def planned(self, runs: int, kept: int) -> None:
-        """Take note of how much there is to do."""
+        """Set the number of runs."""
         self._progress.update(self._task, total=runs - kept, description=_plan(runs, kept))
 
     def moved(self, cell: Cell, at: float) -> None:
-        """A run has come to this second."""
+        """Update a run that has reached the simulated second `at`."""
         self._running[id(cell)] = cell, at
         self._draw()
 
     def ended(self, cell: Cell) -> None:
-        """A run is over."""
+        """Remove a run that has ended."""
         self._running.pop(id(cell), None)
         self._ended += 1
         self._draw()

@@ -1,4 +1,4 @@
-"""`caesura simulate`: compare policies by simulation; what its options say, and what there is."""
+"""`caesura simulate`: parses the options, runs the study, and lists the known names."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ from caesura.simulator.workload.sources import SOURCES
 POLICIES_COMPARED = ("stock,caesura",)
 MACHINE = ("gptj-6b-a100-40g",)
 RATES = ("1,2",)
-"""What is compared where nothing is said: a study that takes a minute or two."""
+"""The defaults of a study, which then takes a minute or two."""
 
 
 def simulate(load: WorkloadOptions, how: StudyOptions, out: Path) -> None:
-    """Make the study that the options describe; raises `StudyError` for those that will not do."""
+    """Run the study that the options describe; raise `StudyError` for invalid options."""
     closed, loads = _loads(load.workload, load.rates or (), load.clients)
     study = study_of(how, load.workload, load.data, loads, load.seconds)
     start(replace(study, closed=closed, seeds=parse_seeds(load.seeds)), how, out)
@@ -36,9 +36,9 @@ def simulate(load: WorkloadOptions, how: StudyOptions, out: Path) -> None:
 def study_of(
     how: StudyOptions, workload: str, data: Path | None, rates: tuple[float, ...], seconds: float
 ) -> Study:
-    """Return the study of that workload with one seed; raises `StudyError`."""
+    """Return the study of a workload with one seed; raise `StudyError` for invalid options."""
     policies = tuple(parse_policies(how.policies or POLICIES_COMPARED))
-    # The first is what the others are compared with, unless it is alone.
+    # The first policy is the baseline, unless it is the only one.
     baseline = how.baseline or (policies[0].name if len(policies) > 1 else "")
     return Study(
         workload=workload,
@@ -55,7 +55,7 @@ def study_of(
 
 
 def start(study: Study, how: StudyOptions, out: Path) -> None:
-    """Find mistakes before the minutes that a study takes, and make it in the folder `out`.
+    """Check a study, which may take minutes, and run it in the folder `out`.
 
     Raises `StudyError`.
     """
@@ -68,33 +68,34 @@ def start(study: Study, how: StudyOptions, out: Path) -> None:
         raise StudyError(str(error)) from None
     if not workload.sessions:
         raise StudyError(
-            f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}"
+            f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}:"
+            " raise --rate or --seconds"
         )
     make_study(study, out, how.jobs or cores(), how.quiet, how.trace)
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
         return os.cpu_count() or 1
 
 
-# -- what the options say ------------------------------------------------------------------------
+# -- parsing the options -------------------------------------------------------------------------
 
 
 def parse_policies(texts: Sequence[str]) -> Iterator[Policy]:
-    """Yield the policies of `name,name:key=value,key=value,name`, given once or more.
+    """Yield the policies of one or more texts such as `name,name:key=value,key=value,name`.
 
-    A comma is followed by the next policy, unless it is followed by `key=value`: that goes on with
-    the policy before it. Raises `StudyError`.
+    A comma starts the next policy, unless `key=value` follows, which continues the policy before
+    it. Raises `StudyError`.
     """
     specs: list[str] = []
     for text in texts:
         begun = False
         for part in filter(None, text.split(",")):
-            # In `lamps:ranking=fcfs` the name stands before the first equals sign.
+            # In `lamps:ranking=fcfs`, a colon precedes the first equals sign.
             if begun and "=" in part.partition(":")[0]:
                 specs[-1] += f"{',' if ':' in specs[-1] else ':'}{part}"
             else:
@@ -111,22 +112,22 @@ def parse_policies(texts: Sequence[str]) -> Iterator[Policy]:
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Read `5` (0 to 4), `31-35` (those five) or `1,4,9`; raises `StudyError`."""
+    """Return the seeds of `5` (0 to 4), `31-35` (five seeds) or `1,4,9`; raise `StudyError`."""
     try:
         if "," in text:
             return tuple(int(part) for part in text.split(",") if part)
         first, dash, last = text.partition("-")
         return tuple(range(int(first), int(last) + 1)) if dash else tuple(range(int(text)))
     except ValueError:
-        raise StudyError(f"--seeds is 5, 31-35 or 1,4,9, not {text!r}") from None
+        raise StudyError(f"--seeds must be like 5, 31-35 or 1,4,9, got {text!r}") from None
 
 
 def parse_numbers(option: str, texts: Sequence[str]) -> tuple[float, ...]:
-    """Read `1,2.5,3`, given once or more; raises `StudyError`."""
+    """Return the numbers of one or more texts such as `1,2.5,3`; raise `StudyError`."""
     try:
         return tuple(float(part) for text in texts for part in text.split(",") if part)
     except ValueError:
-        raise StudyError(f"{option} is numbers like 1,2.5, not {','.join(texts)!r}") from None
+        raise StudyError(f"{option} must be numbers like 1,2.5, got {','.join(texts)!r}") from None
 
 
 def _loads(workload: str, rates: Sequence[str], clients: str) -> tuple[bool, tuple[float, ...]]:
@@ -140,16 +141,19 @@ def _loads(workload: str, rates: Sequence[str], clients: str) -> tuple[bool, tup
     if not (own or clients):
         return False, parse_numbers("--rate", rates or RATES)
     if rates:
-        raise StudyError(f"{workload}: sessions come from clients, not at a rate: give --clients")
+        raise StudyError(
+            f"{workload}: sessions come from clients, not at a rate, got --rate"
+            f" {','.join(rates)}: give --clients instead"
+        )
     return True, parse_numbers("--clients", [clients or str(own)])
 
 
-# -- what there is -------------------------------------------------------------------------------
+# -- known names ---------------------------------------------------------------------------------
 
 
 MADE_MACHINES = {
-    "calibration:path=FILE": "costs what `caesura calibrate` has measured; takes kv= and host= too",
-    "samullm:model=NAME": "an A100-80G that costs what SamuLLM's timed iterations say",
+    "calibration:path=FILE": "the costs that `caesura calibrate` measured; also takes kv=, host=",
+    "samullm:model=NAME": "an A100-80G with the costs of SamuLLM's timed iterations",
 }
 
 
@@ -182,7 +186,7 @@ def list_names() -> None:
 
 
 def describe(policy: Policy) -> str:
-    """Say in a line what a policy is."""
+    """Return a line that describes a policy."""
     if policy.engine == "caesura":
         settings = policy.settings
         said = [f"handling {settings['handling']}", f"ranking {settings['ranking']}"]

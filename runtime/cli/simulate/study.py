@@ -1,4 +1,4 @@
-"""Making a study and showing what came of it, for `caesura simulate` and `caesura replay`."""
+"""Running a study and printing its results, for `caesura simulate` and `caesura replay`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,12 @@ from caesura.simulator.study.work import Work, simulate_cell, trace_cell
 from caesura.simulator.trace import read_trace
 
 PLAIN_WIDTH = 140
-"""Columns of the output where there is no terminal to ask."""
+"""The columns of the output if it is not a terminal."""
 
 INTERRUPTED = 130
 
 FOLDER, PAGE = "trace", "trace.html"
-"""Where traces are written, and the page that shows them."""
+"""The folder of the traces, and the page that shows them."""
 
 
 def make_study(
@@ -44,12 +44,12 @@ def make_study(
     work: Work = simulate_cell,
     tracing: Work = trace_cell,
 ) -> None:
-    """Make a study, write its report into the folder `out`, and show it.
+    """Run a study, write its report into the folder `out`, and print it.
 
-    `trace`: with what each policy did, request by request, under the first load.
+    With `trace`, also write each policy's handling of every request under the first load.
 
-    Raises `StudyError` if nothing can be written there, `EngineFailed` if a process died, and
-    `typer.Exit` when it was interrupted (130) or a run has failed (1).
+    Raises `StudyError` if `out` cannot be written, and `EngineFailed` if a process died. Raises
+    `typer.Exit` after an interrupt (130) or a failed run (1).
     """
     runs = out / "runs"
     errors = Console(stderr=True)
@@ -61,15 +61,17 @@ def make_study(
         report = write_report(outcome, out, PAGE if traced and traced.page else "")
     except KeyboardInterrupt:
         errors.print(
-            f"interrupted: {sum(1 for _ in runs.glob('*.json.gz'))} runs are kept in {runs}, and"
-            " the same command goes on from there",
+            f"interrupted: {sum(1 for _ in runs.glob('*.json.gz'))} runs are kept in {runs};"
+            " the same command continues the study",
             markup=False,
             highlight=False,
             soft_wrap=True,
         )
         raise typer.Exit(INTERRUPTED) from None
     except OSError as error:
-        raise StudyError(f"{out} cannot be written: {error.strerror or error}") from error
+        raise StudyError(
+            f"{out} cannot be written: {error.strerror or error}; choose another folder with --out"
+        ) from error
     show(outcome)
     if not report.charts:
         errors.print(MISSING, markup=False, highlight=False, soft_wrap=True)
@@ -82,7 +84,7 @@ def make_study(
 
 @dataclass(frozen=True, slots=True)
 class _Traced:
-    """The page that shows the traces, if it could be made, and the runs that failed."""
+    """The page that shows the traces, or None if it could not be made, and the failed runs."""
 
     page: Path | None
     failures: tuple[Failure, ...]
@@ -100,14 +102,14 @@ def _trace(study: Study, out: Path, jobs: int, work: Work, errors: Console, quie
     try:
         held = [read_trace(path) for path in traces.files]
         write_html([(Recording.from_public(head), entries) for head, entries in held], out / PAGE)
-    except UsageError as error:  # as where the page was not built
+    except UsageError as error:  # for example if the page was not built
         errors.print(f"no {PAGE}: {error}", markup=False, highlight=False, soft_wrap=True)
         return _Traced(None, traces.failures)
     return _Traced(out / PAGE, traces.failures)
 
 
 def show(outcome: Outcome) -> None:
-    """Print what was run, and what users get of it."""
+    """Print the study's facts and its results."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)

@@ -1,1 +1,1 @@
-"""`caesura tools`: which tools there are, and whether they work here."""
+"""`caesura tools`: lists the tools, and tests whether they work here."""

@@ -1,4 +1,4 @@
-"""`caesura tools`: which tools there are, and whether they work here."""
+"""`caesura tools`: lists the tools, and tests whether they work here."""
 
 import asyncio
 from typing import Annotated
@@ -9,7 +9,7 @@ from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.options import ConfigFile
 
 app = typer.Typer(
-    help="Show the tools, and try them.", no_args_is_help=True, rich_markup_mode="rich"
+    help="List the tools, and test them.", no_args_is_help=True, rich_markup_mode="rich"
 )
 
 
@@ -18,7 +18,7 @@ def list_tools(
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Show every tool: on or off, and why; what works behind it; its limits."""
+    """List every tool: whether and why it is off, its back end, and its limits."""
     from caesura.runtime.cli.tools.list_tools import show
 
     with mistakes_told():
@@ -30,12 +30,14 @@ def test(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A tool's name, or `all`.")],
     arguments: Annotated[
         str | None,
-        typer.Argument(metavar="ARGUMENTS_JSON", help="Default: a sample, for built-in tools."),
+        typer.Argument(
+            metavar="ARGUMENTS_JSON", help="Default: a sample call, for built-in tools."
+        ),
     ] = None,
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Call a tool once, as a model would; the exit code is 1 where the result is an error."""
+    """Call a tool once, as for a model; the exit code is 1 if the result is an error."""
     from caesura.runtime.cli.tools.one_call import try_tools
 
     with mistakes_told():

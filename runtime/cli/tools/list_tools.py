@@ -1,4 +1,4 @@
-"""The table behind `caesura tools list`."""
+"""The table of `caesura tools list`."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ from caesura.tools.source import Combined, ToolSource
 from caesura.tools.tool import Tool
 
 PLAIN_WIDTH = 132
-"""Columns of the output where there is no terminal to ask."""
+"""The columns of the output if it is not a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Row:
 
 
 async def show(config: Path | None, as_json: bool) -> None:
-    """Print the tools; raises SetupError for a configuration that cannot be read."""
+    """Print the tools; raise SetupError for an unreadable configuration."""
     toolset = Config.load(config).toolset()
     try:
         rows = await _rows(toolset)
@@ -87,7 +87,7 @@ async def _rows(toolset: Toolset) -> list[Row]:
 
 
 async def _start(toolset: Toolset, source: ToolSource) -> Row | None:
-    """Start an MCP server; the row that says why it does not answer, if it does not."""
+    """Start an MCP server; return a row with the reason if it does not answer, else None."""
     try:
         await source.start()
     except SetupError as error:

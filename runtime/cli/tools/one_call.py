@@ -1,4 +1,4 @@
-"""What `caesura tools test` does: one real call, through the dispatcher that serves models."""
+"""The implementation of `caesura tools test`: one real call through the dispatcher."""
 
 import json
 import sys
@@ -42,11 +42,11 @@ console = Console()
 async def try_tools(
     name: str, arguments: str | None, config: Path | None, as_json: bool = False
 ) -> int:
-    """Call one tool, or all built-in ones that are on; returns how many results were errors.
+    """Call one tool, or all built-in tools that are on; return the number of errors.
 
-    as_json: print a list of objects instead of lines.
+    With `as_json`, print a list of objects instead of lines.
 
-    Raises SetupError for a tool that there is not, or that cannot be set up.
+    Raises SetupError for an unknown tool, and for one that cannot be set up.
     """
     read = Config.load(config)
     if name == "all":
@@ -54,13 +54,16 @@ async def try_tools(
             raise SetupError("`all` takes no arguments: each tool is called with a sample")
         async with read.toolset() as toolset:
             return await _try_all(toolset, as_json)
-    # By its name it is tried although it is off; a name that is no built-in's is a server's tool.
+    # A built-in tool is called even if it is off. Any other name is the name of a server's tool.
     toolset = read.toolset([name] if name in BUILTINS else None)
     async with toolset:
         if name not in toolset.registry:
             raise SetupError(toolset.registry.unknown(name))
         if arguments is None and name not in SAMPLES:
-            raise SetupError(f"say with which arguments: caesura tools test {name} '{{...}}'")
+            raise SetupError(
+                f"{name} has no sample call: give its arguments, as in"
+                f" caesura tools test {name} '{{...}}'"
+            )
         reason = _needs_person(toolset, name)
         if reason is not None:
             raise SetupError(f"{name} {reason}")
@@ -99,7 +102,7 @@ async def _try_all(toolset: Toolset, as_json: bool) -> int:
 
 
 async def _try(toolset: Toolset, name: str, arguments: str) -> ToolResult:
-    """Call it, with the person at this terminal for its questions."""
+    """Call a tool; the user at this terminal answers its questions."""
     Terminal(console).answers_for(people_of(toolset.services))
     async with Dispatcher(toolset.registry) as dispatcher:
         return await dispatcher.run(ToolCall("test", name, arguments))
@@ -129,7 +132,7 @@ def _print(name: str, result: ToolResult) -> None:
 
 
 def _needs_person(toolset: Toolset, name: str) -> str | None:
-    """Why the tool cannot be tried here, where nobody sits at the terminal."""
+    """Return the reason if the tool needs a person but stdin is not a terminal, else None."""
     tool = toolset.registry.get(name)
     if tool is None or not (tool.approval or tool.waits_for_person) or sys.stdin.isatty():
         return None

@@ -1,4 +1,4 @@
-"""`caesura trace`: what was recorded, in the terminal and as files."""
+"""`caesura trace`: recordings in the terminal and as files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.options import ConfigFile
 
 app = typer.Typer(
-    help="See what was recorded: runs, pauses, and why their KV cache was kept or not.",
+    help="Show and export recordings: runs, pauses, and the decisions about their KV cache.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -19,16 +19,16 @@ StoreFile = Annotated[
     typer.Option(
         "--store",
         metavar="FILE",
-        help="The file of recordings. Default: as configured, else the user's own.",
+        help="The file of recordings. Default: the configured file, else the user's own.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Records = Annotated[
     list[Path] | None,
     typer.Option(
         "--records",
         metavar="FILE",
-        help="A file of `caesura serve --records`, or JSON lines of an export; repeat for more.",
+        help="A file of `caesura serve --records`, or JSON lines of an export; repeatable.",
     ),
 ]
 
@@ -37,7 +37,7 @@ Records = Annotated[
 def list_recordings(
     recording: Annotated[
         str | None,
-        typer.Argument(metavar="ID", help="A recording, whose runs are listed then."),
+        typer.Argument(metavar="ID", help="A recording, to list its runs."),
     ] = None,
     store: StoreFile = None,
     config: ConfigFile = None,
@@ -56,20 +56,20 @@ def show(
         str,
         typer.Argument(
             metavar="ID",
-            help="A run or a session, or the beginning of its id; also a response's or a trace's.",
+            help="The id of a run, session, response or trace, or the beginning of it.",
         ),
     ],
     recording: Annotated[
         str | None,
         typer.Option(
-            "--recording", metavar="ID", help="Where it is. Default: the newest that has it."
+            "--recording", metavar="ID", help="The recording. Default: the newest with this id."
         ),
     ] = None,
     store: StoreFile = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Show one run or session: turns, calls, pauses, what was expected, and what it came to."""
+    """Show one run or session: its turns, calls and pauses, with predictions and outcomes."""
     from caesura.runtime.cli.trace import show as browsing
 
     with mistakes_told():
@@ -80,12 +80,12 @@ def show(
 def export(
     recordings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID", help="Which recordings. Default: the newest."),
+        typer.Argument(metavar="ID", help="The recordings. Default: the newest."),
     ] = None,
     records: Records = None,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="File to write; its suffix says the format."),
+        typer.Option("--output", "-o", help="The file to write; its suffix sets the format."),
     ] = Path("trace.html"),
     form: Annotated[
         str | None,
@@ -93,17 +93,21 @@ def export(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="2026-01-31T12:00, or seconds as recorded."),
+        typer.Option(
+            "--from", metavar="TIME", help="A time such as 2026-01-31T12:00, or recorded seconds."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="As --from.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="A time, as for --from.")
+    ] = None,
     last: Annotated[
         str | None,
-        typer.Option(metavar="SPAN", help="Only the last 90s, 10m, 2h or 1d."),
+        typer.Option(metavar="SPAN", help="The last span, such as 90s, 10m, 2h or 1d."),
     ] = None,
     store: StoreFile = None,
     config: ConfigFile = None,
 ) -> None:
-    """Write recordings to a file: a page that needs nothing else, data, a trace for Perfetto."""
+    """Write recordings to a file: a standalone HTML page, JSON, or a trace for Perfetto."""
     from caesura.runtime.cli.trace import export as exporting
     from caesura.runtime.cli.trace import show as browsing
 

@@ -1,4 +1,4 @@
-"""What `caesura trace export` does."""
+"""The implementation of `caesura trace export`."""
 
 import json
 import re
@@ -25,27 +25,29 @@ PERFETTO_SUFFIX = ".perfetto.json"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A span of time as the options say it."""
+    """The options for a span of time."""
 
     since: str | None = None
     until: str | None = None
     last: str | None = None
 
     def times(self, end: float) -> tuple[float, float] | None:
-        """From when to when, for a recording that ends then; None is all of it.
+        """Return the start and end for a recording that ends at `end`; None means all of it.
 
-        Raises `UsageError` for what is no time.
+        Raises `UsageError` for an invalid time.
         """
         if self.last is not None:
             if self.since is not None or self.until is not None:
-                raise UsageError("say either --last or --from and --to")
+                raise UsageError(
+                    f"--last {self.last} excludes --from and --to: give only one of them"
+                )
             return end - _seconds(self.last), float("inf")
         if self.since is None and self.until is None:
             return None
         since = float("-inf") if self.since is None else _time(self.since)
         until = float("inf") if self.until is None else _time(self.until)
         if since >= until:
-            raise UsageError(f"--from {self.since} is not before --to {self.until}")
+            raise UsageError(f"--from must be before --to, got {self.since} and {self.until}")
         return since, until
 
 
@@ -58,7 +60,7 @@ def export(
     span: Span,
     config: Path | None,
 ) -> None:
-    """Write recordings, of the store and of files of records; raises `UsageError`."""
+    """Write recordings of the store and of files of records; raise `UsageError` on failure."""
     form = format_of(output, form)
     held = [_cut(recording, bodies, span) for recording, bodies in _found(store, wanted, files)]
     done = write(form, held, output, Config.load(config).services().artifacts)
@@ -69,22 +71,22 @@ def export(
     console.print(escape(told), highlight=False, soft_wrap=True)
     if done.left_out:
         console.print(
-            f"{done.left_out} files of tools are left out: they were deleted, or are too large",
+            f"{done.left_out} files of tools are left out: they were deleted or are too large",
             style="yellow",
         )
 
 
 def format_of(output: Path, form: str | None) -> str:
-    """The format that is named, or that the file's suffix means. Raises `UsageError`."""
+    """Return the given format, else the one of the file's suffix. Raises `UsageError`."""
     if form is not None:
         if form not in FORMATS:
-            raise UsageError(f"there is no format {form!r}, but {', '.join(FORMATS)}")
+            raise UsageError(f"unknown format {form!r}; choose from: {', '.join(FORMATS)}")
         return form
     if output.name.endswith(PERFETTO_SUFFIX):
         return "perfetto"
     if output.suffix not in SUFFIXES:
         known = ", ".join((".html", ".json", ".jsonl", PERFETTO_SUFFIX))
-        raise UsageError(f"{output.name} has a suffix that says no format: take {known}")
+        raise UsageError(f"unknown suffix of {output.name!r}; choose from: {known}")
     return SUFFIXES[output.suffix]
 
 
@@ -99,11 +101,11 @@ def _found(
 
 
 def _cut(recording: Recording, bodies: Iterable[str], span: Span) -> Held:
-    """The recording within the span."""
+    """Return the recording within the span."""
     if span == Span():
         return recording, bodies
     if span.last is not None and recording.ended is None:
-        kept = list(bodies)  # nobody has written down when it ended: its last entry says it
+        kept = list(bodies)  # the recording has no end time; its last entry gives it
         times = span.times(_end(map(json.loads, kept)))
     else:
         kept, times = [], span.times(recording.ended or 0.0)
@@ -120,7 +122,7 @@ def _end(entries: Iterable[Entry]) -> float:
 def _seconds(said: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", said.strip())
     if found is None:
-        raise UsageError(f"--last {said} is no span of time: say 90s, 10m, 2h or 1d")
+        raise UsageError(f"invalid --last {said!r}: use a span such as 90s, 10m, 2h or 1d")
     return float(found[1]) * UNITS[found[2]]
 
 
@@ -133,5 +135,5 @@ def _time(said: str) -> float:
         return datetime.fromisoformat(said).timestamp()
     except ValueError:
         raise UsageError(
-            f"{said!r} is no time: say 2026-01-31T12:00, or seconds as the recording has them"
+            f"invalid time {said!r}: use a time such as 2026-01-31T12:00, or recorded seconds"
         ) from None

@@ -1,4 +1,4 @@
-"""A run or a session as a tree: what happened when, and what became of paused requests and why."""
+"""A run or a session as a tree of its turns, calls, waits and pauses with their decisions."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from caesura.scheduler.records import PauseRecord, PriceRecord, SpanRecord, Wait
 from caesura.scheduler.records.parts import NO_PRICES, plain_fields
 
 Item = tuple[float, str, list[str]]
-"""When something began, a line about it, and lines about that; all of it markup."""
+"""The start of an item in seconds, a line that describes it, and its details; all as markup."""
 WIDTH = 100
 WHY = {
     "decided": "decided",
@@ -26,7 +26,7 @@ WHY = {
 
 
 def tree_of(found: Run | Session) -> Tree:
-    """Draw it; times are seconds since its beginning."""
+    """Return the tree of a run or a session; its times are seconds since the start."""
     items: list[Item] = []
     if isinstance(found, Run):
         title = _title(found)
@@ -34,7 +34,7 @@ def tree_of(found: Run | Session) -> Tree:
         items += map(_call, found.calls)
         sessions = found.sessions
     else:
-        end = "under way, or not told" if found.end is None else found.end.outcome
+        end = "under way or unknown" if found.end is None else found.end.outcome
         title = f"[bold]session {escape(plain(found.id))}[/bold] {escape(end)}"
         sessions = [found]
     for session in sessions:
@@ -130,7 +130,7 @@ def _prices(prices: PriceRecord) -> str:
 
 
 def _number(value: object, digits: int = 2) -> str:
-    """A number; what is none (without bounds, or of an older record) is not known."""
+    """Return a number, or `?` for a missing one (without a bound, or of an older record)."""
     return f"{value:.{digits}f}" if isinstance(value, int | float) else "?"
 
 

@@ -1,4 +1,4 @@
-"""What `caesura trace ls` and `show` print."""
+"""The output of `caesura trace ls` and `caesura trace show`."""
 
 import json
 import time
@@ -21,16 +21,16 @@ from caesura.runtime.recording.storage import reading
 from caesura.tools.config.caesura_toml import Config
 
 PLAIN_WIDTH = 132
-"""Columns of the output where there is no terminal to ask."""
+"""The columns of the output if it is not a terminal."""
 
 
 def store_file(given: Path | None, config: Path | None) -> Path:
-    """The file of recordings: named, configured, or the user's own."""
+    """Return the given file of recordings, else the configured one, else the user's own."""
     return given or store_of(Config.load(config)).path
 
 
 def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
-    """Print recordings, or what one of them holds; raises `UsageError`."""
+    """Print the recordings, or the runs and sessions of one; raise `UsageError` on failure."""
     if wanted is not None:
         _show_runs(store, reading.find(store, wanted), as_json)
         return
@@ -58,7 +58,7 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
 
 
 def show_one(store: Path, recording: str | None, wanted: str, as_json: bool) -> None:
-    """Print a run, or all runs of a session, as trees; raises `UsageError`."""
+    """Print a run, or all runs of a session, as trees; raise `UsageError` if none matches."""
     places = [reading.find(store, recording)] if recording else reading.recordings(store)
     for place in places:
         found = _matching(_runs(store, place), wanted)
@@ -111,10 +111,10 @@ def _runs(store: Path, recording: Recording) -> Runs:
 
 
 def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
-    """What is called so, or else the one that begins so; what is of a run is the run.
+    """Return the runs and sessions with an id, else the one whose id begins with the text.
 
-    Several may be called so: a session has as many runs as it was asked for. Raises `UsageError`
-    where it is not clear which is meant.
+    Several runs may have the same id, for example one of a session. A session that belongs to a
+    run is found as that run. Raises `UsageError` if several ids begin with the text.
     """
     runs = folded.runs()
     every: list[Run | Session] = [*runs, *folded.alone(runs)]
@@ -122,7 +122,7 @@ def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
     begin = [each for each in every if any(i.startswith(wanted) for i in each.ids)]
     if not exact and len(begin) > 1:
         several = ", ".join(each.id for each in begin[:5])
-        raise UsageError(f"several ids begin with {wanted!r}, such as {several}: say more of it")
+        raise UsageError(f"several ids begin with {wanted!r}, such as {several}: type more of it")
     return exact or begin
 
 
@@ -144,7 +144,7 @@ def _public(found: Run | Session) -> Entry:
 
 
 def _regret(pauses: Sequence[Pause]) -> str:
-    """Block-seconds beyond the best in hindsight, of the pauses that have ended."""
+    """Return the regret of the ended pauses in block-seconds, or an empty text if unknown."""
     known = [each.ended.regret for each in pauses if each.ended is not None]
     told = [regret for regret in known if regret is not None]
     return f"{sum(told):.1f}" if told else ""

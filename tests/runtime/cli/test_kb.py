@@ -37,7 +37,7 @@ def invoke(*arguments: object) -> tuple[int, str]:
 
 def test_add_search_and_list(docs: Path) -> None:
     code, output = invoke("add", docs)
-    left_out = "left out, of formats that are not read: 1 .png\n"
+    left_out = "left out, since their formats are not supported: 1 .png\n"
     assert (code, output) == (0, f"2 added; 2 passages in corpus 'default'\n{left_out}")
     code, output = invoke("search", "acorns")
     assert (code, output) == (0, "[1] Trees > Oak (docs/trees.md)\nThe oak bears acorns.\n")
@@ -138,11 +138,11 @@ def test_the_configured_directory_is_used(docs: Path, home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["rm"], "name the files to remove, or say --all"),
-        (["rm", "x", "--all"], "name the files to remove, or say --all"),
+        (["rm"], "name the files to remove, or give --all; got neither"),
+        (["rm", "x", "--all"], "name the files to remove, or give --all; got both"),
         (["rm", "--all"], "there is no corpus 'default'"),
         (["add", "--corpus", "../x", "."], "invalid corpus name"),
-        (["add", "--corpus", "bundled", "."], "brought along: choose another name"),
+        (["add", "--corpus", "bundled", "."], "cannot be changed: choose another name"),
         (["search", "--corpus", "none", "x"], "the corpus 'none' does not exist"),
     ],
 )

@@ -127,7 +127,7 @@ async def test_mistakes_are_a_line_and_an_exit_code(office: Office) -> None:
     office.url = "not a url"
     code, output = await office.run("ls")
     assert code == 1
-    assert "(that is no address such as http://127.0.0.1:8000)" in output
+    assert "(it is not an address such as http://127.0.0.1:8000)" in output
 
 
 async def test_watch_shows_what_happens_until_the_server_ends(
@@ -214,7 +214,7 @@ async def test_a_call_is_approved_in_the_terminal(
 ) -> None:
     people = People(on_approval=screen.terminal.approval)
     task = asyncio.create_task(people.approve("pay", {"euro": 5}, deadline_seconds=60))
-    await screen.waits_for("why not: ")
+    await screen.waits_for("the reason why not: ")
     assert "May pay be called?" in screen.shown
     assert '"euro": 5' in screen.shown
     screen.type(typed)
@@ -260,7 +260,7 @@ async def test_nobody_at_the_terminal_is_an_error_at_once(screen: Screen) -> Non
     with pytest.raises(RuntimeError, match="the input has ended"):
         await task
     Terminal(Console(file=screen.file), io.StringIO()).answers_for(people)
-    with pytest.raises(RuntimeError, match="no terminal"):
+    with pytest.raises(RuntimeError, match="not a terminal"):
         await people.ask("two?", deadline_seconds=60)
     await people.aclose()
 

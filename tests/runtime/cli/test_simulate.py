@@ -88,7 +88,7 @@ def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("text", ["x", "1-", "-3", "1,x"])
 def test_seeds_that_are_none(text: str) -> None:
-    with pytest.raises(StudyError, match="--seeds is 5, 31-35 or 1,4,9"):
+    with pytest.raises(StudyError, match="--seeds must be like 5, 31-35 or 1,4,9, got"):
         parse_seeds(text)
 
 
@@ -236,7 +236,7 @@ def test_a_terminal_shows_one_bar_with_what_is_running() -> None:
         (["--workload", "replay", "--data", "none.jsonl"], "none.jsonl: there is no such file"),
         (["--machine", "teapot"], "unknown machine 'teapot'; choose from: gptj-6b-a100-40g, "),
         (["--machine", "gptj-6b-a100-40g:link=x"], "link must be a finite number >= 0, got 'x'"),
-        (["--rate", "fast"], "--rate is numbers like 1,2.5"),
+        (["--rate", "fast"], "--rate must be numbers like 1,2.5, got 'fast'"),
         (["--rate", "0"], "above 0"),
         (["--rate", "0.0001"], "no session arrives within 60 s at 0.0001 sessions/s"),
         (["--seeds", "0"], "at least one seed"),
@@ -244,7 +244,7 @@ def test_a_terminal_shows_one_bar_with_what_is_running() -> None:
         (["--window", "5"], "within the warm-up"),
         (["--baseline", "ttl"], "the baseline 'ttl' is not among the policies: stock, caesura"),
         (["--clients", "5", "--rate", "1"], "sessions come from clients, not at a rate"),
-        (["--clients", "many"], "--clients is numbers"),
+        (["--clients", "many"], "--clients must be numbers like 1,2.5, got 'many'"),
         (["--out", "/dev/null/out"], "/dev/null/out cannot be written: Not a directory"),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_record_is_replayed_at_its_own_rate_or_faster(made_up: Path, tmp_path:
         ("", [], "no whole session is recorded"),
         ("{", [], "records.jsonl:1: not JSON"),
         (None, [], "there is no such file"),
-        ("good", ["--speed", "0"], "--speed is a factor above 0, not 0"),
+        ("good", ["--speed", "0"], "--speed must be a factor above 0, got 0"),
         ("good", ["--policy", "teapot"], "unknown policy 'teapot'"),
         ("one", [], "a single session has no rate"),
     ],

@@ -82,7 +82,10 @@ def test_a_servers_tool_is_tried_with_arguments(configured):
     text = "[tools]\nenabled = []\n" + server("fine")
     result = configured(text, "tools", "test", "fine", "{}")
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, "  fine")
-    assert "say with which arguments" in configured(text, "tools", "test", "fine").stderr
+    assert (
+        "fine has no sample call: give its arguments"
+        in configured(text, "tools", "test", "fine").stderr
+    )
 
 
 def test_all_is_a_summary(configured):

@@ -173,12 +173,24 @@ def test_what_is_not_there_is_told_in_a_line(file: Path, tmp_path: Path) -> None
         (("ls", "--store", tmp_path / "no"), "there are no traces in"),
         (("ls", "9", "--store", file), "there is no recording '9'"),
         (("show", "nobody", "--store", file), "no run or session is called 'nobody'"),
-        (("export", "-o", "x.pdf", "--store", file), "suffix that says no format"),
-        (("export", "-o", "x", "--format", "pdf", "--store", file), "there is no format 'pdf'"),
-        (("export", "--last", "soon", "--store", file), "no span of time"),
-        (("export", "--from", "soon", "--store", file), "'soon' is no time"),
-        (("export", "--from", "5", "--to", "4", "--store", file), "is not before"),
-        (("export", "--from", "5", "--last", "4s", "--store", file), "either --last or"),
+        (
+            ("export", "-o", "x.pdf", "--store", file),
+            "unknown suffix of 'x.pdf'; choose from: .html",
+        ),
+        (
+            ("export", "-o", "x", "--format", "pdf", "--store", file),
+            "unknown format 'pdf'; choose from: html",
+        ),
+        (("export", "--last", "soon", "--store", file), "invalid --last 'soon'"),
+        (("export", "--from", "soon", "--store", file), "invalid time 'soon'"),
+        (
+            ("export", "--from", "5", "--to", "4", "--store", file),
+            "--from must be before --to, got 5 and 4",
+        ),
+        (
+            ("export", "--from", "5", "--last", "4s", "--store", file),
+            "--last 4s excludes --from and --to",
+        ),
         (("export", "--records", tmp_path / "no", "-o", tmp_path / "x.html"), "cannot be read"),
     ):
         result = trace(*arguments, code=1)
@@ -191,7 +203,7 @@ def test_several_that_begin_so(file: Path) -> None:
     store = Store(file)
     store.append(1, [row_of(pause(request="other-2", session="other-2", at=103.0))])
     store.close()
-    assert "say more" in trace("show", "other", "--store", file, code=1).stderr
+    assert "type more" in trace("show", "other", "--store", file, code=1).stderr
 
 
 def test_a_session_that_was_asked_twice_is_shown_whole(file: Path) -> None:
@@ -271,7 +283,7 @@ async def test_a_command_records_where_it_is_told_to(tmp_path: Path) -> None:
     engine, config = ScriptedEngine([]), Config()
     async with recorded(engine, Traces(tmp_path / "t"), config, "test", "sdk") as recorder:
         assert recorder is not None
-        assert traces_line(recorder).startswith("traces, without what is said, in ")
+        assert traces_line(recorder).startswith("traces, without content, in ")
         recorder.add([{"kind": "steps"}])
     (found,) = reading.recordings(tmp_path / "t")
     assert (found.entries, found.live, found.content) == (1, False, False)
@@ -315,7 +327,7 @@ async def test_content_is_recorded_if_that_is_said(
 
 
 def test_options_that_do_not_go_together(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--no-trace records nothing"):
+    with pytest.raises(UsageError, match="--no-trace excludes --trace-content"):
         Traces(off=True, content=True).check()
     with pytest.raises(UsageError, match="there is no directory"):
         Traces(tmp_path / "no" / "t").check()

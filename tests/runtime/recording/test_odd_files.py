@@ -40,7 +40,7 @@ def test_the_data_base_of_another_program_is_left_as_it_is(path: Path) -> None:
 def test_a_file_that_is_named_by_mistake_is_not_moved_aside(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not to be lost")
-    with pytest.raises(UsageError, match=r"notes\.txt is no file of traces"):
+    with pytest.raises(UsageError, match=r"notes\.txt is not a file of traces"):
         Traces(notes).check()
     for good in ("new.sqlite", "empty.sqlite", "traces.sqlite"):
         (tmp_path / "empty.sqlite").touch()
