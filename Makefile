@@ -32,8 +32,9 @@ demo: setup ## Ask the bundled model a dozen questions at once, and watch it pau
 	@$(BIN)/caesura demo
 
 # One file runs in one process, so that tests share the engines and pages that their file starts.
+# Files keep their order: vLLM starts no engine in a process in which numba was loaded before.
 TEST_JOBS ?= 2
-PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
+PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 test: dev ## Run the tests, but the slow ones
 	@$(PYTEST) -m 'not slow'
@@ -46,7 +47,7 @@ ON_SOURCES := $(addprefix tests/engine/test_,exact.py sessions.py swap_control.p
 vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
 	@$(BIN)/python tests/upstream/run.py $(if $(VLLM),--vllm $(VLLM))
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
-		$(PYTEST) tests/scheduler $(ON_SOURCES) -m 'not slow')
+		$(PYTEST) $(ON_SOURCES) tests/scheduler -m 'not slow')
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
 NODE := .cache/node

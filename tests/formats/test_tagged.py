@@ -30,12 +30,12 @@ def read(name: str, text: str, step: int) -> Outcome:
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("qwen3_coder", "a</parameter>b", "behind </parameter>"),
-        ("qwen3_coder", "<![CDATA[ a</parameter>b ]]>", "behind </parameter>"),
-        ("qwen3_coder", "a</parameter>\n</function>b", "behind </function>"),
+        ("qwen3_coder", "a</parameter>b", "after </parameter>"),
+        ("qwen3_coder", "<![CDATA[ a</parameter>b ]]>", "after </parameter>"),
+        ("qwen3_coder", "a</parameter>\n</function>b", "after </function>"),
         ("qwen3_coder", "a\n<parameter=mode>\n1", "before the next <parameter="),
         ("qwen3_coder", "a\n</parameter>\n<parameter=text>\nb", "given twice"),
-        ("glm", "a</arg_value>b", "behind </arg_value>"),
+        ("glm", "a</arg_value>b", "after </arg_value>"),
         ("glm", "a</arg_value>\n<arg_key>text</arg_key>\n<arg_value>b", "given twice"),
     ],
 )

@@ -263,7 +263,7 @@ def test_what_is_wrong_is_said(spec: str, says: str) -> None:
 
 @pytest.mark.parametrize(("rate", "seconds"), [(0, 10), (-1, 10), (1, 0), (1, float("inf"))])
 def test_a_rate_and_a_span_are_positive(rate: float, seconds: float) -> None:
-    with pytest.raises(ValueError, match="positive number"):
+    with pytest.raises(ValueError, match="positive"):
         make_workload("mix", rate, seconds, 1)
 
 
