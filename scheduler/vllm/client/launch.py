@@ -61,7 +61,10 @@ def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
 def _why_unknown(arguments: Sequence[str]) -> str:
     """Return the error for unknown arguments, some of which vLLM's HTTP server has."""
     # A late import, since it loads vLLM's server.
-    from vllm.entrypoints.launchers.cli_args import FrontendArgs
+    try:
+        from vllm.entrypoints.common.cli_args import FrontendArgs  # since vLLM 0.33
+    except ModuleNotFoundError:
+        from vllm.entrypoints.launchers.cli_args import FrontendArgs
 
     server = FrontendArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
     known = {name for action in server._actions for name in action.option_strings}
