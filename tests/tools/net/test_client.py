@@ -124,6 +124,7 @@ async def test_a_packed_bomb(client, site) -> None:
 @pytest.mark.parametrize(
     ("body", "packing"),
     [(b"not gzip", "gzip"), (gzip.compress(b"x" * 999)[:-9], "gzip"), (b"x", "br")],
+    ids=["not packed", "cut", "unknown"],
 )
 async def test_a_body_that_cannot_be_unpacked(client, site, body: bytes, packing: str) -> None:
     with pytest.raises(HttpRefused):
