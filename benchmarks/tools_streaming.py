@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.pairs import ratio
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.runtime.server import create_app
-from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
+from caesura.runtime.server.listen import allow_thread_switches, frozen_heap, listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.runtime.testing.script import Item, call, say
 from caesura.scheduler.messages import Message, ToolSpec
@@ -142,7 +142,7 @@ async def kept_busy(
 
 async def measure(rounds: int, tokens: int, kinds: Sequence[str], console: Console) -> Table:
     """Run the pairs; return a table of intervals. Each kind of tool is kept busy twice."""
-    let_the_loop_in()  # as `caesura serve` does, and the frozen heap below
+    allow_thread_switches()  # as `caesura serve` does, and the frozen heap below
     services = web.Application()
     services.router.add_get("/", slow_service)
     pool = WorkerPool("timeit", 2)
@@ -152,7 +152,8 @@ async def measure(rounds: int, tokens: int, kinds: Sequence[str], console: Conso
     done: list[str] = []
     async with aiohttp.ClientSession() as http, served(services) as slow:
         tools = make_tools(pool, http, slow)
-        async with served(create_app(engine, Registry(tools))) as url:
+        async with listening(create_app(engine, Registry(tools))) as port:
+            url = f"http://127.0.0.1:{port}"
             await stream(http, url)
             with frozen_heap():
                 for index in track(range(rounds), "pairs", console=console):

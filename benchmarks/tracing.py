@@ -34,7 +34,7 @@ from caesura.runtime.launch import record, start_engine
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.server.listen import frozen_heap, let_the_loop_in
+from caesura.runtime.server.listen import allow_thread_switches, frozen_heap
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.setup import HTTP, Receiver
 from caesura.runtime.tracing.tracing import exporter_of
@@ -140,7 +140,7 @@ async def measure(rounds: int, concurrency: int, url: str, console: Console) -> 
     with tempfile.TemporaryDirectory() as directory:
         recorder = Recorder(Store(Path(directory, "traces.sqlite")))
         arms = Arms(engine, exports, recorder)
-        let_the_loop_in()  # as a server does
+        allow_thread_switches()  # as a server does
         try:
             with frozen_heap():
                 for index in track(range(-1, rounds), f"{concurrency} at once", console=console):

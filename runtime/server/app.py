@@ -1,27 +1,33 @@
-"""The application: its routes, and the middlewares of every request."""
+"""The ASGI application: its routes, and the middlewares of every request."""
 
-import asyncio
 import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.server.access import HEALTH, access_checks
-from caesura.runtime.server.artifacts import serve_artifacts
+from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.gate import Gate
-from caesura.runtime.server.chat.handler import chat_completions
-from caesura.runtime.server.errors import ApiError, errors_middleware
+from caesura.runtime.server.chat.handler import ChatCompletions
+from caesura.runtime.server.http.access import HEALTH, Access, Check, JsonOnly, access_check
+from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.connection import Connections
+from caesura.runtime.server.http.counting import Counted
+from caesura.runtime.server.http.errors import ApiError, Errors
+from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
-from caesura.runtime.server.people import serve_people
-from caesura.runtime.server.state import OUTCOME, STATE, State
-from caesura.runtime.server.trace import serve_traces
-from caesura.runtime.server.ui import serve_ui
+from caesura.runtime.server.people import people_routes
+from caesura.runtime.server.state import State
+from caesura.runtime.server.trace import Traces
+from caesura.runtime.server.ui import page_routes
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -33,10 +39,61 @@ if TYPE_CHECKING:
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
-UNDER_WAY = web.AppKey("caesura_under_way", set[asyncio.Task[object]])
-"""The tasks of all requests that the server is answering."""
-CLIENT_LEFT = 499
-"""The status under which a request counts whose client left early. It is never sent."""
+
+
+class Application:
+    """An ASGI application, with what must happen before its first and after its last request."""
+
+    def __init__(
+        self,
+        state: State,
+        routes: list[BaseRoute],
+        traces: Traces,
+        access: Check,
+        max_body_bytes: int,
+    ) -> None:
+        self._state = state
+        self._traces = traces
+        self._connections = Connections(
+            Router(routes, redirect_slashes=False, default=_no_route), max_body_bytes
+        )
+        self._app = Counted(Errors(Access(self._connections, access)), state.metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or start and end with the server."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            scope["app"] = self  # the router then raises its errors instead of answering them
+            await self._app(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.leave()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def start(self) -> None:
+        """Load the items that wait for a person. Call it before the first request."""
+        if self._state.people is not None:
+            await self._state.people.start()
+
+    async def leave(self) -> None:
+        """End the streams of watchers, and keep the questions of requests for the next process."""
+        await self._traces.dismiss()
+        if self._state.people is not None:
+            await self._state.people.leave()
+
+    @property
+    def completions(self) -> int:
+        """The number of completions under way."""
+        return len(self._state.gate)
+
+    def cancel_all(self) -> None:
+        """Cancel all requests under way, downloads and streams too."""
+        self._connections.cancel_all()
 
 
 def create_app(
@@ -53,8 +110,8 @@ def create_app(
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     tracing: "Given" = None,
     recorder: Recorder | None = None,
-) -> web.Application:
-    """Return an application that serves `engine` with OpenAI's HTTP API.
+) -> Application:
+    """Return an ASGI application that serves `engine` with OpenAI's HTTP API.
 
     A client may ask the server to run any of `tools`, with the field `server_tools`.
     With `api_key`, every route except `/health` and the files under `/ui/` requires the key as a
@@ -67,17 +124,15 @@ def create_app(
     silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
     The caller closes the engine, the people and the recorder.
 
-    Run the application with `handler_cancellation=True`, as `serve` does. Otherwise the server
-    notices that a client left during a tool call only at the next write.
+    `serve` runs the application, and so does any ASGI server.
 
     Raises `UsageError` for a setting out of range.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
+    access = access_check(api_key, allowed_hosts)
     spans = tracing_of(tracing, recorder)
     metrics = Metrics(None if spans is None else spans.exports, recorder)
-    middlewares = [_count, errors_middleware, *access_checks(api_key, allowed_hosts)]
-    app = web.Application(middlewares=middlewares, client_max_size=client_max_size)
-    app[STATE] = State(
+    state = State(
         engine=engine,
         tools=tools,
         limits=limits or Limits(),
@@ -85,17 +140,17 @@ def create_app(
         gate=Gate(max_concurrent, metrics.in_flight),
         keep_alive_seconds=keep_alive_seconds,
         started_at=int(time.time()),
+        people=people,
         tracing=spans,
     )
-    app[UNDER_WAY] = set()
-    _serve_chat(app)
+    traces = Traces(recorder, artifacts, keep_alive_seconds)
+    routes = _model_routes(state)
     if artifacts is not None:
-        serve_artifacts(app, artifacts)
+        routes += artifact_routes(artifacts)
     if people is not None:
-        serve_people(app, people)
-    serve_traces(app, recorder, artifacts)
-    serve_ui(app)
-    return app
+        routes += people_routes(people, keep_alive_seconds)
+    routes += [*traces.routes(), *page_routes()]
+    return Application(state, routes, traces, access, client_max_size)
 
 
 def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:
@@ -106,63 +161,44 @@ def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_second
         )
 
 
-def _serve_chat(app: web.Application) -> None:
-    app.router.add_get("/v1/models", _models)
-    app.router.add_get("/v1/models/{id:.+}", _model)  # names of models contain slashes
-    app.router.add_post("/v1/chat/completions", chat_completions)
-    app.router.add_get(HEALTH, _health)
-    app.router.add_get("/metrics", _metrics)
-
-
-async def _models(request: web.Request) -> web.Response:
-    return web.json_response({"object": "list", "data": [_model_object(request)]})
-
-
-async def _model(request: web.Request) -> web.Response:
-    if request.match_info["id"] != request.app[STATE].engine.model:
-        served = request.app[STATE].engine.model
-        message = f"The model {request.match_info['id']!r} is not served here; {served!r} is."
-        raise ApiError(404, message, param="model", code="model_not_found")
-    return web.json_response(_model_object(request))
-
-
-def _model_object(request: web.Request) -> dict[str, Any]:
-    state = request.app[STATE]
-    return {
-        "id": state.engine.model,
+def _model_routes(state: State) -> list[BaseRoute]:
+    """Return the routes of the engine's model."""
+    name = state.engine.model
+    model: dict[str, Any] = {
+        "id": name,
         "object": "model",
         "created": state.started_at,
         "owned_by": "caesura",
         "max_model_len": state.engine.context_tokens,
     }
 
+    async def models(request: Request) -> Response:
+        return JsonAnswer({"object": "list", "data": [model]})
 
-async def _health(request: web.Request) -> web.Response:
-    await request.app[STATE].engine.check_health()
-    return web.json_response({"status": "ok"})
+    async def one_model(request: Request) -> Response:
+        asked = request.path_params["id"]
+        if asked != name:
+            message = f"The model {asked!r} is not served here; {name!r} is."
+            raise ApiError(404, message, param="model", code="model_not_found")
+        return JsonAnswer(model)
+
+    async def health(request: Request) -> Response:
+        await state.engine.check_health()
+        return JsonAnswer({"status": "ok"})
+
+    async def metrics(request: Request) -> Response:
+        return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
+    chat = Streamed(ChatCompletions(state).answer)
+    json_only = [Middleware(JsonOnly)]
+    return [
+        Route("/v1/models", models),
+        Route("/v1/models/{id:path}", one_model),  # names of models contain slashes
+        Route("/v1/chat/completions", chat, methods=["POST"], middleware=json_only),
+        Route(HEALTH, health),
+        Route("/metrics", metrics),
+    ]
 
 
-async def _metrics(request: web.Request) -> web.Response:
-    body = request.app[STATE].metrics.exposition()
-    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
-
-
-@web.middleware
-async def _count(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Count every request under its route: a label per path would let clients add any number."""
-    started = time.monotonic()
-    metrics = request.app[STATE].metrics
-    resource = request.match_info.route.resource
-    route = "unknown" if resource is None else resource.canonical
-    status = CLIENT_LEFT
-    task = asyncio.current_task()
-    assert task is not None
-    request.app[UNDER_WAY].add(task)
-    try:
-        response = await handler(request)
-        status = request.get(OUTCOME, response.status)
-        return response
-    finally:
-        request.app[UNDER_WAY].discard(task)
-        metrics.requests.labels(route, str(status)).inc()
-        metrics.duration.labels(route).observe(time.monotonic() - started)
+async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:
+    raise ApiError(404, "There is no such route.", code="unknown_url")

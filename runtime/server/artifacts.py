@@ -2,12 +2,13 @@
 
 import asyncio
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
-from caesura.runtime.server.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError
 from caesura.tools.artifacts import URL_PREFIX, ArtifactStore
 
-_STORE = web.AppKey("caesura_artifacts", ArtifactStore)
 _YEAR_SECONDS = 365 * 24 * 3600
 _HEADERS = {
     # A file's name is the digest of its content, so the content never changes.
@@ -20,19 +21,21 @@ _HEADERS = {
 }
 
 
-def serve_artifacts(app: web.Application, store: ArtifactStore) -> None:
-    """Add the route that serves the store's files to an application."""
-    app[_STORE] = store
-    app.router.add_get(URL_PREFIX + "{name}", _artifact)
+def artifact_routes(store: ArtifactStore) -> list[Route]:
+    """Return the route that serves the store's files."""
 
+    async def artifact(request: Request) -> Response:
+        found = await asyncio.to_thread(store.get, request.path_params["name"])
+        if found is None:
+            message = "There is no such file; the server deletes old files to make room for new."
+            raise ApiError(404, message, code="artifact_not_found")
+        # The name is the digest of the content.
+        headers = {**_HEADERS, "ETag": f'"{found.path.name}"'}
+        if headers["ETag"] in request.headers.get("If-None-Match", ""):
+            return Response(status_code=304, headers=headers)
+        media_type = found.media_type
+        if media_type.startswith("text/"):
+            media_type += "; charset=utf-8"
+        return FileResponse(found.path, headers={**headers, "Content-Type": media_type})
 
-async def _artifact(request: web.Request) -> web.StreamResponse:
-    store = request.app[_STORE]
-    artifact = await asyncio.to_thread(store.get, request.match_info["name"])
-    if artifact is None:
-        message = "There is no such file; the server deletes old files to make room for new ones."
-        raise ApiError(404, message, code="artifact_not_found")
-    media_type = artifact.media_type
-    if media_type.startswith("text/"):
-        media_type += "; charset=utf-8"
-    return web.FileResponse(artifact.path, headers={**_HEADERS, "Content-Type": media_type})
+    return [Route(URL_PREFIX + "{name:path}", artifact)]

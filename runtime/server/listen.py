@@ -1,23 +1,24 @@
-"""Serving an application on a port until a signal stops it."""
+"""Serving an application on a port, by uvicorn, until a signal stops it."""
 
 import asyncio
 import errno
 import gc
+import logging
 import signal
+import socket
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from aiohttp import web
+import uvicorn
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.server.access import needs_mention
-from caesura.runtime.server.app import UNDER_WAY, create_app
-from caesura.runtime.server.state import STATE
+from caesura.runtime.server.app import Application, create_app
+from caesura.runtime.server.http.access import needs_mention
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from caesura.runtime.tracing.setup import Given
 
 SHUTDOWN_SECONDS = 30.0
+IDLE_SECONDS = 75
+"""How long an idle connection stays open. Clients that reuse one later open a new one."""
+BACKLOG = 2048
+"""The most connections that the kernel accepts before the server does."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that runs Python code may hold the GIL while the event loop waits."""
 
@@ -49,7 +54,7 @@ def _print(url: str) -> None:
     print(url, flush=True)  # a parent process may wait for this line in a pipe
 
 
-def let_the_loop_in() -> None:
+def allow_thread_switches() -> None:
     """Lower the GIL's switch interval, so that CPU-bound tool threads do not stall the loop."""
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
@@ -91,55 +96,105 @@ async def serve(
     if needs_mention(host):
         options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
     app = create_app(engine, tools, **options)
-    let_the_loop_in()
-    # `_shut` enforces the timeout; aiohttp applies its own one twice.
-    runner = web.AppRunner(
-        app, handler_cancellation=True, shutdown_timeout=shutdown_timeout + 5, access_log=None
-    )
-    await runner.setup()
+    allow_thread_switches()
     stop, hurry = asyncio.Event(), asyncio.Event()
     with _on_signals(lambda: hurry.set() if stop.is_set() else stop.set()), frozen_heap():
-        try:
-            announce(f"http://{_authority(host, await _listen(runner, host, port))}/v1")
+        async with listening(app, host, port, shutdown_timeout, hurry) as actual_port:
+            announce(f"http://{_authority(host, actual_port)}/v1")
             await stop.wait()
-            if under_way := len(app[STATE].gate):
+            if under_way := app.completions:
                 print(
                     f"waiting for {under_way} requests under way, {shutdown_timeout:g} s at most; "
                     "a second signal cancels them",
                     file=sys.stderr,
                     flush=True,
                 )
-        finally:
-            await _shut(runner, app, hurry, shutdown_timeout)
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int) -> int:
-    """Open the port; return its number."""
-    site = web.TCPSite(runner, host, port)
+@asynccontextmanager
+async def listening(
+    app: Application,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    shutdown_timeout: float = SHUTDOWN_SECONDS,
+    hurry: asyncio.Event | None = None,
+) -> AsyncIterator[int]:
+    """Serve an application while the context lasts; yield the port, which `port` 0 picks.
+
+    At the end of the context, requests under way have `shutdown_timeout` seconds to finish, or
+    until `hurry` is set. The rest is cancelled. Raises `UsageError` if the port can't be opened.
+    """
+    sockets = await _open(host, port)
+    await app.start()
+    server = _Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",  # `start` and `leave` are called here, in the right order
+            log_config=None,
+            log_level=logging.CRITICAL,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+        )
+    )
+    serving = asyncio.ensure_future(server.serve(sockets))
     try:
-        await site.start()
+        await server.ready.wait()
+        yield sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await asyncio.shield(_shut(serving, app, hurry or asyncio.Event(), shutdown_timeout))
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `serve`, and says when it takes requests."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _open(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket for every address of the host, all with the same port."""
+    opened: list[socket.socket] = []
+    try:
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, *_, address in dict.fromkeys(addresses):
+            number = opened[0].getsockname()[1] if opened else port
+            place = (address[0], number, *address[2:])
+            opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
     except OSError as error:
+        for each in opened:
+            each.close()
         if error.errno == errno.EADDRINUSE:
             raise UsageError(f"port {port} of {host} is in use: choose another port") from error
         raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
-    return site.port
+    return opened
 
 
 async def _shut(
-    runner: web.AppRunner, app: web.Application, hurry: asyncio.Event, seconds: float
+    serving: asyncio.Future[None], app: Application, hurry: asyncio.Event, seconds: float
 ) -> None:
-    """Close the port; cancel the requests that are still under way after `seconds`."""
-    cleanup = asyncio.ensure_future(runner.cleanup())
+    """Wait for the requests under way; cancel those that are left after `seconds`."""
+    leaving = asyncio.ensure_future(app.leave())
     impatience = asyncio.ensure_future(hurry.wait())
     try:
-        await asyncio.wait(
-            {cleanup, impatience}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: set[asyncio.Future[Any]] = {serving, impatience}
+        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         impatience.cancel()
-        for task in app[UNDER_WAY]:  # includes downloads and streams, which the gate does not count
-            task.cancel()
-        await cleanup
+        app.cancel_all()
+        await asyncio.gather(serving, leaving)
 
 
 @contextmanager

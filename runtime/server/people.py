@@ -5,17 +5,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
-from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Send
 
-from caesura.runtime.server.errors import ApiError, invalid
-from caesura.runtime.server.state import STATE
-from caesura.runtime.server.stream import EventStream
+from caesura.runtime.server.http.access import JsonOnly
+from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import MAX_WHO_CHARACTERS, STATES, UNSETTLED, State
 from caesura.tools.tool import Tool
-
-PEOPLE = web.AppKey("caesura_people", People)
 
 
 class Said(BaseModel):
@@ -38,15 +41,17 @@ class Said(BaseModel):
         return self
 
 
-def serve_people(app: web.Application, people: People) -> None:
-    """Add the routes of `people` to an application; the caller closes `people`."""
-    app[PEOPLE] = people
-    app.router.add_get("/v1/pending", _pending)
-    app.router.add_get("/v1/pending/events", _events)
-    app.router.add_get("/v1/pending/{id}", _item)
-    app.router.add_post("/v1/pending/{id}", _said)
-    app.on_startup.append(_start)
-    app.on_shutdown.append(_leave)
+def people_routes(people: People, keep_alive_seconds: float) -> list[Route]:
+    """Return the routes of `people`."""
+    handlers = _Handlers(people, keep_alive_seconds)
+    return [
+        Route("/v1/pending", handlers.listed),
+        Route("/v1/pending/events", Streamed(handlers.events), methods=["GET"]),
+        Route("/v1/pending/{id}", handlers.item, methods=["GET"]),
+        Route(
+            "/v1/pending/{id}", handlers.said, methods=["POST"], middleware=[Middleware(JsonOnly)]
+        ),
+    ]
 
 
 @asynccontextmanager
@@ -76,65 +81,56 @@ async def pending_told(
             await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _start(app: web.Application) -> None:
-    await app[PEOPLE].start()
+class _Handlers:
+    def __init__(self, people: People, keep_alive_seconds: float) -> None:
+        self._people = people
+        self._keep_alive_seconds = keep_alive_seconds
 
+    async def events(self, request: Request, send: Send) -> None:
+        """Send the items that can be answered now, then every item as it opens or changes."""
+        async with (
+            self._people.watch() as items,
+            EventStream(send, self._keep_alive_seconds) as stream,
+        ):
+            await stream.begin()
+            async for item in items:
+                await stream.send(item.public())
+            await stream.end()
 
-async def _leave(app: web.Application) -> None:
-    """Keep the questions of requests that the shutdown cancels, for the next process."""
-    await app[PEOPLE].leave()
+    async def listed(self, request: Request) -> Response:
+        items = await self._people.listed(_states(request.query_params.get("state")))
+        body: dict[str, Any] = {"object": "list", "data": [item.public() for item in items]}
+        if self._people.trouble is not None:
+            body["warning"] = f"Items are kept in memory only: {self._people.trouble}."
+        return JsonAnswer(body)
 
+    async def item(self, request: Request) -> Response:
+        try:
+            item = await self._people.get(request.path_params["id"])
+        except NoSuchItem as error:
+            raise ApiError(404, _sentence(error), code="not_found") from None
+        return JsonAnswer(item.public())
 
-async def _pending(request: web.Request) -> web.Response:
-    people = request.app[PEOPLE]
-    items = await people.listed(_states(request.query.get("state")))
-    body: dict[str, Any] = {"object": "list", "data": [item.public() for item in items]}
-    if people.trouble is not None:
-        body["warning"] = f"Items are kept in memory only: {people.trouble}."
-    return web.json_response(body)
-
-
-async def _item(request: web.Request) -> web.Response:
-    try:
-        item = await request.app[PEOPLE].get(request.match_info["id"])
-    except NoSuchItem as error:
-        raise ApiError(404, _sentence(error), code="not_found") from None
-    return web.json_response(item.public())
-
-
-async def _said(request: web.Request) -> web.Response:
-    """Accept the first answer to an item; refuse every later one with 409."""
-    people, item_id = request.app[PEOPLE], request.match_info["id"]
-    try:
-        said = Said.model_validate_json(await request.read())
-    except ValidationError as error:
-        raise _in_words(error) from None
-    try:
-        if said.answer is not None:
-            item = await people.answer(item_id, said.answer, said.who)
-        else:
-            item = await people.decide(item_id, bool(said.approve), said.reason, said.who)
-    except BadAnswer as error:
-        raise invalid(_sentence(error)) from None
-    except NoSuchItem as error:
-        raise ApiError(404, _sentence(error), code="not_found") from None
-    except NotPending as error:
-        raise ApiError(409, _sentence(error), code="not_pending") from None
-    return web.json_response(item.public())
-
-
-async def _events(request: web.Request) -> web.StreamResponse:
-    """Send the items that can be answered now, then every item as it opens or changes."""
-    keep_alive_seconds = request.app[STATE].keep_alive_seconds
-    async with (
-        request.app[PEOPLE].watch() as items,
-        EventStream(request, keep_alive_seconds) as stream,
-    ):
-        await stream.begin()
-        async for item in items:
-            await stream.send(item.public())
-    await stream.response.write_eof()
-    return stream.response
+    async def said(self, request: Request) -> Response:
+        """Accept the first answer to an item; refuse every later one with 409."""
+        item_id = request.path_params["id"]
+        try:
+            said = Said.model_validate_json(await request.body())
+        except ValidationError as error:
+            raise _in_words(error) from None
+        try:
+            if said.answer is not None:
+                item = await self._people.answer(item_id, said.answer, said.who)
+            else:
+                approve = bool(said.approve)
+                item = await self._people.decide(item_id, approve, said.reason, said.who)
+        except BadAnswer as error:
+            raise invalid(_sentence(error)) from None
+        except NoSuchItem as error:
+            raise ApiError(404, _sentence(error), code="not_found") from None
+        except NotPending as error:
+            raise ApiError(409, _sentence(error), code="not_pending") from None
+        return JsonAnswer(item.public())
 
 
 def _states(asked: str | None) -> tuple[State, ...]:

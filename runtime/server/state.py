@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiohttp import web
-
 from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.metrics import Metrics
+from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -26,10 +25,5 @@ class State:
     gate: Gate
     keep_alive_seconds: float
     started_at: int
+    people: People | None = None
     tracing: "Tracing | None" = None
-
-
-STATE = web.AppKey("caesura", State)
-
-OUTCOME = web.RequestKey("caesura_outcome", int)
-"""The status under which a request counts, if it differs from the status that was sent."""

@@ -2,11 +2,13 @@
 
 import asyncio
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.files.page import Page, built
-from caesura.runtime.server.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError
 
 OPEN = frozenset({"/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
 """The routes that need no key."""
@@ -31,29 +33,31 @@ _HEADERS = {
 }
 
 
-def serve_ui(app: web.Application) -> None:
-    """Add the page's routes to an application."""
-    app.router.add_get("/ui", _to_the_page)
-    app.router.add_get("/ui/", _index)
-    app.router.add_get("/ui/ui.js", _script)
-    app.router.add_get("/ui/ui.css", _styles)
+def page_routes() -> list[Route]:
+    """Return the page's routes."""
+    return [
+        Route("/ui", _to_the_page),
+        Route("/ui/", _index),
+        Route("/ui/ui.js", _script),
+        Route("/ui/ui.css", _styles),
+    ]
 
 
-async def _to_the_page(request: web.Request) -> web.Response:
+async def _to_the_page(request: Request) -> Response:
     # A relative address works under a proxy's path prefix too. The query is kept.
-    query = f"?{request.query_string}" if request.query_string else ""
-    return web.Response(status=308, headers={"Location": f"ui/{query}"})
+    query = f"?{request.url.query}" if request.url.query else ""
+    return Response(status_code=308, headers={"Location": f"ui/{query}"})
 
 
-async def _index(request: web.Request) -> web.Response:
+async def _index(request: Request) -> Response:
     return _answer((await _page()).html, "text/html")
 
 
-async def _script(request: web.Request) -> web.Response:
+async def _script(request: Request) -> Response:
     return _answer((await _page()).script, "text/javascript")
 
 
-async def _styles(request: web.Request) -> web.Response:
+async def _styles(request: Request) -> Response:
     return _answer((await _page()).styles, "text/css")
 
 
@@ -65,5 +69,5 @@ async def _page() -> Page:
         raise ApiError(404, f"{message[:1].upper()}{message[1:]}.", code="not_built") from None
 
 
-def _answer(text: str, media_type: str) -> web.Response:
-    return web.Response(text=text, content_type=media_type, charset="utf-8", headers=_HEADERS)
+def _answer(text: str, media_type: str) -> Response:
+    return Response(text, media_type=media_type, headers=_HEADERS)

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
 from openai import AsyncOpenAI
 
 from caesura import Agent, Sampling, tool
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator, clock
 
@@ -23,16 +23,12 @@ QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 
 @pytest.fixture
 async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
-    runner = web.AppRunner(
-        create_app(engine, Registry([calculator, clock])), handler_cancellation=True
-    )
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    async with AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made:
+    app = create_app(engine, Registry([calculator, clock]))
+    async with (
+        listening(app) as port,
+        AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made,
+    ):
         yield made
-    await runner.cleanup()
 
 
 async def test_the_sdk(engine: VllmEngine, settled: Settled) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from caesura.runtime.launch import record
 from caesura.runtime.recording.entries import Entry, Recording, row_of
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.registry import Registry
@@ -139,12 +139,8 @@ async def serve(
         recorder=recorder,
         artifacts=artifacts,
     )
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    cable = Cable(site.port)
+    port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
+    cable = Cable(port)
     await cable.mend()
     stack.push_async_callback(cable.cut)
     return Endpoint(engine.model, recorder, cable, key)

@@ -15,7 +15,7 @@ from caesura.runtime.launch import adopt, calibration_of
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
-from caesura.runtime.server.access import is_loopback
+from caesura.runtime.server.http.access import is_loopback
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from prometheus_client import Gauge
 
-from caesura.runtime.server.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError
 
 RETRY_SECONDS = 1
 

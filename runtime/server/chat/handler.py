@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from typing import Any
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.types import Send
 
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
@@ -17,41 +18,52 @@ from caesura.runtime.server.chat.asker import asker_of
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
-from caesura.runtime.server.errors import client_left, from_exception
-from caesura.runtime.server.people import PEOPLE, pending_told
-from caesura.runtime.server.state import OUTCOME, STATE, State
-from caesura.runtime.server.stream import EventStream
+from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.counting import count_as
+from caesura.runtime.server.http.errors import from_exception
+from caesura.runtime.server.http.stream import EventStream
+from caesura.runtime.server.people import pending_told
+from caesura.runtime.server.state import State
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
+from caesura.tools.people import Pending
 
 MAX_INLINE_BODY_BYTES = 64 * 2**10
 """The largest body that the event loop parses itself; a thread parses larger ones."""
 _PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 
 
-async def chat_completions(request: web.Request) -> web.StreamResponse:
-    """Answer a chat completion request, streamed or whole.
+class ChatCompletions:
+    """The handler of the route."""
 
-    In every case the handler closes the engine's session and cancels the tools under way, also
-    when the client leaves.
-    """
-    started = time.monotonic()
-    state = request.app[STATE]
-    with state.gate.enter():
-        asked, plan = await _planned(state, await request.read())
-        answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
-        session = state.engine.open(plan.spec)
-        try:
-            decoding = _decode(state, plan, session, answer, started, request.headers)
-            async with aclosing(decoding) as deltas:
-                if asked.stream:
-                    return await _stream(request, asked, plan, answer, deltas)
-                async for _ in deltas:
-                    pass
-                return web.json_response(completion(answer))
-        finally:
-            # Shielded, since a second cancellation must not leave the session in the engine.
-            await asyncio.shield(session.close(follow_up=answer.leaves_calls))
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    async def answer(self, request: Request, send: Send) -> None:
+        """Answer a chat completion request, streamed or whole.
+
+        In every case the handler closes the engine's session and cancels the tools under way,
+        also when the client leaves.
+        """
+        started = time.monotonic()
+        state = self._state
+        with state.gate.enter():
+            asked, plan = await _planned(state, await request.body())
+            answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
+            session = state.engine.open(plan.spec)
+            try:
+                decoding = _decode(state, plan, session, answer, started, request.headers)
+                async with aclosing(decoding) as deltas:
+                    if asked.stream:
+                        await _stream(state, request, send, asked, plan, answer, deltas)
+                        return
+                    async for _ in deltas:
+                        pass
+                whole = JsonAnswer(completion(answer))
+            finally:
+                # Shielded, since a second cancellation must not leave the session in the engine.
+                await asyncio.shield(session.close(follow_up=answer.leaves_calls))
+            await whole(request.scope, request.receive, send)
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
@@ -115,37 +127,40 @@ async def _decode(
 
 
 async def _stream(
-    request: web.Request,
+    state: State,
+    request: Request,
+    send: Send,
     asked: ChatRequest,
     plan: Plan,
     answer: Answer,
     deltas: AsyncGenerator[Delta, None],
-) -> web.StreamResponse:
+) -> None:
     chunks = Chunks(answer, include_usage=asked.include_usage)
-    people, tools = request.app.get(PEOPLE), plan.registry
-    async with EventStream(request, request.app[STATE].keep_alive_seconds) as stream:
+    async with EventStream(send, state.keep_alive_seconds) as stream:
         opened = False
 
-        async def send(chunk: dict[str, Any]) -> None:
+        async def tell(chunk: dict[str, Any]) -> None:
             nonlocal opened
             if not opened:
                 opened = True
                 await stream.send(chunks.opening())
             await stream.send(chunk)
 
+        async def tell_pending(item: Pending) -> None:
+            await tell(chunks.pending(item))
+
         try:
-            async with pending_told(people, answer.id, tools, lambda i: send(chunks.pending(i))):
+            async with pending_told(state.people, answer.id, plan.registry, tell_pending):
                 async for delta in deltas:
-                    await send(chunks.delta(delta))
+                    await tell(chunks.delta(delta))
             for chunk in chunks.closing():
-                await send(chunk)
+                await tell(chunk)
             await stream.send_done()
         except Exception as error:
             await stream.hush()
-            if not stream.begun or client_left(request):
+            if not stream.begun:
                 raise
             told = from_exception(error)
-            request[OUTCOME] = told.status
+            count_as(request.scope, told.status)
             await stream.send(told.body())
-    await stream.response.write_eof()
-    return stream.response
+        await stream.end()

@@ -8,7 +8,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
-from caesura.runtime.server.errors import ApiError, invalid
+from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.registry import Registry
 

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from caesura.runtime.server.errors import ApiError, invalid
+from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.scheduler.messages import Sampling, ToolSpec
 
 MAX_MESSAGES = 65_536

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
-from aiohttp import web
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,6 +19,7 @@ from caesura.runtime.cli.people.pending import line_of
 from caesura.runtime.cli.prompt import Terminal
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import Pending, People
 from caesura.tools.registry import Registry
@@ -59,12 +59,8 @@ class Office:
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     people = People(tmp_path / "people.sqlite")
     served = create_app(ScriptedEngine([]), Registry(), people=people, api_key="secret")
-    runner = web.AppRunner(served, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield Office(people, f"http://127.0.0.1:{site.port}/v1")
-    await runner.cleanup()
+    async with listening(served, shutdown_timeout=0.1) as port:
+        yield Office(people, f"http://127.0.0.1:{port}/v1")
     await people.aclose()
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 import openai
 import pytest
-from aiohttp import web
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import Application
+from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
@@ -31,7 +32,7 @@ WEATHER = {
 class Served:
     """An application that is being served, and clients to it."""
 
-    def __init__(self, engine: ScriptedEngine, app: web.Application, url: str) -> None:
+    def __init__(self, engine: ScriptedEngine, app: Application, url: str) -> None:
         self.engine = engine
         self.app = app
         self.url = url
@@ -85,12 +86,8 @@ async def serve_script() -> AsyncIterator[Callable[..., Any]]:
             if not isinstance(script, ScriptedEngine):
                 engine = ScriptedEngine(script, model=MODEL)
             app = create_app(engine, Registry(tools), **options)
-            runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-            await runner.setup()
-            stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            served = Served(engine, app, f"http://127.0.0.1:{site.port}")
+            port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
+            served = Served(engine, app, f"http://127.0.0.1:{port}")
             stack.push_async_callback(served.aclose)
             return served
 

@@ -9,7 +9,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app, serve
-from caesura.runtime.server.access import is_loopback
+from caesura.runtime.server.http.access import is_loopback
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, with_approval

@@ -118,5 +118,5 @@ async def test_files_are_counted_under_one_route(serve_script, store):
     served = await serve_script([], artifacts=store)
     for content in (b"a", b"b"):
         async with served.http.get(store.put(content, "txt").url) as response:
-            assert response.status == 200
+            assert await response.read() == content
     assert 'route="/artifacts/{name}",status="200"} 2.0' in await served.metrics()

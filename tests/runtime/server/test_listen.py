@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from caesura.runtime.server.listen import SWITCH_SECONDS, frozen_heap, let_the_loop_in
+from caesura.runtime.server.listen import SWITCH_SECONDS, allow_thread_switches, frozen_heap
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.005, SWITCH_SECONDS), (0.0001, 0.0001)])
@@ -13,7 +13,7 @@ def test_threads_hand_over_soon(before, after):
     usual = sys.getswitchinterval()
     try:
         sys.setswitchinterval(before)
-        let_the_loop_in()
+        allow_thread_switches()
         assert sys.getswitchinterval() == pytest.approx(after, abs=1e-5)
     finally:
         sys.setswitchinterval(usual)

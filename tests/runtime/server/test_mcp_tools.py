@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
-from aiohttp.test_utils import TestClient, TestServer
+import aiohttp
 
 from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config.toolset import Toolset
@@ -26,7 +27,10 @@ async def test_a_servers_tools_are_run_in_the_request(tmp_path):
     engine = ScriptedEngine(script, model="m")
     async with engine, Toolset(services, sources=[server]) as toolset:
         app = create_app(engine, toolset.registry)
-        async with TestClient(TestServer(app)) as client:
+        async with (
+            listening(app) as port,
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client,
+        ):
 
             async def ask(tool: str):
                 body = {

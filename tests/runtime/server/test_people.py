@@ -3,16 +3,15 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from caesura.runtime.server import create_app
-from caesura.runtime.server.people import PEOPLE
+from caesura.runtime.server.listen import listening as serving
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import People, make_ask_user, with_approval
 from caesura.tools.registry import Registry
@@ -191,7 +190,6 @@ async def test_without_people_there_is_no_such_route(serve_script: Callable[...,
     served = await serve_script([])
     async with served.http.get("/v1/pending") as response:
         assert response.status == 404
-    assert PEOPLE not in served.app
 
 
 @asynccontextmanager
@@ -297,7 +295,7 @@ async def test_a_restarted_server_finds_the_question_and_the_answer(
     before = await office(ASKS)
     chat = before.chat("ask_user")
     item = await before.opened()
-    await before.served.app.shutdown()  # as its runner does first when a signal has come
+    await before.served.app.leave()  # as its runner does first when a signal has come
     chat.cancel()
     await eventually(lambda: not before.people.waited_for)
     await before.people.aclose()
@@ -345,7 +343,7 @@ async def test_an_approval_that_outlives_a_server_belongs_to_its_asker(
     before = await office(script, pay_tool(paid))
     chat = ask(before, first)
     item = await before.opened()
-    await before.served.app.shutdown()
+    await before.served.app.leave()
     chat.cancel()
     await eventually(lambda: not before.people.waited_for)
     await before.people.aclose()
@@ -384,14 +382,11 @@ async def test_the_engine_is_told_of_people(office: Any) -> None:
 async def test_listeners_do_not_hold_up_the_end(tmp_path: Path) -> None:
     people = People(tmp_path / "people.sqlite")
     app = create_app(ScriptedEngine([]), Registry(), people=people)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=60)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    url = f"http://127.0.0.1:{site.port}/v1/pending/events"
-    async with aiohttp.ClientSession() as http, http.get(url) as response:
-        # Nobody would be heard for the 60 seconds that requests under way may take.
-        async with asyncio.timeout(30):
-            await runner.cleanup()
-        assert await response.read() == b""
+    async with AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        port = await stack.enter_async_context(serving(app, shutdown_timeout=60))
+        async with http.get(f"http://127.0.0.1:{port}/v1/pending/events") as response:
+            # The server would answer no request for the 60 seconds.
+            async with asyncio.timeout(30):
+                await stack.aclose()
+            assert await response.read() == b""
     await people.aclose()

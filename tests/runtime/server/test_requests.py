@@ -5,7 +5,7 @@ import json
 import pytest
 
 from caesura.runtime.server.chat.schema import parse
-from caesura.runtime.server.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError
 
 
 def body(**fields):

@@ -256,7 +256,7 @@ async def test_watchers_do_not_keep_a_server_from_ending(
 ) -> None:
     served = await serve_script([], recorder=recorder)
     async with watching(served, "live/events") as watcher:
-        await served.app.shutdown()
+        await served.app.leave()
         assert await watcher.next() is None
 
 

@@ -112,7 +112,7 @@ async def test_who_watches_another_s_recording_does_not_keep_a_server_from_endin
     served = await serve_script([], recorder=recorder)
     async with served.http.get(f"/v1/trace/{made}/events") as response:
         assert await response.content.readline() == b"id: 1\n"
-        await served.app.shutdown()
+        await served.app.leave()
         with pytest.raises(aiohttp.ClientPayloadError):
             await asyncio.wait_for(response.read(), 5)
 

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import TestServer
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import StatusCode
 
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.server.app import Application
+from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.runtime.tracing.export import Exports
 from caesura.tools import tool
@@ -33,8 +35,8 @@ MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 
 
 @asynccontextmanager
-async def served(app: web.Application) -> AsyncIterator[TestClient[Any, Any]]:
-    async with TestClient(TestServer(app)) as client:
+async def served(app: Application) -> AsyncIterator[ClientSession]:
+    async with listening(app) as port, ClientSession(f"http://127.0.0.1:{port}") as client:
         yield client
 
 

@@ -1,19 +1,59 @@
-"""Server-sent events: the bytes of one answer, with keep-alive comments during silence."""
+"""Answers that are written piece by piece, and server-sent events with keep-alive comments."""
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from aiohttp import web
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 _HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-cache",
     "X-Accel-Buffering": "no",  # a proxy must not buffer the stream
 }
+
+
+class Pieces:
+    """An answer with status 200 that is written piece by piece. The headers go with the first."""
+
+    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
+        self._send = send
+        self._head = Response(headers=headers)
+        del self._head.headers["content-length"]
+        self.begun = False
+        """Whether the headers were sent."""
+
+    async def write(self, data: bytes) -> None:
+        """Send some bytes."""
+        if not self.begun:
+            self.begun = True
+            headers = self._head.raw_headers
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._body(data, more=True)
+
+    async def end(self) -> None:
+        """Mark the answer as complete."""
+        await self._body(b"", more=False)
+
+    async def _body(self, data: bytes, more: bool) -> None:
+        body: Message = {"type": "http.response.body", "body": data, "more_body": more}
+        await self._send(body)
+
+
+class Streamed:
+    """An endpoint whose handler writes its answer piece by piece."""
+
+    def __init__(self, handler: Callable[[Request, Send], Awaitable[None]]) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._handler(Request(scope, receive), send)
 
 
 class EventStream:
@@ -23,18 +63,19 @@ class EventStream:
     still be answered with a status of its own.
     """
 
-    def __init__(self, request: web.Request, keep_alive_seconds: float) -> None:
-        self._request = request
+    def __init__(
+        self, send: Send, keep_alive_seconds: float, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._pieces = Pieces(send, {**_HEADERS, **(headers or {})})
         self._seconds = keep_alive_seconds
         self._lock = asyncio.Lock()
         self._last_write = asyncio.get_running_loop().time()
         self._keeper: asyncio.Task[None] | None = None
-        self.response = web.StreamResponse(headers=_HEADERS)
 
     @property
     def begun(self) -> bool:
         """Whether the headers of a successful answer were sent."""
-        return self.response.prepared
+        return self._pieces.begun
 
     async def begin(self) -> None:
         """Send the headers now, for a stream whose first event may come late."""
@@ -52,11 +93,14 @@ class EventStream:
         """Send `[DONE]`, which marks the stream as complete."""
         await self._write(b"data: [DONE]\n\n")
 
+    async def end(self) -> None:
+        """Stop the comments, and mark the answer as complete."""
+        await self.hush()
+        await self._pieces.end()
+
     async def _write(self, data: bytes) -> None:
         async with self._lock:
-            if not self.begun:
-                await self.response.prepare(self._request)
-            await self.response.write(data)
+            await self._pieces.write(data)
             self._last_write = asyncio.get_running_loop().time()
 
     async def __aenter__(self) -> Self:

@@ -10,14 +10,14 @@ The type of a body stops requests that a browser sends without a preflight reque
 import hmac
 import ipaddress
 import string
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.errors import ApiError
+from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.ui import OPEN
 
 HEALTH = "/health"
@@ -29,78 +29,93 @@ _NAME_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-._")
 _MAX_SHOWN_CHARACTERS = 100
 
 
-def access_checks(api_key: str | None, allowed_hosts: Iterable[str]) -> list[Middleware]:
-    """Return the middlewares that check access, in the order in which they run.
+Check = Callable[[HTTPConnection], None]
+"""Raises `ApiError` for a request that may not be answered."""
+
+
+class Access:
+    """Middleware that answers only requests that pass a check."""
+
+    def __init__(self, app: ASGIApp, check: Check) -> None:
+        self._app = app
+        self._check = check
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, if it may be answered."""
+        self._check(HTTPConnection(scope))
+        await self._app(scope, receive, send)
+
+
+def access_check(api_key: str | None, allowed_hosts: Iterable[str]) -> Check:
+    """Return the check of a server with a key, or of one without a key for some host names.
 
     Raises `UsageError` for an empty key and for an allowed host that is not a valid host name.
     """
     if api_key is None:
-        return [own_names(allowed_hosts), json_only]
+        return _own_names(allowed_hosts)
     if not api_key.strip():
         raise UsageError(f"api_key is empty, got {api_key!r}: omit it to serve without a key")
-    return [authentication(api_key), json_only]
+    return _authentication(api_key)
 
 
-def authentication(api_key: str) -> Middleware:
-    """Return a middleware that requires the key, except on routes that hold no data."""
+def _authentication(api_key: str) -> Check:
+    """Return a check that requires the key, except on routes that hold no data."""
     expected = api_key.encode()
 
-    @web.middleware
-    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def authenticate(request: HTTPConnection) -> None:
         scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
-        given = shown.strip().encode("utf-8", "surrogateescape")
+        given = shown.strip().encode("latin-1")
         # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
-        if not known and request.path not in WITHOUT_KEY:
+        if not known and request.scope["path"] not in WITHOUT_KEY:
             raise ApiError(
                 401,
                 "The API key is missing or wrong: send it as a bearer token.",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return await handler(request)
 
     return authenticate
 
 
-def own_names(allowed_hosts: Iterable[str]) -> Middleware:
-    """Return a middleware that refuses, with 403, requests that a foreign web page may have sent.
+def _own_names(allowed_hosts: Iterable[str]) -> Check:
+    """Return a check that refuses, with 403, requests that a foreign web page may have sent.
 
     `Host` may be `localhost`, one of `allowed_hosts` (names without a port) or an IP address.
     DNS rebinding cannot forge an IP address. An `Origin` must be the address in `Host`, or have
     one of the allowed names. `/health` is answered under every name.
-
-    Raises `UsageError` for an allowed host that is not a valid host name.
     """
     allowed = frozenset(map(_checked, allowed_hosts))
 
-    @web.middleware
-    async def refuse_foreign(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path != HEALTH:
-            for host in request.headers.getall("Host", ()):
+    def refuse_foreign(request: HTTPConnection) -> None:
+        if request.scope["path"] != HEALTH:
+            for host in request.headers.getlist("Host"):
                 _check_host(host, allowed)
-            for origin in request.headers.getall("Origin", ()):
+            for origin in request.headers.getlist("Origin"):
                 _check_origin(origin, request.headers.get("Host", ""), allowed)
-        return await handler(request)
 
     return refuse_foreign
 
 
-@web.middleware
-async def json_only(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse, with 415, a POST body whose type is not JSON.
+class JsonOnly:
+    """Middleware of a route that refuses, with 415, a body whose type is not JSON.
 
     Browsers send bodies of some other types across origins without a preflight request.
     """
-    routed = request.match_info.http_exception is None
-    if routed and request.method == "POST" and request.content_type != JSON:
-        said = request.headers.get("Content-Type")
-        raise ApiError(
-            415,
-            f"The body's Content-Type is {_shown(said) if said else 'missing'}: send {JSON}.",
-            code="unsupported_media_type",
-        )
-    return await handler(request)
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, if its body is JSON."""
+        said = HTTPConnection(scope).headers.get("Content-Type", "")
+        if said.partition(";")[0].strip().lower() != JSON:
+            raise ApiError(
+                415,
+                f"The body's Content-Type is {_shown(said) if said else 'missing'}: send {JSON}.",
+                code="unsupported_media_type",
+            )
+        await self._app(scope, receive, send)
 
 
 def is_loopback(host: str) -> bool:

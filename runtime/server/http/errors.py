@@ -3,8 +3,8 @@
 import logging
 from typing import Any
 
-from aiohttp import web
-from aiohttp.typedefs import Handler
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.errors import (
     CaesuraError,
@@ -13,6 +13,7 @@ from caesura.runtime.errors import (
     LimitReached,
     UsageError,
 )
+from caesura.runtime.server.http.answers import JsonAnswer
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class ApiError(Exception):
         }
         return {"error": error}
 
-    def response(self) -> web.Response:
+    def response(self) -> JsonAnswer:
         """Return the whole HTTP response."""
-        return web.json_response(self.body(), status=self.status, headers=self.headers)
+        return JsonAnswer(self.body(), self.status, self.headers)
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -77,30 +78,42 @@ def from_exception(error: Exception) -> ApiError:
         case EngineFailed():
             log.error("the engine failed: %s", error)
             return ApiError(503, "The engine has failed: restart it.", code="engine_failed")
-        case web.HTTPException():
+        case HTTPException():
             return _from_http(error)
-        case web.RequestPayloadError():
-            return invalid("The server could not read the request's body.")
         case CaesuraError():
             log.error("request failed: %s", error)
     log.error("unexpected error", exc_info=error)
     return ApiError(500, "The server had an internal error; see its log for the details.")
 
 
-@web.middleware
-async def errors_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn every exception of a handler into an error object."""
-    try:
-        return await handler(request)
-    except Exception as error:
-        if client_left(request):
-            raise  # a client that has left gets no answer
-        return from_exception(error).response()
+class Errors:
+    """Middleware that turns every exception of a handler into an error object.
 
+    The caller's connection is closed if an answer had begun, since no other sign is left.
+    """
 
-def client_left(request: web.Request) -> bool:
-    """Return whether the connection of this request is closed or closing."""
-    return request.transport is None or request.transport.is_closing()
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, with an error object if its handler fails."""
+        begun = False
+
+        async def observed(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        except Exception as error:
+            told = from_exception(error)
+            if begun:
+                log.error("an answer was cut short: %s", error)
+            elif scope["type"] == "http":
+                await told.response()(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008, "reason": told.message})
 
 
 def _type_of(status: int) -> str:
@@ -111,14 +124,10 @@ def _type_of(status: int) -> str:
     )
 
 
-def _from_http(error: web.HTTPException) -> ApiError:
-    """Translate aiohttp's own errors: an unknown route, a wrong method, a too large body."""
-    if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(sorted(error.allowed_methods))
-        message = f"Method {error.method} is not allowed here; allowed: {allowed}."
+def _from_http(error: HTTPException) -> ApiError:
+    """Translate the router's own error: a method that a route does not have."""
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"This method is not allowed here; allowed: {allowed}."
         return ApiError(405, message, code="method_not_allowed", headers={"Allow": allowed})
-    if isinstance(error, web.HTTPNotFound):
-        return ApiError(404, "There is no such route.", code="unknown_url")
-    if isinstance(error, web.HTTPRequestEntityTooLarge):
-        return ApiError(413, f"The request is too large: {error.text}", code="request_too_large")
-    return ApiError(error.status, error.reason)
+    return ApiError(error.status_code, error.detail)

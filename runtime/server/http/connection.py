@@ -1,0 +1,118 @@
+"""The connection of one request: its body, within a bound, and the moment its client leaves."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from caesura.runtime.server.http.errors import ApiError
+
+
+class Connections:
+    """Middleware that reads a body whole, and cancels the handler once the client has left.
+
+    A server notices that a client left only if it reads from the connection. A tool may run for
+    minutes without reading or writing anything. So this middleware reads, and nothing else does.
+    """
+
+    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. A body above the bound raises `ApiError` 413."""
+        if scope["type"] != "http":
+            await self._tracked(self._app(scope, receive, send))
+            return
+        body = await self._read(scope, receive)
+        if body is None:
+            return
+        connection = _Connection(body, receive, send)
+        handler = self._app(scope, connection.receive, connection.send)
+        await connection.run(self._tracked(handler))
+
+    async def _tracked(self, answer: Awaitable[None]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            await answer
+        finally:
+            self._under_way.discard(task)
+
+    def cancel_all(self) -> None:
+        """Cancel all requests under way, downloads and streams too."""
+        for task in self._under_way:
+            task.cancel()
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """Return the whole body, or None if the client left before its end."""
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        size = int(announced) if announced.isdigit() else 0
+        pieces: list[bytes] = []
+        while size <= self._max_body_bytes:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            pieces.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+            size = max(size, sum(map(len, pieces)))
+        raise ApiError(
+            413,
+            f"The body has {size} bytes or more, and this server takes at most "
+            f"{self._max_body_bytes}: send a smaller one.",
+            code="request_too_large",
+        )
+
+
+class _Connection:
+    """What a handler reads and writes, and the end of the handler when its client leaves."""
+
+    def __init__(self, body: bytes, receive: Receive, send: Send) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+        self._send = send
+        self._left = asyncio.Event()
+        self._answered = False
+
+    async def receive(self) -> Message:
+        """Return the body once; then wait until the client leaves."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            # From here on the server reports a disconnect, although the client may have stayed.
+            self._answered = True
+        await self._send(message)
+
+    async def run(self, handler: Awaitable[None]) -> None:
+        """Run a handler to its end. A handler whose client leaves is cancelled, without error.
+
+        Raises `ApiError` 503 if the handler was cancelled for another reason.
+        """
+        handling = asyncio.ensure_future(handler)
+        leaving = asyncio.ensure_future(self._wait_for_leave())
+        try:
+            await asyncio.wait({handling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if self._answered:
+                await asyncio.wait({handling})
+        finally:
+            leaving.cancel()
+            left = not handling.done() and self._left.is_set()
+            handling.cancel()
+            await asyncio.gather(handling, leaving, return_exceptions=True)
+        if handling.cancelled() and not left:
+            raise ApiError(503, "The server is shutting down.", code="server_shutting_down")
+        if not left:
+            handling.result()
+
+    async def _wait_for_leave(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._left.set()
