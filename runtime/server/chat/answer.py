@@ -2,7 +2,6 @@
 
 import time
 import uuid
-from dataclasses import asdict
 from typing import Any, Literal
 
 from caesura.intercept.calls.events import (
@@ -15,6 +14,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
+from caesura.runtime.server.chat.ran import ran_here
 
 Delta = dict[str, Any]
 
@@ -152,21 +152,7 @@ class Answer:
         ran = [returned for returned in self._ran.values() if returned is not None]
         if not ran:
             return None
-        calls = [
-            {
-                "name": returned.call.name,
-                "arguments": returned.call.arguments,
-                "content": returned.result.content,
-                "error": returned.result.error,
-                "seconds": returned.result.seconds,
-                "artifacts": [
-                    {"url": made.url, "media_type": made.media_type, "bytes": made.size_bytes}
-                    for made in returned.result.artifacts
-                ],
-            }
-            for returned in ran
-        ]
-        return {"calls": calls, "resumes": [asdict(resume) for resume in self._resumes]}
+        return ran_here(ran, self._resumes)
 
 
 class _ShownCall:

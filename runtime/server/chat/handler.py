@@ -12,20 +12,17 @@ from starlette.types import Send
 
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
-from caesura.runtime.run.loop import run
 from caesura.runtime.server.chat.answer import Answer, Delta
-from caesura.runtime.server.chat.asker import asker_of
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
+from caesura.runtime.server.decoding import decode
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.counting import count_as
 from caesura.runtime.server.http.errors import from_exception
 from caesura.runtime.server.http.stream import EventStream
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.state import State
-from caesura.tools.context import Scope
-from caesura.tools.dispatch.dispatcher import Dispatcher
 from caesura.tools.people import Pending
 
 MAX_INLINE_BODY_BYTES = 64 * 2**10
@@ -88,37 +85,15 @@ async def _decode(
 ) -> AsyncGenerator[Delta, None]:
     """Run the plan to its end; yield the deltas for the client as they come."""
     waiting = True
+    events = decode(state, plan, session, answer.id, headers)
     try:
-        # A question to a person names the completion that it belongs to.
-        async with Dispatcher(plan.registry, scope=Scope(answer.id)) as dispatcher:
-            dispatcher.conversation = plan.conversation
-            dispatcher.asker = asker_of(plan.user, headers)
-            dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
-            trace = None
-            if state.tracing is not None:
-                model = state.engine.model
-                trace = state.tracing.run(dispatcher, model, response=answer.id, came_with=headers)
-                session = trace.session(session)
-            events = run(
-                session,
-                plan.messages,
-                dispatcher=dispatcher,
-                own_tools=plan.registry.names,
-                caller_tools=plan.client_tools,
-                limits=plan.limits,
-                sampling=plan.sampling,
-                pausing=plan.spec.pausing,
-            )
-            if trace is not None:
-                events = trace.events(events)
-            async with aclosing(events):
-                async for event in events:
-                    state.metrics.observe(event, plan.spec.pausing, plan.registry)
-                    for delta in answer.take(event):
-                        if waiting:
-                            state.metrics.first_token.observe(time.monotonic() - started)
-                            waiting = False
-                        yield delta
+        async with aclosing(events):
+            async for event in events:
+                for delta in answer.take(event):
+                    if waiting:
+                        state.metrics.first_token.observe(time.monotonic() - started)
+                        waiting = False
+                    yield delta
     except LimitReached as limit:
         # A turn that ended with a call used up the tokens. The client sees a truncated answer.
         if limit.limit != "max_tokens":

@@ -35,10 +35,8 @@ class Plan:
 
 def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
-    if request.model != model:
-        message = f"The model {request.model!r} is not served here; {model!r} is."
-        raise ApiError(404, message, param="model", code="model_not_found")
-    registry = _server_tools(request.server_tools, tools)
+    check_model(request.model, model)
+    registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
     if isinstance(request.tool_choice, NamedChoice):
         registry, clients = _only(request.tool_choice.function.name, registry, clients)
@@ -61,11 +59,19 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
         sampling=sampling,
         registry=registry,
         client_tools=frozenset(clients),
-        limits=_tightened(limits, request.token_limit),
+        limits=tightened(limits, request.token_limit),
     )
 
 
-def _server_tools(names: Sequence[str], tools: Registry) -> Registry:
+def check_model(asked: str, served: str) -> None:
+    """Raise `ApiError` 404 unless the model that a request names is the served one."""
+    if asked != served:
+        message = f"The model {asked!r} is not served here; {served!r} is."
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def selected(names: Sequence[str], tools: Registry) -> Registry:
+    """Return the tools that `server_tools` names; raise `ApiError` for an unknown one."""
     try:
         return tools.select(dict.fromkeys(names))
     except ValueError as error:
@@ -108,7 +114,7 @@ def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     return tuple(records)
 
 
-def _tightened(limits: Limits, max_tokens: int | None) -> Limits:
+def tightened(limits: Limits, max_tokens: int | None) -> Limits:
     """Return the server's limits, lowered to the client's bound on the answer's tokens."""
     bounds = [bound for bound in (limits.max_tokens, max_tokens) if bound is not None]
     return replace(limits, max_tokens=min(bounds, default=None))

@@ -20,7 +20,8 @@ from pydantic import (
     model_validator,
 )
 
-from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.chat.validation import in_words
+from caesura.runtime.server.http.errors import invalid
 from caesura.scheduler.messages import Sampling, ToolSpec
 
 MAX_MESSAGES = 65_536
@@ -203,7 +204,7 @@ def parse(body: bytes) -> ChatRequest:
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _in_words(error) from None
+        raise in_words(error) from None
     refuse_unsupported(request)
     return request
 
@@ -217,30 +218,3 @@ def refuse_unsupported(request: ChatRequest) -> None:
     if request.response_format and request.response_format.get("type") != "text":
         given = str(request.response_format.get("type"))[:40]
         raise invalid(f"response_format must be of type text, got {given!r}.", "response_format")
-
-
-def _in_words(error: ValidationError) -> ApiError:
-    """Return the first validation error as an `ApiError` with the path of its field."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return invalid(f"The body is not valid JSON: {first['msg'].partition(': ')[2]}.")
-    path = _path(first["loc"])
-    if not path:
-        return invalid("The body must be a JSON object.")
-    if first["type"] == "missing":
-        return invalid(f"{path} is missing.", path)
-    if first["type"] in ("too_short", "string_too_short"):
-        return invalid(f"{path} must not be empty.", path)
-    reason = first["msg"].removeprefix("Value error, ")
-    return invalid(f"{path}: {reason[:1].lower()}{reason[1:]}.", path)
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    """Return a path such as `messages[0].content`, without pydantic's names of union members."""
-    path = ""
-    for step in location:
-        if isinstance(step, int):
-            path += f"[{step}]"
-        elif step.isidentifier() and step != NamedChoice.__name__:
-            path += f".{step}"
-    return path.lstrip(".")
