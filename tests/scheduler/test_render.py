@@ -8,6 +8,7 @@ from transformers import AutoTokenizer
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.render import Renderer
+from tests.scheduler.real_templates import renderer_of
 
 CALL = {
     "role": "assistant",
@@ -108,6 +109,25 @@ def test_a_bridge_joins_seamlessly(tokenizer: Any) -> None:
     assert joined is not None
     whole = renderer.prompt([QUESTION, CALL, RESULT], ())
     assert tokenizer.decode([*prompt, *wrote, *joined]) == tokenizer.decode(whole)
+
+
+@pytest.mark.parametrize(
+    ("last", "turn", "message", "expected"),
+    [
+        ("<|observation|>", CALL, RESULT, "\n<tool_response>\n3\n</tool_response><|assistant|>"),
+        # The engine stops at the call's last token, before the model ends its turn.
+        ("a", CALL, RESULT,
+         "<|observation|>\n<tool_response>\n3\n</tool_response><|assistant|>"),
+    ],
+)  # fmt: skip
+def test_a_turn_ends_with_the_opener_of_the_next_message(
+    last: str, turn: Any, message: Any, expected: str
+) -> None:
+    """GLM's template writes no end of a turn: its ends are `<|user|>` and `<|observation|>`."""
+    tokenizer, renderer = renderer_of("glm4moe")
+    tokens = renderer.bridge(turn, [message], (), tokenizer.convert_tokens_to_ids(last))
+    assert tokens is not None
+    assert tokenizer.decode(tokens) == expected
 
 
 def test_a_template_that_refuses_is_the_users_mistake(tokenizer: Any) -> None:

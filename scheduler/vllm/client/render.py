@@ -17,6 +17,7 @@ from caesura.scheduler.vllm.client.token_length import max_characters_per_token
 
 MAX_OPENER_TOKENS = 64
 """Maximum number of tokens of an opener of thinking, including the spaces after it."""
+QUESTION: Message = {"role": "user", "content": "."}
 
 
 class Renderer:
@@ -70,20 +71,21 @@ class Renderer:
         is omitted. The result is None if the template changes earlier messages when later ones
         follow; the conversation must then be rendered again. Raises the same as `prompt`.
         """
-        before = [{"role": "user", "content": "."}, turn]
-        closed = self._render(before, tools, open_turn=False)
-        opened = self._render([*before, *messages], tools, open_turn=True)
-        if not opened.startswith(closed):
+        asked = self._render([QUESTION], tools, open_turn=False)
+        closed = self._render([QUESTION, turn], tools, open_turn=False)
+        opened = self._render([QUESTION, turn, *messages], tools, open_turn=True)
+        if not (closed.startswith(asked) and opened.startswith(closed)):
             return None
-        found = max(((closed.rfind(text), text) for text in self._end_texts), default=(-1, ""))
-        start, text = found
-        if start < 0:
-            tail = ""
-        elif last_token in self._ends:
-            tail = closed[start + len(text) :]
-        else:
-            tail = closed[start:]
-        return self._encode_bounded(tail + opened[len(closed) :])
+        return self._behind(closed[len(asked) :], opened[len(closed) :], last_token)
+
+    def _behind(self, turn: str, later: str, last_token: int) -> list[int]:
+        """Return the tokens behind a turn; the template writes `turn` and then `later`."""
+        start, text = max(((turn.rfind(text), text) for text in self._end_texts), default=(-1, ""))
+        if start >= 0:
+            later = turn[start:] + later
+            return self._encode_bounded(later[len(text) :] if last_token in self._ends else later)
+        # The turns of GLM, for example, end with the token that begins the next message.
+        return self._encode_bounded(later.removeprefix(self.end_text(last_token)))
 
     def _encode_bounded(self, text: str) -> list[int]:
         """Return the text's tokens; raise `ContextOverflow` if the window cannot hold it."""

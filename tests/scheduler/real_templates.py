@@ -1,0 +1,30 @@
+"""Renderers with the chat templates of real models, over the bundled model's vocabulary."""
+
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.vllm.client.render import Renderer
+
+TEMPLATES = Path(__file__).parent / "templates"
+ENDS = {
+    "bundled": ("<|im_end|>",),
+    "qwen3": ("<|im_end|>",),
+    "deepseek_r1_distill": ("<｜end▁of▁sentence｜>",),
+    "llama3_1": ("<|eot_id|>", "<|eom_id|>"),
+    "glm4moe": ("<|endoftext|>", "<|user|>", "<|observation|>"),
+}
+"""The texts of the tokens that end a turn, by template."""
+CONTEXT_TOKENS = 4096
+
+
+def renderer_of(template: str) -> tuple[Any, Renderer]:
+    """Return a tokenizer with a model's template and its ends of turns, and its renderer."""
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    tokenizer.add_tokens(list(ENDS[template]), special_tokens=True)
+    if template != "bundled":
+        tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+    ends = frozenset(map(tokenizer.convert_tokens_to_ids, ENDS[template]))
+    return tokenizer, Renderer(tokenizer, ends, CONTEXT_TOKENS)
