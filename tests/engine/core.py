@@ -61,7 +61,18 @@ def random_model() -> str:
 class Core:
     """An engine core, stepped by hand."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, drafts: int = 0, **options: object) -> None:
+        """Start the engine; with `drafts` it drafts up to that many tokens a step.
+
+        vLLM's n-gram speculation loads numba, and vLLM's CPU build starts no engine in a process
+        in which numba was loaded before: a process starts one engine with drafts, as its last.
+        """
+        if drafts:
+            options["speculative_config"] = {
+                "method": "ngram",
+                "num_speculative_tokens": drafts,
+                "prompt_lookup_max": 2,
+            }
         args = EngineArgs(
             model=random_model(),
             dtype="float32",
@@ -80,6 +91,27 @@ class Core:
         self.reports: dict[str, dict[str, Any]] = {}
         self.allowed_losses = 0
         """Blocks that a test has taken out of the pool."""
+        self.confirmed_drafts = 0
+        self._foretold: dict[tuple[int, ...], list[int]] = {}
+        """What `say` returned, by the tokens before it: it is drafted when they come again."""
+        if drafts:
+            worker: Any = self._core.model_executor.driver_worker.worker  # type: ignore[attr-defined]
+            worker.model_runner.drafter.propose = self._propose
+
+    def _propose(self, count: int, sampled: Any, lengths: Any, tokens: Any, **_: Any) -> Any:
+        """Stand in for the n-gram drafter, whose guesses about random weights are wrong."""
+        rows = [tokens[row, : lengths[row]].tolist() for row in range(len(sampled))]
+        return [
+            self._foretell(row)[:count] if new else []
+            for row, new in zip(rows, sampled, strict=True)
+        ]
+
+    def _foretell(self, tokens: list[int]) -> list[int]:
+        for context, ahead in self._foretold.items():
+            said = tokens[len(context) :]
+            if tuple(tokens[: len(context)]) == context and said == ahead[: len(said)]:
+                return ahead[len(said) :]
+        return []
 
     def add(
         self,
@@ -119,10 +151,12 @@ class Core:
         """Step until all of these have stopped."""
         waiting = set(request_ids)
         for _ in range(steps):
-            outputs, _ = self._core.step()
+            outputs, executed = self._core.step()
+            self._core.post_step(executed)
             for of_client in outputs.values():
                 for output in of_client.outputs:
                     self.said[output.request_id].extend(output.new_token_ids)
+                    self.confirmed_drafts += max(0, len(output.new_token_ids) - 1)
                     if output.finish_reason is not None:
                         waiting.discard(output.request_id)
                         params = output.kv_transfer_params or {}
@@ -133,16 +167,18 @@ class Core:
         raise AssertionError(f"{waiting} did not stop: {self.scheduler.parts.engine.snapshot()}")
 
     def idle(self, steps: int) -> None:
-        """Step while nobody runs, as the engine does while copies are under way."""
+        """Step while no request runs, as the engine does while copies are under way."""
         for _ in range(steps):
             self._core.step()
 
     def say(self, tokens: Sequence[int], count: int) -> list[int]:
-        """What the model says after these tokens, computed from scratch."""
+        """What the model says after these tokens, computed from scratch and without drafts."""
         self.scheduler.reset_prefix_cache()
         request_id = f"plain-{uuid.uuid4().hex}"
+        foretold, self._foretold = self._foretold, {}
         self.add(request_id, tokens, count)
         self.run([request_id])
+        self._foretold = {**foretold, tuple(tokens): self.said[request_id]}
         return self.said[request_id]
 
     def drop_kv(self, request_id: str) -> None:
