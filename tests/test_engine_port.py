@@ -20,8 +20,8 @@ NAMES = """
     num_gpu_blocks num_lookahead_tokens num_output_placeholders num_preemptions
     num_tokens_with_spec num_waiting_for_streaming_input pause_state pop_blocks_for_free
     prepend_request processed_step_seq recompute_kv_load_failures ref_cnt remove_request
-    remove_requests reset_preempted_req_ids sched_step_seq status streaming_queue touch
-    use_v2_model_runner watermark_blocks _free_request_blocks
+    remove_requests reset_preempted_req_ids sched_step_seq status streaming_queue
+    structured_output_request touch use_v2_model_runner watermark_blocks _free_request_blocks
     _inflight_prefill_reserved_blocks _inflight_prefills _request_blocks_can_be_freed
     _spec_decode_step_blocks
 """

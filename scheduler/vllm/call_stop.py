@@ -14,7 +14,11 @@ from vllm.v1.request import Request
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Verdict, Watch
 from caesura.scheduler.vllm.call_detection import CallDetector
-from caesura.scheduler.vllm.engine_state.requests import has_next_chunk, has_stopped
+from caesura.scheduler.vllm.engine_state.requests import (
+    has_next_chunk,
+    has_stopped,
+    takes_chunks,
+)
 from caesura.scheduler.vllm.wire import REPORT_KEY
 
 
@@ -72,7 +76,7 @@ class CallStops:
         report = self._report(request, resume)
         if report["paused"] or has_next_chunk(request):
             return False
-        if request.resumable:
+        if takes_chunks(request):
             self.closing.add(request.request_id)
         return True
 

@@ -43,6 +43,7 @@ from caesura.scheduler.vllm.records.writer import Entry, RecordWriter
 from caesura.scheduler.vllm.step_costs import StepCosts
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
+from caesura.scheduler.vllm.turn_grammars import TurnGrammars
 
 SEED = 0
 """Seed of the random numbers of an admission policy."""
@@ -84,6 +85,7 @@ class Parts:
     recorder: Recorder
     detector: CallDetector
     stops: CallStops
+    grammars: TurnGrammars
     sessions: Sessions
     manager: PausedKVManager
     chunking: Chunking
@@ -138,6 +140,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         recorder=recorder,
         detector=detector,
         stops=stops,
+        grammars=TurnGrammars(),
         sessions=sessions,
         manager=manager,
         chunking=chunking,

@@ -54,9 +54,12 @@ class PausingScheduler(Scheduler):
             # The request has ended at its call, since the client sends the result in a new one.
             self.finish_requests(request_id, RequestStatus.FINISHED_STOPPED)
             return
+        if known:
+            parts.grammars.arrived(request)
         super().add_request(request)
         if known:
             return
+        parts.grammars.begin(request)
         parts.stops.watch(request)
         parts.sessions.arrived(request, parts.clock())
         parts.follow_ups.arrived(request)
@@ -64,11 +67,12 @@ class PausingScheduler(Scheduler):
         parts.recorder.arrived(request, parts.sessions[request_id], followed)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
-        """Append a tool's result to its session."""
+        """Append a tool's result to its session, with the grammar of the next turn."""
         parts = self.parts
         parts.pauses.before_chunk(session)
         super()._update_request_as_session(session, update)
         parts.pauses.after_chunk(session, update)
+        parts.grammars.apply(session)
         parts.recorder.returned(session)
         parts.stops.watch(session)
 
@@ -158,6 +162,7 @@ class PausingScheduler(Scheduler):
             parts.sessions.ended(request)
         parts.pauses.ended(request_id)
         parts.stops.forget(request_id)
+        parts.grammars.forget(request_id)
         if request_id not in parts.manager.paused_kvs:
             parts.recorder.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)

@@ -3,6 +3,9 @@
 WATCH_KEY = "caesura_watch"
 """Key in `SamplingParams.extra_args` of the `WatchPlan` of a new turn."""
 
+WHOLE_TURN_KEY = "caesura_grammar_of_whole_turn"
+"""Key in `SamplingParams.extra_args` of a grammar that also covers the turn's thinking."""
+
 CONTROL_KEY = "caesura_control"
 """Key in `SamplingParams.extra_args` of a control message, which is never enqueued."""
 

@@ -1,8 +1,8 @@
 """The port to vLLM's engine: the only files that access private state of vLLM's scheduler.
 
-`port` defines the interface; `v032` implements it for vLLM 0.32, and `v033` for 0.33. `blocks` and
-`requests` read and change single blocks and requests. All other parts in the engine's process use
-the port.
+`port` defines the interface; `v032` implements it for vLLM 0.32, and `v033` for 0.33. `blocks`,
+`requests` and `grammars` read and change single blocks, requests and grammars. All other parts in
+the engine's process use the port.
 """
 
 from vllm import __version_tuple__ as vllm_version

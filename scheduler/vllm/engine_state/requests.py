@@ -64,6 +64,11 @@ def stop(request: Request) -> None:
     request.status = RequestStatus.FINISHED_STOPPED
 
 
+def takes_chunks(request: Request) -> bool:
+    """Return whether the request began as a session, also if an error has ended its input."""
+    return request.streaming_queue is not None
+
+
 def has_next_chunk(request: Request) -> bool:
     """Return whether a session's next chunk has arrived before its turn ended."""
     return bool(request.streaming_queue)
