@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 import segments
-import torch
+from decode import greedy
 from heldout import Scenario
 from tasks.arithmetic import calculate
 from tasks.exchange import Call, contains
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, StoppingCriteria
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 BLOCK = re.compile(r"<tool_call>\n(.*?)\n</tool_call>", re.DOTALL)
 OPEN = re.compile(r"\[(\w+)\(([^\[\]]*)\) ->$")
@@ -52,24 +51,13 @@ class Played:
         return said == "".join(piece for piece in asked.answer if isinstance(piece, str))
 
 
-class _Pause(StoppingCriteria):
-    """Stops every row of a batch at ``<|im_end|>`` or at ``) ->``."""
-
-    def __init__(self, end: int, pause: list[int]) -> None:
-        self.end, self.pause = end, torch.tensor(pause)
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
-        tail = input_ids[:, -len(self.pause) :]
-        return (input_ids[:, -1] == self.end) | (tail == self.pause).all(dim=1)
-
-
 class Player:
     """A model together with the loop that answers its calls."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.end = tokenizer.convert_tokens_to_ids(segments.IM_END)
-        self.pause = _Pause(self.end, self.encode(segments.INLINE_END))
+        self.stops = [[self.end], self.encode(segments.INLINE_END)]
 
     def encode(self, text: str) -> list[int]:
         """Encode one piece of text as the runtime does."""
@@ -84,18 +72,9 @@ class Player:
                     self.advance(game, new)
         return games
 
-    @torch.inference_mode()
     def generate(self, prompts: list[list[int]]) -> list[list[int]]:
         """Continue prompts greedily, each up to its end of turn or its in-line call."""
-        width = max(map(len, prompts))
-        pad = self.tokenizer.pad_token_id
-        ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
-        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-        out = self.model.generate(
-            ids, attention_mask=mask, max_new_tokens=LONGEST_TURN, do_sample=False,
-            stopping_criteria=[self.pause], pad_token_id=pad,
-        )  # fmt: skip
-        return [[token for token in row if token != pad] for row in out[:, width:].tolist()]
+        return greedy(self.model, prompts, self.tokenizer.pad_token_id, self.stops, LONGEST_TURN)
 
     def advance(self, game: Played, new: list[int]) -> None:
         """Take what the model wrote and append what the runtime would append."""
