@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from caesura.intercept.calls.events import Event
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 
 
 class EngineSession(Protocol):
@@ -53,8 +53,20 @@ class Engine(Protocol):
         """The model's context window in tokens."""
         ...
 
+    @property
+    def default_sampling(self) -> Sampling:
+        """The model's own settings, which hold where a request has none."""
+        ...
+
     def count_tokens(self, text: str) -> int:
         """Return the number of tokens of the text alone; any thread may call this."""
+        ...
+
+    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+        """Return the number of tokens of a prompt, as a first turn with these messages has.
+
+        Raises `ContextOverflow` for a text that is certainly longer than the context window.
+        """
         ...
 
     def open(self, spec: SessionSpec) -> EngineSession:

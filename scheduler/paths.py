@@ -30,6 +30,11 @@ def traces_path() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "traces.sqlite"
 
 
+def responses_path() -> Path:
+    """Return the default file of stored responses and conversations."""
+    return _base("XDG_STATE_HOME", ".local/state") / "responses.sqlite"
+
+
 def _base(variable: str, default: str) -> Path:
     # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))

@@ -25,6 +25,10 @@ from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import people_routes
+from caesura.runtime.server.responses.routes.conversations import conversation_routes
+from caesura.runtime.server.responses.routes.handler import response_routes
+from caesura.runtime.server.responses.run.service import Responses
+from caesura.runtime.server.responses.store import Store
 from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.server.ui import page_routes
@@ -49,11 +53,13 @@ class Application:
         state: State,
         routes: list[BaseRoute],
         traces: Traces,
+        responses: Responses,
         access: Check,
         max_body_bytes: int,
     ) -> None:
         self._state = state
         self._traces = traces
+        self._responses = responses
         self._connections = Connections(
             Router(routes, redirect_slashes=False, default=_no_route), max_body_bytes
         )
@@ -73,6 +79,7 @@ class Application:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self.leave()
+        await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
@@ -85,6 +92,10 @@ class Application:
         await self._traces.dismiss()
         if self._state.people is not None:
             await self._state.people.leave()
+
+    async def close(self) -> None:
+        """End the runs that no request waits for. Call it after the last request."""
+        await self._responses.aclose()
 
     @property
     def completions(self) -> int:
@@ -110,6 +121,7 @@ def create_app(
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     tracing: "Given" = None,
     recorder: Recorder | None = None,
+    store: Store | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's HTTP API.
 
@@ -122,6 +134,7 @@ def create_app(
     that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
     chat completions under way, and `client_max_size` the bytes of a body. A stream that was
     silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
+    `store` keeps responses and conversations, in memory by default.
     The caller closes the engine, the people and the recorder.
 
     `serve` runs the application, and so does any ASGI server.
@@ -149,8 +162,10 @@ def create_app(
         routes += artifact_routes(artifacts)
     if people is not None:
         routes += people_routes(people, keep_alive_seconds)
+    responses = Responses(state, store or Store(None))
+    routes += [*response_routes(responses, state), *conversation_routes(responses)]
     routes += [*traces.routes(), *page_routes()]
-    return Application(state, routes, traces, access, client_max_size)
+    return Application(state, routes, traces, responses, access, client_max_size)
 
 
 def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:

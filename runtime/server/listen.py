@@ -19,6 +19,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
+from caesura.runtime.server.responses.store import Store
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -48,6 +49,7 @@ class AppOptions(TypedDict, total=False):
     keep_alive_seconds: float
     tracing: "Given"
     recorder: Recorder | None
+    store: Store | None
 
 
 def _print(url: str) -> None:
@@ -195,6 +197,7 @@ async def _shut(
         impatience.cancel()
         app.cancel_all()
         await asyncio.gather(serving, leaving)
+        await app.close()
 
 
 @contextmanager

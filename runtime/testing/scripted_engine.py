@@ -20,8 +20,8 @@ from caesura.runtime.testing.script import (
     ScriptError,
     count_units,
 )
-from caesura.runtime.testing.scripted_session import ScriptedSession
-from caesura.scheduler.messages import SessionSpec
+from caesura.runtime.testing.scripted_session import ScriptedSession, message_units
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
@@ -77,6 +77,15 @@ class ScriptedEngine:
     def count_tokens(self, text: str) -> int:
         """Return the number of scripted tokens, which are fewer than a real model's."""
         return count_units(text)
+
+    @property
+    def default_sampling(self) -> Sampling:
+        """The settings that hold where a request has none; a script has none of its own."""
+        return Sampling()
+
+    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+        """Return the number of scripted tokens of the messages."""
+        return sum(map(message_units, messages))
 
     @property
     def open_sessions(self) -> int:

@@ -89,7 +89,7 @@ class ScriptedSession:
     async def _decode(
         self, messages: tuple[Message, ...], sampling: Sampling
     ) -> AsyncGenerator[Event, None]:
-        cached, prompt = self._context, sum(map(_message_units, messages))
+        cached, prompt = self._context, sum(map(message_units, messages))
         resumed = self._accept(messages, prompt)
         self.samplings.append(sampling)
         item = await self._reader.read(self.messages, self.spec.tools, self._error)
@@ -152,7 +152,8 @@ def _reason(turn: Calls, was_cut: bool) -> Literal["call", "stop", "length"]:
     return "call" if turn.calls else "stop"
 
 
-def _message_units(message: Message) -> int:
+def message_units(message: Message) -> int:
+    """Return the number of scripted tokens of a message."""
     content = message.get("content") or ""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     made = [c["function"] for c in message.get("tool_calls") or ()]

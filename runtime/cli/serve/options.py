@@ -10,8 +10,10 @@ import typer
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.paths import responses_path
 from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings
 
@@ -66,6 +68,25 @@ class ServerOptions:
     max_concurrent: Annotated[
         int, typer.Option(help="The most requests in flight; more get a 429.")
     ] = 1024
+    responses: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="The file of stored responses and conversations. "
+            "Default: in the user's state directory.",
+        ),
+    ] = None
+    no_responses: Annotated[
+        bool,
+        typer.Option(
+            "--no-responses",
+            help="Keep stored responses and conversations in memory only, until the server ends.",
+        ),
+    ] = False
+
+    def store(self) -> Store:
+        """Return the store of responses and conversations."""
+        return Store(None if self.no_responses else self.responses or responses_path())
 
 
 @dataclass(frozen=True, slots=True)

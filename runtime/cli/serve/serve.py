@@ -69,6 +69,7 @@ async def serve_model(
                 people=people_of(toolset.services),
                 max_concurrent=server.max_concurrent,
                 recorder=recorder,
+                store=server.store(),
                 announce=_announce if recorder else _print,
             )
 

@@ -6,6 +6,7 @@ The class implements `caesura.runtime.engine.Engine`.
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from vllm import SamplingParams
@@ -20,7 +21,7 @@ from caesura.intercept.calls.formats import NAMES, TURN_FORMATS
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
-from caesura.scheduler.messages import Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
@@ -85,6 +86,24 @@ class VllmEngine:
     def count_tokens(self, text: str) -> int:
         """Return the number of the text's tokens for this model; callable from any thread."""
         return len(self.renderer.encode(text))
+
+    @property
+    def default_sampling(self) -> Sampling:
+        """The settings of the model's generation configuration, which hold by default."""
+        defaults = self._defaults
+        return Sampling(
+            temperature=defaults.get("temperature"),
+            top_p=defaults.get("top_p"),
+            top_k=defaults.get("top_k"),
+        )
+
+    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+        """Return the number of tokens of a prompt; a thread renders a large one.
+
+        Raises `UsageError` and `ContextOverflow` as `Renderer.prompt` does.
+        """
+        prompt = partial(self.renderer.prompt, messages, tools)
+        return len(await self.render_threads.run(prompt, messages, tools))
 
     def open(self, spec: SessionSpec) -> VllmSession:
         """Return a new session, which sends nothing to the engine before its first turn.

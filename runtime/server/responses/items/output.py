@@ -1,0 +1,262 @@
+"""Output items: each is opened, filled and closed by events, and one is open at a time.
+
+An item's events are kept back while an earlier item is open. Clients that follow the item that
+was opened last would otherwise lose the parts of interleaved items.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from caesura.runtime.server.responses.items import ids
+from caesura.runtime.server.responses.items.given import Item
+
+Event = dict[str, Any]
+"""One event of a response's stream; `type` names its kind."""
+
+
+class Outputs:
+    """The output items of one response, and their events in the order of sending."""
+
+    def __init__(self) -> None:
+        self._items: list[OutputItem] = []
+        self._open = 0
+        """The number of the first item that is not closed, whose events may be sent."""
+
+    def add(self, item: "OutputItem") -> int:
+        """Add an item behind the others; return its `output_index`."""
+        self._items.append(item)
+        return len(self._items) - 1
+
+    def take(self) -> list[Event]:
+        """Return the events that can be sent now, and forget them."""
+        events: list[Event] = []
+        while self._open < len(self._items):
+            item = self._items[self._open]
+            events += item.waiting
+            item.waiting.clear()
+            if not item.is_closed:
+                break
+            self._open += 1
+        return events
+
+    @property
+    def unclosed(self) -> "list[OutputItem]":
+        """The items that are still open, the first one first."""
+        return [item for item in self._items if not item.is_closed]
+
+    def records(self) -> list[Item]:
+        """Return the items in their present state."""
+        return [item.record() for item in self._items]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self._items)
+
+
+class OutputItem:
+    """One output item. A subclass adds the events between its opening and its closing."""
+
+    def __init__(self, outputs: Outputs, item: Item) -> None:
+        self.waiting: list[Event] = []
+        """The events that were not sent yet."""
+        self.is_closed = False
+        self._item = item
+        self._index = outputs.add(self)
+        self._say("response.output_item.added", item=self.record())
+
+    @property
+    def id(self) -> str:
+        """The item's id."""
+        return str(self._item["id"])
+
+    def record(self) -> Item:
+        """Return the item in its present state."""
+        return dict(self._item)
+
+    def abandon(self) -> None:
+        """Close the item before it is complete."""
+        self._close()
+
+    def _close(self) -> None:
+        self.is_closed = True
+        fields = {"output_index": self._index, "item": self.record()}
+        self.waiting.append({"type": "response.output_item.done", **fields})
+
+    def _say(self, kind: str, **fields: Any) -> None:
+        """Keep an event for sending; `output_item` events name the item by itself."""
+        event: Event = {"type": kind, "output_index": self._index}
+        if "item" not in fields:
+            event["item_id"] = self.id
+        self.waiting.append(event | fields)
+
+
+class MessageItem(OutputItem):
+    """A message of the model, with one part of text."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        item = {
+            "type": "message",
+            "id": ids.new_id(ids.MESSAGE),
+            "status": "in_progress",
+            "role": "assistant",
+            "content": [],
+        }
+        self._text: list[str] = []
+        super().__init__(outputs, item)
+        self._say("response.content_part.added", content_index=0, part=self._part(""))
+
+    def write(self, text: str) -> None:
+        """Append text."""
+        self._text.append(text)
+        self._say("response.output_text.delta", content_index=0, delta=text, logprobs=[])
+
+    def close(self, status: str = "completed") -> None:
+        """Close the message."""
+        text = "".join(self._text)
+        part = self._part(text)
+        self._say("response.output_text.done", content_index=0, text=text, logprobs=[])
+        self._say("response.content_part.done", content_index=0, part=part)
+        self._item |= {"status": status, "content": [part]}
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the message as incomplete."""
+        self.close("incomplete")
+
+    def record(self) -> Item:
+        """Return the message with the text so far."""
+        if self.is_closed or not self._text:
+            return dict(self._item)
+        return self._item | {"content": [self._part("".join(self._text))]}
+
+    @staticmethod
+    def _part(text: str) -> Item:
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+class CallItem(OutputItem):
+    """A call of a client's tool."""
+
+    def __init__(self, outputs: Outputs, call_id: str, name: str, namespace: str | None) -> None:
+        item = {
+            "type": "function_call",
+            "id": ids.new_id(ids.CALL),
+            "status": "in_progress",
+            "call_id": call_id,
+            "name": name,
+            "arguments": "",
+        }
+        if namespace:
+            item["namespace"] = namespace
+        super().__init__(outputs, item)
+
+    def write(self, text: str) -> None:
+        """Append a part of the arguments."""
+        if text:
+            self._item["arguments"] += text
+            self._say("response.function_call_arguments.delta", delta=text)
+
+    def close(self, arguments: str, status: str = "completed") -> None:
+        """Close the call; `arguments` count if no part of them was written before."""
+        if not self._item["arguments"]:
+            self.write(arguments)
+        done = {"name": self._item["name"], "arguments": self._item["arguments"]}
+        self._say("response.function_call_arguments.done", **done)
+        self._item["status"] = status
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the call as incomplete."""
+        self.close("", "incomplete")
+
+
+class ServerCallItem(OutputItem):
+    """A call that the server runs, in the form of a call of an MCP server's tool."""
+
+    def __init__(self, outputs: Outputs, item_id: str, name: str, label: str) -> None:
+        item = {
+            "type": "mcp_call",
+            "id": item_id,
+            "status": "in_progress",
+            "name": name,
+            "arguments": "",
+            "server_label": label,
+            "approval_request_id": None,
+            "output": None,
+            "error": None,
+        }
+        super().__init__(outputs, item)
+        self._say("response.mcp_call.in_progress")
+        self._is_written = False
+
+    def write(self, text: str) -> None:
+        """Append a part of the arguments."""
+        if text and not self._is_written:
+            self._item["arguments"] += text
+            self._say("response.mcp_call_arguments.delta", delta=text)
+
+    def written(self, arguments: str) -> None:
+        """End the arguments, which count if no part of them was written before."""
+        if not self._item["arguments"]:
+            self.write(arguments)
+        self._is_written = True
+        self._say("response.mcp_call_arguments.done", arguments=self._item["arguments"])
+
+    def close(
+        self,
+        output: str | None,
+        error: Mapping[str, Any] | None = None,
+        approval_request_id: str | None = None,
+    ) -> None:
+        """Close the call with its result: an output, or an error in OpenAI's form."""
+        self._item |= {
+            "status": "completed" if error is None else "failed",
+            "output": output,
+            "error": None if error is None else dict(error),
+            "approval_request_id": approval_request_id,
+        }
+        self._say(f"response.mcp_call.{self._item['status']}")
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the call without a result, since the run ended before it returned."""
+        if not self._is_written:
+            self.written("")
+        self._item["status"] = "incomplete"
+        self._say("response.mcp_call.failed")
+        self._close()
+
+
+class ListToolsItem(OutputItem):
+    """The list of the server's tools that the model sees."""
+
+    def __init__(self, outputs: Outputs, label: str, tools: list[Item]) -> None:
+        item: Item = {
+            "type": "mcp_list_tools",
+            "id": ids.new_id(ids.LIST_TOOLS),
+            "server_label": label,
+            "tools": [],
+            "error": None,
+        }
+        super().__init__(outputs, item)
+        self._say("response.mcp_list_tools.in_progress")
+        self._item["tools"] = tools
+        self._say("response.mcp_list_tools.completed")
+        self._close()
+
+
+class ApprovalItem(OutputItem):
+    """A request to approve a call of a tool of the server."""
+
+    def __init__(
+        self, outputs: Outputs, request_id: str, name: str, arguments: str, label: str
+    ) -> None:
+        item = {
+            "type": "mcp_approval_request",
+            "id": request_id,
+            "name": name,
+            "arguments": arguments,
+            "server_label": label,
+        }
+        super().__init__(outputs, item)
+        self._close()

@@ -1,0 +1,1 @@
+"""Requests: their schema, their tools, and the plan of their run."""

@@ -1,0 +1,252 @@
+"""The plan of a response's run: its messages, its tools, and which calls the response shows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.transcript import digest
+from caesura.runtime.server.chat.plan import Plan, check_model, selected, tightened
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.responses.items.given import Item
+from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
+from caesura.runtime.server.responses.request.schema import Prompt, ResponseRequest
+from caesura.runtime.server.responses.request.tools import (
+    SERVER_LABEL,
+    AllowedTools,
+    ChosenFunction,
+    ChosenServerTool,
+    FunctionTool,
+    NamespaceTool,
+    ServerTools,
+    Tool,
+)
+from caesura.runtime.server.responses.run.answer import Shown
+from caesura.scheduler.messages import Message, SessionSpec, ToolSpec
+from caesura.tools.context import current
+from caesura.tools.errors import Permanent
+from caesura.tools.people import People
+from caesura.tools.people.approval import with_approval
+from caesura.tools.registry import Registry
+from caesura.tools.tool import Tool as ServerTool
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What came before a request: the messages for the model, and the items."""
+
+    messages: Sequence[Message] = ()
+    items: Sequence[Item] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools of a request: those of the client by flat name, and those of the server."""
+
+    specs: Sequence[ToolSpec]
+    client: dict[str, tuple[str, str | None]]
+    registry: Registry
+    named: frozenset[str]
+    """The server's tools that the request named in the form of an MCP server."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsePlan:
+    """One request, ready to run."""
+
+    run: Plan
+    shown: Shown
+    own: Sequence[Message]
+    """The messages of the request's own input."""
+    listed: Sequence[Item] | None
+    """The list of the server's tools that the response begins with, or None for no list."""
+
+
+def make_plan(
+    request: ResponseRequest,
+    items: Sequence[Item],
+    history: History,
+    model: str,
+    tools: Registry,
+    limits: Limits,
+    people: People | None,
+) -> ResponsePlan:
+    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
+    check_model(request.model, model)
+    offer = offered(request, tools, people)
+    own = messages_of(items, history.messages)
+    messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
+    if not messages:
+        raise invalid("input is missing: send a text, or a list of items.", "input")
+    registry = offer.registry
+    calls_allowed = request.tool_choice != "none"
+    sampling = request.sampling()
+    spec = SessionSpec(
+        tools=offer.specs,
+        sampling=sampling,
+        pausing=calls_allowed and len(registry) > 0,
+        tool_choice="auto" if calls_allowed else "none",
+        pauses=pauses_of(registry) if calls_allowed else {},
+    )
+    run = Plan(
+        messages=messages,
+        conversation=digest(messages),
+        user=request.user or request.safety_identifier,
+        spec=spec,
+        sampling=sampling,
+        registry=_counted(registry, request.max_tool_calls) if calls_allowed else Registry(),
+        client_tools=frozenset(offer.client),
+        limits=tightened(limits, request.max_output_tokens),
+    )
+    return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
+
+
+def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
+    """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
+    named = _named(request.tools, tools)
+    hidden = [name for name in selected(request.server_tools, tools).names if name not in named]
+    registry = tools.select([*hidden, *named])
+    registry = _with_approvals(registry, request.tools, people)
+    specs, client = _client_tools(request.tools, registry)
+    offer = Offer([*specs, *registry.specs()], client, registry, frozenset(named))
+    return _chosen(offer, request)
+
+
+def _named(tools: Sequence[Tool], registry: Registry) -> list[str]:
+    """Return the names of the server's tools that are named in the form of an MCP server."""
+    names: dict[str, None] = {}
+    for number, tool in enumerate(tools):
+        if not isinstance(tool, ServerTools):
+            continue
+        path = f"tools[{number}]"
+        if tool.server_label != SERVER_LABEL or tool.foreign:
+            raise invalid(
+                f"{path}: this server calls no other MCP servers; server_label {SERVER_LABEL!r}, "
+                "without an address, names its own tools.",
+                path,
+            )
+        for name in registry.names if tool.names is None else tool.names:
+            if name not in registry:
+                field = f"{path}.allowed_tools"
+                raise invalid(f"{field}: {registry.unknown(name)}.", field, "unknown_tool")
+            names[name] = None
+    return list(names)
+
+
+def _with_approvals(registry: Registry, tools: Sequence[Tool], people: People | None) -> Registry:
+    """Return the registry, with approvals before the calls for which the request asks them."""
+    asked = [tool for tool in tools if isinstance(tool, ServerTools)]
+    wanted = {tool.name for tool in registry if any(t.asks_approval(tool.name) for t in asked)}
+    if not wanted:
+        return registry
+    if people is None:
+        message = "tools: this server has no approvals: leave require_approval out."
+        raise invalid(message, "tools")
+    changed = [with_approval(tool, people) if tool.name in wanted else tool for tool in registry]
+    return Registry(changed, shared=registry)
+
+
+def _client_tools(
+    tools: Sequence[Tool], registry: Registry
+) -> tuple[list[ToolSpec], dict[str, tuple[str, str | None]]]:
+    """Return the client's tools for the engine, and their names and namespaces by flat name."""
+    specs: list[ToolSpec] = []
+    names: dict[str, tuple[str, str | None]] = {}
+    for number, tool in enumerate(tools):
+        for function, namespace in _functions(tool):
+            spec = function.spec(namespace)
+            flat, param = spec["function"]["name"], f"tools[{number}]"
+            if flat in names:
+                raise invalid(f"{param}: there is already a tool named {flat!r}.", param)
+            if flat in registry:
+                raise invalid(f"{param}: the server's tool {flat!r} has that name.", param)
+            names[flat] = (function.name, namespace)
+            specs.append(spec)
+    return specs, names
+
+
+def _functions(tool: Tool) -> list[tuple[FunctionTool, str | None]]:
+    if isinstance(tool, NamespaceTool):
+        return [(function, tool.name) for function in tool.tools]
+    return [(tool, None)] if isinstance(tool, FunctionTool) else []
+
+
+def _chosen(offer: Offer, request: Prompt) -> Offer:
+    """Return the tools, reduced to those that the tool choice allows."""
+    choice = request.tool_choice
+    if choice is None or isinstance(choice, str):
+        return offer
+    choices = choice.tools if isinstance(choice, AllowedTools) else [choice]
+    names = {name for each in choices for name in _names_in(each, offer)}
+    registry = offer.registry.select([name for name in offer.registry.names if name in names])
+    return Offer(
+        [spec for spec in offer.specs if spec["function"]["name"] in names],
+        {flat: told for flat, told in offer.client.items() if flat in names},
+        registry,
+        offer.named & names,
+    )
+
+
+def _names_in(choice: ChosenFunction | ChosenServerTool, offer: Offer) -> set[str]:
+    """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
+    if isinstance(choice, ChosenFunction):
+        found = {choice.name} & (offer.client.keys() | set(offer.registry.names))
+        said = repr(choice.name)
+    else:
+        found = set(offer.named if choice.name is None else offer.named & {choice.name})
+        said = f"{choice.name or 'tools'!r} of the server {choice.server_label!r}"
+    if not found:
+        raise invalid(f"tool_choice names {said}, which is not among the tools.", "tool_choice")
+    return found
+
+
+def _shown(offer: Offer, spec: SessionSpec) -> Shown:
+    approved = {tool.name for tool in offer.registry if tool.approval}
+    return Shown(
+        client=offer.client,
+        server=offer.named,
+        approved=frozenset(offer.named & approved),
+        label=SERVER_LABEL,
+        pausing=spec.pausing,
+    )
+
+
+def _listed(offer: Offer, history: History) -> list[Item] | None:
+    """Return the list of the named tools, unless an earlier response has shown the same list."""
+    if not offer.named:
+        return None
+    tools = [_described(tool) for tool in offer.registry if tool.name in offer.named]
+    for item in history.items:
+        if item["type"] == "mcp_list_tools" and item.get("tools") == tools:
+            return None
+    return tools
+
+
+def _described(tool: ServerTool) -> dict[str, Any]:
+    spec = tool.spec()["function"]
+    return {
+        "name": spec["name"],
+        "description": spec["description"],
+        "input_schema": spec["parameters"],
+        "annotations": None,
+    }
+
+
+def _counted(registry: Registry, most: int | None) -> Registry:
+    """Return the registry; the tools of a run refuse calls beyond the first `most`, if any."""
+    if most is None:
+        return registry
+    made: set[str] = set()
+
+    def counted(tool: ServerTool) -> ServerTool:
+        async def call(**arguments: Any) -> Any:
+            call_id = current().call.id  # a retry is the same call
+            if call_id not in made and len(made) >= most:
+                raise Permanent(f"no more tools can be called in this answer: at most {most}")
+            made.add(call_id)
+            return await tool.call(**arguments)
+
+        return replace(tool, call=call)
+
+    return Registry(map(counted, registry), shared=registry)

@@ -1,0 +1,243 @@
+"""The schema of a request to `/v1/responses`.
+
+A field that is not listed here is refused. These fields have no effect on the answer, and a
+response returns them: `metadata`, `prompt_cache_key`, `reasoning`, `safety_identifier`, `user` and
+`text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
+`prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
+"""
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
+
+from caesura.runtime.server.chat.validation import in_words
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.responses.request.tools import OtherTool, ToolChoice, Tools
+from caesura.scheduler.messages import Sampling
+
+Body = TypeVar("Body", bound=BaseModel)
+
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARACTERS = 64
+MAX_METADATA_VALUE_CHARACTERS = 512
+MAX_TOP_LOGPROBS = 20
+LOGPROBS = "message.output_text.logprobs"
+
+Includable = Literal[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+"""Most of these concern items that no response of this server has."""
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(max_length=MAX_METADATA_KEY_CHARACTERS)],
+        Annotated[str, Field(max_length=MAX_METADATA_VALUE_CHARACTERS)],
+    ],
+    Field(max_length=MAX_METADATA_PAIRS),
+]
+Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
+
+
+def _listed(value: object) -> object:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value
+
+
+def _identified(value: object) -> object:
+    return value.get("id") if isinstance(value, dict) else value
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Reasoning(_Part):
+    """What the client asks of the model's thinking."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class Format(_Part):
+    """The form of the answer's text."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+    def public(self) -> dict[str, Any]:
+        """Return the format as a response tells it."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "schema": self.schema_,
+            "strict": bool(self.strict),
+        }
+
+
+class Text(_Part):
+    """Settings of the answer's text."""
+
+    format: Format | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Continued(_Strict):
+    """The fields of a request that tell its input, and what came before it."""
+
+    input: Any = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: Annotated[str | None, BeforeValidator(_identified)] = None
+
+
+class Prompt(Continued):
+    """The fields of a request that make up the model's prompt."""
+
+    tools: Tools = []
+    tool_choice: ToolChoice | None = None
+    server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
+    text: Text | None = None
+    reasoning: Reasoning | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    parallel_tool_calls: bool | None = None
+
+
+class ResponseRequest(Prompt):
+    """The body of `POST /v1/responses`.
+
+    `server_tools` is Caesura's own field, as in chat completions. `top_k`, `seed` and `stop` are
+    those of chat completions too.
+    """
+
+    model: str
+    include: Annotated[list[Includable], BeforeValidator(_listed)] = []
+    metadata: Metadata | None = None
+    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_tool_calls: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
+    service_tier: str | None = None
+    stream_options: dict[str, Any] | None = None
+    client_metadata: dict[str, Any] | None = None
+
+    @property
+    def stored(self) -> bool:
+        """Whether the response is stored, which is the default."""
+        return self.store is not False
+
+    def sampling(self) -> Sampling:
+        """Return the sampling settings."""
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            max_tokens=self.max_output_tokens,
+            seed=self.seed,
+            stop=tuple(self.stop),
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+        )
+
+
+class TokenCountRequest(Prompt):
+    """The body of `POST /v1/responses/input_tokens`; without `model` the served one is meant."""
+
+    model: str | None = None
+
+
+class CompactRequest(Continued):
+    """The body of `POST /v1/responses/compact`; `prompt_cache_key` has no effect."""
+
+    model: str
+    prompt_cache_key: str | None = None
+
+
+def parse(body: bytes | str) -> ResponseRequest:
+    """Return the request in a body; raise an `ApiError` that names the wrong field."""
+    request = parsed_as(ResponseRequest, body)
+    refuse_unsupported(request)
+    return request
+
+
+def parse_count(body: bytes) -> TokenCountRequest:
+    """Return the request for a count of tokens in a body; raise an `ApiError`."""
+    request = parsed_as(TokenCountRequest, body)
+    _refuse_tools(request)
+    return request
+
+
+def parse_compact(body: bytes) -> CompactRequest:
+    """Return the request for a compaction in a body; raise an `ApiError`."""
+    return parsed_as(CompactRequest, body)
+
+
+def parsed_as(kind: type[Body], body: bytes | str) -> Body:
+    """Return a body as `kind`; raise an `ApiError` that names the wrong field."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise in_words(error) from None
+
+
+def refuse_unsupported(request: ResponseRequest) -> None:
+    """Raise `ApiError` for fields that contradict each other, or that would change the answer."""
+    if request.previous_response_id is not None and request.conversation is not None:
+        message = "previous_response_id and conversation exclude each other: send one of them."
+        raise invalid(message, "previous_response_id")
+    if request.background and not request.stored:
+        message = "background needs store: leave store out or send true, got false."
+        raise invalid(message, "background")
+    if request.text is not None and request.text.format is not None:
+        kind = request.text.format.type
+        if kind != "text":
+            message = f"text.format must be of type text, got {kind!r}."
+            raise invalid(message, "text.format")
+    if LOGPROBS in request.include or request.top_logprobs:
+        field = "include" if LOGPROBS in request.include else "top_logprobs"
+        raise invalid(f"{field}: logprobs are not supported: leave the field out.", field)
+    if request.parallel_tool_calls is False:
+        message = "parallel_tool_calls must be true: the model decides how many calls a turn has."
+        raise invalid(message, "parallel_tool_calls")
+    _refuse_tools(request)
+
+
+def _refuse_tools(request: Prompt) -> None:
+    for number, tool in enumerate(request.tools):
+        if isinstance(tool, OtherTool):
+            field = f"tools[{number}].type"
+            raise invalid(
+                f"{field}: tools of type {tool.type[:40]!r} are not supported; send function, "
+                "namespace, or mcp with this server's label.",
+                field,
+            )

@@ -1,0 +1,172 @@
+"""The tools and the tool choice of a request, in the forms of the Responses API."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from caesura.runtime.server.responses.items.messages import NAMESPACE_SEPARATOR
+from caesura.scheduler.messages import ToolSpec
+
+SERVER_LABEL = "caesura"
+"""The `server_label` under which a request names this server's own tools."""
+MAX_TOOLS = 4_096
+MAX_NAME_CHARACTERS = 128
+FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
+"""Fields of `mcp` tools that lie on another server."""
+
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class FunctionTool(_Part):
+    """A tool that the client runs itself."""
+
+    type: Literal["function"] = "function"
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def spec(self, namespace: str | None = None) -> ToolSpec:
+        """Return the tool in the engine's form, under the flat name of its namespace."""
+        flat = f"{namespace}{NAMESPACE_SEPARATOR}{self.name}" if namespace else self.name
+        function = {
+            "name": flat,
+            "description": self.description or "",
+            "parameters": self.parameters or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it, with every key that clients require."""
+        return self.model_dump() | {"strict": bool(self.strict)}
+
+
+class NamespaceTool(_Part):
+    """A group of the client's tools; the model sees each as `<namespace>__<name>`."""
+
+    type: Literal["namespace"]
+    name: Name
+    description: str | None = None
+    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        told = [tool.public() for tool in self.tools]
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description or "",
+            "tools": told,
+        }
+
+
+class ToolFilter(_Part):
+    """A selection of tools by their names."""
+
+    tool_names: list[str] = []
+
+
+class ApprovalFilter(_Part):
+    """The tools whose calls always, or never, need an approval."""
+
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+
+class ServerTools(_Part):
+    """Tools of this server, named in the form of an MCP server."""
+
+    type: Literal["mcp"]
+    server_label: str
+    allowed_tools: list[str] | ToolFilter | None = None
+    require_approval: Literal["always", "never"] | ApprovalFilter | None = None
+    server_url: str | None = None
+    connector_id: str | None = None
+    tunnel_id: str | None = None
+    authorization: str | None = None
+    headers: dict[str, str] | None = None
+
+    @property
+    def names(self) -> list[str] | None:
+        """The allowed tools, or None for all of them."""
+        if isinstance(self.allowed_tools, ToolFilter):
+            return self.allowed_tools.tool_names
+        return self.allowed_tools
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the tools lie on another server."""
+        return any(getattr(self, name) is not None for name in FOREIGN)
+
+    def asks_approval(self, name: str) -> bool:
+        """Return whether the request wants to approve each call of the tool `name` itself."""
+        asked = self.require_approval
+        if isinstance(asked, ApprovalFilter):
+            return asked.always is not None and name in asked.always.tool_names
+        return asked == "always"
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        return self.model_dump(exclude=set(FOREIGN), exclude_none=True)
+
+
+class OtherTool(_Part):
+    """A kind of tool that this server does not have."""
+
+    type: str
+
+
+_KINDS = {
+    "function": FunctionTool.__name__,
+    "namespace": NamespaceTool.__name__,
+    "mcp": ServerTools.__name__,
+}
+
+
+def _kind(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return _KINDS.get(kind, OtherTool.__name__) if isinstance(kind, str) else OtherTool.__name__
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag(FunctionTool.__name__)]
+    | Annotated[NamespaceTool, Tag(NamespaceTool.__name__)]
+    | Annotated[ServerTools, Tag(ServerTools.__name__)]
+    | Annotated[OtherTool, Tag(OtherTool.__name__)],
+    Discriminator(_kind),
+]
+
+
+class ChosenFunction(_Part):
+    """`tool_choice`: one function, which the model has to call."""
+
+    type: Literal["function"]
+    name: Name
+
+
+class ChosenServerTool(_Part):
+    """`tool_choice`: this server's tools, or one of them."""
+
+    type: Literal["mcp"]
+    server_label: str
+    name: Name | None = None
+
+
+class AllowedTools(_Part):
+    """`tool_choice`: the tools that the model may call, out of those that it is shown."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required", "none"] = "auto"
+    tools: Annotated[list[ChosenFunction | ChosenServerTool], Field(min_length=1)]
+
+
+def _listed(value: object) -> object:
+    return [] if value is None else value
+
+
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), BeforeValidator(_listed)]
+ToolChoice = Literal["none", "auto", "required"] | ChosenFunction | ChosenServerTool | AllowedTools

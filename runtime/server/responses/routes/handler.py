@@ -1,0 +1,168 @@
+"""The routes of `/v1/responses`."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Send
+
+from caesura.runtime.server.http.access import JsonOnly
+from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.counting import count_as
+from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.http.stream import EventStream, Streamed
+from caesura.runtime.server.responses.items.output import Event
+from caesura.runtime.server.responses.request.schema import parse, parse_compact, parse_count
+from caesura.runtime.server.responses.routes.compact import compacted, counted_tokens
+from caesura.runtime.server.responses.routes.listing import page
+from caesura.runtime.server.responses.run.feed import Feed
+from caesura.runtime.server.responses.run.resource import FINAL
+from caesura.runtime.server.responses.run.service import Responses
+from caesura.runtime.server.state import State
+
+T = TypeVar("T")
+
+MAX_INLINE_BODY_BYTES = 64 * 2**10
+"""The largest body that the event loop parses itself; a thread parses larger ones."""
+MAX_NUMBER_DIGITS = 9
+_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
+
+
+def response_routes(responses: Responses, state: State) -> list[BaseRoute]:
+    """Return the routes of responses."""
+    handlers = ResponseHandlers(responses, state)
+    json_only = [Middleware(JsonOnly)]
+    root, one = "/v1/responses", "/v1/responses/{id}"
+    post: dict[str, Any] = {"methods": ["POST"], "middleware": json_only}
+    return [
+        Route(root, Streamed(handlers.create), **post),
+        Route(f"{root}/input_tokens", handlers.input_tokens, **post),
+        Route(f"{root}/compact", handlers.compact, **post),
+        Route(one, Streamed(handlers.get), methods=["GET"]),
+        Route(one, handlers.delete, methods=["DELETE"]),
+        Route(f"{one}/cancel", handlers.cancel, **post),
+        Route(f"{one}/input_items", handlers.input_items, methods=["GET"]),
+    ]
+
+
+class ResponseHandlers:
+    """The handlers of the routes."""
+
+    def __init__(self, responses: Responses, state: State) -> None:
+        self._responses = responses
+        self._state = state
+
+    async def create(self, request: Request, send: Send) -> None:
+        """Create a response: whole, streamed, or in the background.
+
+        A response that is not in the background is cancelled when its client leaves.
+        """
+        asked = await parsed(parse, await request.body())
+        part, run = await self._responses.create(asked, request.headers)
+        try:
+            if asked.stream:
+                await self._stream(request, send, part.feed)
+                return
+            if asked.background:
+                whole = part.answer.snapshot() | {"status": "queued"}
+            else:
+                await part.feed.ended()
+                if part.feed.error is not None:
+                    raise part.feed.error
+                whole = part.answer.resource.public()
+        finally:
+            if not asked.background and not part.feed.is_ended:
+                await asyncio.shield(run.cancel())
+        await JsonAnswer(whole)(request.scope, request.receive, send)
+
+    async def get(self, request: Request, send: Send) -> None:
+        """Return a response, or stream the events of one that was created in the background."""
+        response_id = request.path_params["id"]
+        if request.query_params.get("stream") != "true":
+            found = await self._responses.get(response_id)
+            await JsonAnswer(found.public())(request.scope, request.receive, send)
+            return
+        after = _number(request.query_params.get("starting_after"))
+        part = self._responses.with_events(response_id)
+        if part is None:
+            await self._responses.get(response_id)  # raises for an unknown response
+            raise invalid(
+                "The events of this response are not kept: only those of a response with "
+                "background can be streamed again, for a while.",
+                "stream",
+            )
+        await self._stream(request, send, part.feed, after)
+
+    async def delete(self, request: Request) -> Response:
+        """Delete a response."""
+        response_id = request.path_params["id"]
+        await self._responses.delete(response_id)
+        return JsonAnswer({"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a response that runs in the background; one that has ended stays as it is."""
+        response_id = request.path_params["id"]
+        found = await self._responses.get(response_id)
+        if not found.resource["background"]:
+            message = "Only a response that was created with background can be cancelled."
+            raise invalid(message, "response_id")
+        run = self._responses.run_of(response_id)
+        if run is not None and found.resource["status"] not in FINAL:
+            await run.cancel()
+            found = await self._responses.get(response_id)
+        return JsonAnswer(found.public())
+
+    async def input_items(self, request: Request) -> Response:
+        """List the items of a response's own input."""
+        found = await self._responses.get(request.path_params["id"])
+        return JsonAnswer(page(found.input, request.query_params))
+
+    async def input_tokens(self, request: Request) -> Response:
+        """Count the tokens of the prompt that a request would have."""
+        asked = await parsed(parse_count, await request.body())
+        count = await counted_tokens(self._responses, self._state, asked)
+        return JsonAnswer({"object": "response.input_tokens", "input_tokens": count})
+
+    async def compact(self, request: Request) -> Response:
+        """Replace a conversation by its user's messages and a summary."""
+        asked = await parsed(parse_compact, await request.body())
+        with self._state.gate.enter():
+            return JsonAnswer(await compacted(self._responses, self._state, asked, request.headers))
+
+    async def _stream(self, request: Request, send: Send, feed: Feed, after: int = -1) -> None:
+        async with EventStream(send, self._state.keep_alive_seconds) as stream:
+            async for event in feed.read(after):
+                if feed.error is not None and feed.failed_first and not stream.begun:
+                    raise feed.error  # nothing was sent, so the error can have a status
+                await stream.send_event(as_bytes(event))
+            if feed.error is not None:
+                count_as(request.scope, feed.error.status)
+            await stream.end()
+
+
+def as_bytes(event: Event) -> bytes:
+    """Return a server-sent event with its type, for one write."""
+    data = json.dumps(event, separators=(",", ":"))
+    return f"event: {event['type']}\ndata: {data}\n\n".encode()
+
+
+async def parsed(parse_body: Callable[[bytes], T], body: bytes) -> T:
+    """Return the request in a body, parsed in a thread if it is large; raise `ApiError`."""
+    if len(body) <= MAX_INLINE_BODY_BYTES:
+        return parse_body(body)
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, parse_body, body)
+
+
+def _number(said: str | None) -> int:
+    if said is None:
+        return -1
+    if not said.isdecimal() or len(said) > MAX_NUMBER_DIGITS:
+        message = f"starting_after must be the number of an event, got {said[:40]!r}."
+        raise invalid(message, "starting_after")
+    return int(said)

@@ -1,0 +1,1 @@
+"""Runs of responses: their events, what waits for approvals, and what is told of them."""

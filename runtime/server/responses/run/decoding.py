@@ -1,0 +1,63 @@
+"""The decoding of one response, tried again with fewer messages if they do not fit."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+
+from caesura.runtime.errors import ContextOverflow
+from caesura.runtime.events import RunEvent
+from caesura.runtime.server.chat.plan import Plan
+from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.people import pending_told
+from caesura.runtime.server.responses.request.truncation import shortened
+from caesura.runtime.server.responses.run.live import LiveRun, Part
+from caesura.runtime.server.state import State
+from caesura.tools.people import Pending
+
+
+class Decoding:
+    """The decoding of one response: its session, which a shortened conversation opens again."""
+
+    def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
+        self.run: LiveRun | None = None
+        self._state = state
+        self._plan = plan
+        self._name = part.id
+        self._shortens = part.answer.resource.request.truncation == "auto"
+        self._headers = dict(headers)
+        self._session = state.engine.open(plan.spec)
+
+    async def events(self) -> AsyncGenerator[RunEvent, None]:
+        """Yield the run's events; tell the run of items that wait for a person."""
+        people = self._state.people
+        watching = pending_told(people, self._name, self._plan.registry, self._tell)
+        async with watching:
+            plan = self._plan
+            while True:
+                decoding = decode(self._state, plan, self._session, self._name, self._headers)
+                try:
+                    async with aclosing(decoding) as events:
+                        async for event in events:
+                            self._shortens = False
+                            yield event
+                    return
+                except ContextOverflow:
+                    shorter = self._shortened(plan)
+                    if shorter is None:
+                        raise
+                    plan = shorter
+                    await self._session.close()
+                    self._session = self._state.engine.open(plan.spec)
+
+    def _shortened(self, plan: Plan) -> Plan | None:
+        """Return the plan with fewer messages, or None if the run must not be tried again."""
+        messages = shortened(plan.messages) if self._shortens else None
+        return None if messages is None else replace(plan, messages=tuple(messages))
+
+    async def close(self, leaves_calls: bool) -> None:
+        """Close the engine's session."""
+        await self._session.close(follow_up=leaves_calls)
+
+    async def _tell(self, item: Pending) -> None:
+        if self.run is not None:
+            await self.run.ask(item)

@@ -1,0 +1,329 @@
+"""A run under way, whose events become one response, or several with approvals in between.
+
+While a run waits for approvals, its request stays paused in the engine, and its KV cache is
+handled as in any other pause.
+"""
+
+import asyncio
+import copy
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractContextManager, aclosing
+from functools import partial
+from typing import Any
+
+from caesura.intercept.calls.events import CallMalformed
+from caesura.runtime.errors import LimitReached
+from caesura.runtime.events import RunEnded, RunEvent
+from caesura.runtime.run.transcript import Transcript
+from caesura.runtime.server.http.errors import ApiError, from_exception
+from caesura.runtime.server.responses.items import ids
+from caesura.runtime.server.responses.items.given import Item
+from caesura.runtime.server.responses.items.messages import messages_of
+from caesura.runtime.server.responses.items.output import Event
+from caesura.runtime.server.responses.run.answer import Answer, Shown
+from caesura.runtime.server.responses.run.feed import Feed
+from caesura.runtime.server.responses.store import Stored
+from caesura.scheduler.messages import Message
+from caesura.tools.people import Pending
+
+UNATTENDED_SECONDS = 600.0
+"""How long a run waits for its client after an approval was decided without the client."""
+
+
+class Part:
+    """One response of a run: its answer, its feed, and what is kept of it."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        input_items: Sequence[Item],
+        tools: Sequence[Item] | None = None,
+        *,
+        covers_previous: bool = False,
+    ) -> None:
+        self.answer = answer
+        self.feed = Feed()
+        self.input_items = input_items
+        self._tools = tools
+        self.covers_previous = covers_previous
+        self._messages: Sequence[Message] = ()
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return self.answer.resource.id
+
+    def begin(self) -> None:
+        """Send the first events, unless they were sent."""
+        if not self.answer.has_begun:
+            queued = bool(self.answer.resource.request.background)
+            self.feed.push(self.answer.begin(self._tools, queued=queued))
+
+    def take(self, event: RunEvent) -> bool:
+        """Send what an event of the run adds; return whether it adds anything."""
+        self.begin()
+        events = self.answer.take(event)
+        self.feed.push(events)
+        return bool(events)
+
+    def ask(self, call_id: str, request_id: str, arguments: str) -> None:
+        """Send the request to approve a call."""
+        self.begin()
+        self.feed.push(self.answer.ask(call_id, request_id, arguments))
+
+    async def end(
+        self,
+        finish: Callable[[], list[Event]],
+        messages: Sequence[Message],
+        save: Callable[["Part"], Awaitable[None]],
+        error: ApiError | None = None,
+    ) -> None:
+        """Send the last events, after keeping the response with the messages of its run."""
+        failed_first = error is not None and not self.answer.has_begun
+        self.begin()
+        events = finish()
+        self._messages = messages
+        await save(self)
+        self.feed.push(events)
+        self.feed.end(error, failed_first=failed_first)
+
+    def stored(self) -> Stored:
+        """Return what the store keeps of the response in its present state."""
+        public = self.answer.snapshot()
+        return Stored(
+            public, self.input_items, public["output"], self._messages, self.covers_previous
+        )
+
+
+class LiveRun:
+    """One run in a task of its own.
+
+    `decoding` yields the run's events. `history` are the messages before the input, whose own
+    messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
+    client never learned of. `parked` is called when a response ends while the run waits for
+    approvals. `close` ends the engine's session, and learns whether calls of the client are left
+    open. `place` is the request's place among those under way, which a waiting run gives back.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        decoding: AsyncGenerator[RunEvent, None],
+        *,
+        history: Sequence[Message],
+        own: Sequence[Message],
+        shown: Shown,
+        place: AbstractContextManager[None],
+        save: Callable[[Part], Awaitable[None]],
+        forget: Callable[[Part], Awaitable[None]],
+        parked: Callable[["LiveRun"], None],
+        close: Callable[[bool], Awaitable[None]],
+        on_output: Callable[[], None],
+    ) -> None:
+        self.part = part
+        self._decoding = decoding
+        self._transcript = Transcript([*history, *own])
+        self._history_length = len(history)
+        self._own = own
+        self._shown = shown
+        self._place: AbstractContextManager[None] | None = place
+        self._save = save
+        self._forget = forget
+        self._parked = parked
+        self._close = close
+        self._on_output = on_output
+        self._attended = asyncio.Event()
+        self._attended.set()
+        self._started = asyncio.Event()
+        self._is_cancelled = False
+        self._leaves_calls = False
+        self._has_malformed_call = False
+        self._asked: list[Pending] = []
+        """Items that wait for a person, and whose calls were not read yet."""
+        self._task = asyncio.create_task(self._run(), name=f"response {part.id}")
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the run waits for approvals, and no response shows it."""
+        return not self._attended.is_set()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run is over."""
+        return self._task.done()
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """The approval requests that are not decided: their ids, and the ids of their calls."""
+        calls = self.part.answer.calls.items()
+        return {call.request_id: call_id for call_id, call in calls if call.request_id is not None}
+
+    async def ask(self, item: Pending) -> None:
+        """Show an item that waits for a person as an approval request."""
+        if item.kind == "approval" and item.tool in self._shown.approved:
+            self._asked.append(item)
+            await self._show_asked()
+
+    async def _show_asked(self) -> None:
+        self._asked = [item for item in self._asked if not self._show(item)]
+        await self._park_if_waiting()
+
+    def _show(self, item: Pending) -> bool:
+        """Show an approval request; return False if its call was not read yet."""
+        answer = self.part.answer
+        waiting = [
+            call_id
+            for call_id, call in answer.calls.items()
+            if call.name == item.tool and call.request_id is None
+        ]
+        if not waiting:
+            return False
+        asked = _parsed(item.arguments)
+        same = [each for each in waiting if _parsed(answer.calls[each].arguments) == asked]
+        request_id = approval_request_id(item.id)
+        self.part.ask((same or waiting)[0], request_id, item.arguments)
+        return True
+
+    def attend(self, part: Part, place: AbstractContextManager[None]) -> None:
+        """Go on with the run as the response `part`."""
+        if not part.covers_previous:
+            self._history_length = 0  # the new response continues none that holds the history
+        self.part = part
+        self._place = place
+        self._attended.set()
+
+    async def cancel(self) -> None:
+        """Break off the run for its client, and wait until it has ended."""
+        self._is_cancelled = True
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Break off the run, and wait until it has ended."""
+        await self._started.wait()  # a task that is cancelled before its begin runs no `finally`
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        self._started.set()
+        try:
+            await self._read()
+            await self._end(self._complete)
+        except asyncio.CancelledError:
+            if self._is_cancelled:
+                await asyncio.shield(self._end(self.part.answer.cancel))
+            else:
+                stopped = ApiError(503, "The server stopped before the response was complete.")
+                await asyncio.shield(self._fail(stopped))
+        except Exception as error:
+            await self._fail(error)
+        finally:
+            self._leave_place()
+            # Shielded, since a second cancellation must not leave the session in the engine.
+            await asyncio.shield(self._close(self._leaves_calls))
+
+    async def _read(self) -> None:
+        try:
+            async with aclosing(self._decoding) as events:
+                async for event in events:
+                    await self._attendance()
+                    self._transcript.take(event)
+                    await self._take(event)
+        except LimitReached as limit:
+            # A turn that ended with a call used up the tokens. The response is incomplete.
+            if limit.limit != "max_tokens":
+                raise
+            self.part.answer.cut()
+
+    async def _take(self, event: RunEvent) -> None:
+        if isinstance(event, RunEnded):
+            self._leaves_calls = event.reason == "calls"
+        self._has_malformed_call |= isinstance(event, CallMalformed)
+        if self.part.take(event):
+            self._on_output()
+        await self._show_asked()
+
+    async def _park_if_waiting(self) -> None:
+        """End the response if the run can only go on with approvals."""
+        if self.is_parked or not self.part.answer.waits:
+            return
+        self._attended.clear()
+        settled = copy.deepcopy(self._transcript)
+        settled.settle()
+        self._leave_place()
+        self._parked(self)
+        part, messages = self.part, settled.messages[self._history_length :]
+        await asyncio.shield(part.end(self._complete, messages, self._save))
+
+    async def _attendance(self) -> None:
+        """Wait until a response shows the run; raise TimeoutError if none comes."""
+        if self.is_parked:
+            async with asyncio.timeout(UNATTENDED_SECONDS):
+                await self._attended.wait()
+
+    def _complete(self) -> list[Event]:
+        return self.part.answer.end(time.time())
+
+    async def _end(self, finish: Callable[[], list[Event]]) -> None:
+        if not self.is_parked:  # the last response of a run that waits has ended already
+            self._transcript.settle()
+            await self.part.end(finish, self._messages(), self._save)
+
+    async def _fail(self, error: Exception) -> None:
+        if self.is_parked:
+            return
+        told = from_exception(error)
+        self._transcript.settle()
+        # The client learns of a response that has not begun by an error with a status.
+        save = self._save if self.part.answer.has_begun else self._forget
+        await self.part.end(partial(self.part.answer.fail, told), self._messages(), save, told)
+
+    def _messages(self) -> list[Message]:
+        """Return the messages of the input and of the run, as a client would send them again."""
+        if self._has_malformed_call and not self._shown.pausing:
+            # The response shows the text of such a call, or a call of the client.
+            return [*self._own, *messages_of(self.part.stored().output)]
+        messages = list(self._transcript.messages[self._history_length :])
+        if self._leaves_calls and self._shown.pausing:
+            _keep_calls_of_client(messages, self._shown.client)
+        elif self._leaves_calls:
+            _drop_results(messages)
+        return messages
+
+    def _leave_place(self) -> None:
+        if self._place is not None:
+            place, self._place = self._place, None
+            place.__exit__(None, None, None)
+
+
+def approval_request_id(pending_id: str) -> str:
+    """Return the id of the approval request for an item that waits for a person."""
+    return f"{ids.APPROVAL_REQUEST}_{pending_id}"
+
+
+def pending_id(approval_request_id: str) -> str:
+    """Return the id of the item that waits for a person, of its approval request."""
+    return approval_request_id.removeprefix(f"{ids.APPROVAL_REQUEST}_")
+
+
+def _drop_results(messages: list[Message]) -> None:
+    """Remove the results of the last turn, whose calls the client will answer."""
+    while messages and messages[-1]["role"] == "tool":
+        messages.pop()
+
+
+def _keep_calls_of_client(messages: list[Message], client_tools: Collection[str]) -> None:
+    """Remove from the last turn the results, and the calls by the server that were dropped."""
+    _drop_results(messages)
+    last: dict[str, Any] = dict(messages.pop())
+    calls = last.get("tool_calls", ())
+    last["tool_calls"] = [call for call in calls if call["function"]["name"] in client_tools]
+    messages.append(last)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,215 @@
+"""Keeping and finding responses and conversations. All methods block; any thread may call them."""
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from caesura.runtime.recording.storage.database import transaction
+from caesura.runtime.server.responses.items.given import Item
+from caesura.runtime.server.responses.store import database
+from caesura.runtime.server.responses.store.records import (
+    Bounds,
+    Conversation,
+    NotStored,
+    Stored,
+)
+from caesura.tools.people.owner import new_owner
+
+RESPONSE, CONVERSATION = "response", "conversation"
+SWEEP_EVERY = 64
+"""The number of writes between two searches for records beyond the bounds."""
+
+
+class Store:
+    """A file of responses and conversations, opened at the first use.
+
+    `path` None keeps them in memory. `clock` returns seconds since 1970. The methods raise
+    `UsageError` if the file cannot be opened, sqlite3.Error if it cannot be read or written, and
+    `NotStored` for an id without a record.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        bounds: Bounds | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.path = path
+        self._bounds = bounds or Bounds()
+        self._clock = clock
+        self._owner = new_owner()
+        self._lock = threading.Lock()
+        self._db: sqlite3.Connection | None = None
+        self._writes = 0
+
+    # -- responses -------------------------------------------------------------------------------
+
+    def put(self, stored: Stored) -> None:
+        """Keep a response, in place of an earlier state of it.
+
+        A final state also joins the response's conversation, if that still exists.
+        """
+        resource = {key: value for key, value in stored.resource.items() if key != "output"}
+        body = _text(resource)
+        messages = _text([stored.covers_previous, list(stored.messages)])
+        status = resource["status"]
+        with self._lock, transaction(self._open()):
+            db = self._open()
+            db.execute("DELETE FROM items WHERE record = ?", (stored.id,))
+            size = len(body) + len(messages)
+            for part in ("input", "output"):
+                size += database.add_items(db, stored.id, part, getattr(stored, part))
+            row = (stored.id, RESPONSE, stored.previous, status, self._owner, self._clock())
+            db.execute(
+                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, size, body, messages),
+            )
+            if stored.conversation is not None and status in ("completed", "incomplete"):
+                self._extend(db, stored.conversation, [*stored.input, *stored.output])
+        self._make_room()
+
+    def get(self, response_id: str) -> Stored:
+        """Return a response."""
+        with self._lock:
+            return self._get(self._open(), response_id)
+
+    def chain(self, response_id: str) -> list[Stored]:
+        """Return a response behind all that it continues, the earliest first.
+
+        All of them count as used. Raises `NotStored` also for an earlier response that is missing.
+        """
+        found: list[Stored] = []
+        with self._lock:
+            db, following = self._open(), response_id
+            while following:
+                found.append(self._get(db, following))
+                following = found[-1].previous or ""
+            used = [(self._clock(), stored.id) for stored in found]
+            db.executemany("UPDATE records SET used = ? WHERE id = ?", used)
+        return found[::-1]
+
+    def delete(self, response_id: str) -> None:
+        """Delete a response with its items."""
+        with self._lock:
+            if not database.delete(self._open(), response_id, RESPONSE):
+                raise NotStored(response_id)
+
+    def item(self, item_id: str) -> Item:
+        """Return the item of that id, of any response or conversation."""
+        with self._lock:
+            found = self._open().execute("SELECT body FROM items WHERE id = ?", (item_id,))
+            row = found.fetchone()
+        if row is None:
+            raise NotStored(item_id)
+        item: Item = json.loads(row[0])
+        return item
+
+    # -- conversations ---------------------------------------------------------------------------
+
+    def put_conversation(self, conversation: Conversation, items: Sequence[Item] = ()) -> None:
+        """Keep a conversation, or its changed metadata; `items` join its items."""
+        body = _text(conversation.public())
+        with self._lock, transaction(self._open()):
+            db = self._open()
+            db.execute(
+                "INSERT INTO records VALUES (?, ?, NULL, '', '', ?, ?, ?, '[]')"
+                " ON CONFLICT (id) DO UPDATE SET body = excluded.body, used = excluded.used",
+                (conversation.id, CONVERSATION, self._clock(), len(body), body),
+            )
+            self._extend(db, conversation.id, items)
+        self._make_room()
+
+    def conversation(self, conversation_id: str) -> Conversation:
+        """Return a conversation without its items."""
+        with self._lock:
+            told = json.loads(self._body(self._open(), conversation_id, CONVERSATION)[0])
+        return Conversation(told["id"], told["created_at"], told["metadata"])
+
+    def conversation_items(self, conversation_id: str) -> list[Item]:
+        """Return the items of a conversation, the earliest first."""
+        with self._lock:
+            db = self._open()
+            self._body(db, conversation_id, CONVERSATION)
+            return database.items(db, conversation_id, CONVERSATION)
+
+    def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
+        """Append items to a conversation."""
+        with self._lock, transaction(self._open()):
+            self._body(self._open(), conversation_id, CONVERSATION)
+            self._extend(self._open(), conversation_id, items)
+        self._make_room()
+
+    def delete_item(self, conversation_id: str, item_id: str) -> None:
+        """Delete an item of a conversation."""
+        with self._lock:
+            gone = self._open().execute(
+                "DELETE FROM items WHERE record = ? AND part = ? AND id = ?",
+                (conversation_id, CONVERSATION, item_id),
+            )
+        if not gone.rowcount:
+            raise NotStored(item_id)
+
+    def delete_conversation(self, conversation_id: str) -> None:
+        """Delete a conversation with its items; its responses stay."""
+        with self._lock:
+            if not database.delete(self._open(), conversation_id, CONVERSATION):
+                raise NotStored(conversation_id)
+
+    # -- the file --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again. What is in memory is lost."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = database.opened(self.path)
+        return self._db
+
+    def _get(self, db: sqlite3.Connection, response_id: str) -> Stored:
+        body, told = self._body(db, response_id, RESPONSE)
+        covers_previous, messages = json.loads(told)
+        return Stored(
+            json.loads(body),
+            database.items(db, response_id, "input"),
+            database.items(db, response_id, "output"),
+            messages,
+            covers_previous,
+        )
+
+    def _body(self, db: sqlite3.Connection, record: str, kind: str) -> tuple[str, str]:
+        query = "SELECT body, messages FROM records WHERE id = ? AND kind = ?"
+        row: tuple[str, str] | None = db.execute(query, (record, kind)).fetchone()
+        if row is None:
+            raise NotStored(record)
+        return row
+
+    def _extend(self, db: sqlite3.Connection, conversation: str, items: Sequence[Item]) -> None:
+        """Append items to a conversation, within a transaction, unless it was deleted."""
+        known = db.execute("SELECT 1 FROM records WHERE id = ?", (conversation,)).fetchone()
+        if not known or not items:
+            return
+        query = "SELECT coalesce(max(position) + 1, 0) FROM items WHERE record = ? AND part = ?"
+        first = db.execute(query, (conversation, CONVERSATION)).fetchone()[0]
+        size = database.add_items(db, conversation, CONVERSATION, items, first)
+        db.execute(
+            "UPDATE records SET bytes = bytes + ?, used = ? WHERE id = ?",
+            (size, self._clock(), conversation),
+        )
+
+    def _make_room(self) -> None:
+        with self._lock:
+            self._writes += 1
+            if self._writes % SWEEP_EVERY == 1:
+                database.make_room(self._open(), self._bounds, self._clock())
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value)

@@ -1,0 +1,456 @@
+"""`/v1/responses` over HTTP, by OpenAI's own client and by plain requests."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from caesura.runtime.server.responses.store import Store
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say
+
+MODEL = "tiny/scripted"
+TOOL: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "Tell the weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+
+
+async def post(served: Any, path: str = "", **fields: Any) -> tuple[int, dict[str, Any]]:
+    body = {"model": MODEL, "input": "Hello"} | fields
+    body = {name: value for name, value in body.items() if value is not ...}
+    async with served.http.post(f"/v1/responses{path}", json=body) as response:
+        return response.status, await response.json()
+
+
+async def events(served: Any, **fields: Any) -> list[dict[str, Any]]:
+    body = {"model": MODEL, "input": "Hello", "stream": True} | fields
+    async with served.http.post("/v1/responses", json=body) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "text/event-stream"
+        return parsed(await response.text())
+
+
+def parsed(text: str) -> list[dict[str, Any]]:
+    found = []
+    for block in text.removesuffix("\n\n").split("\n\n"):
+        kind, _, data = block.partition("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert kind == f"event: {event['type']}"
+        found.append(event)
+    return found
+
+
+async def test_a_response_has_every_field_that_clients_require(
+    serve_script: Any, specification: Any
+) -> None:
+    served = await serve_script([say("Hello there.")])
+    status, body = await post(served, instructions="Be kind.", metadata={"a": "b"})
+    assert status == 200
+    specification.check(body, "ResponseResource")
+    assert body["status"] == "completed"
+    assert body["usage"]["input_tokens"] == 3
+    assert served.engine.sessions[0].turns[0] == (
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hello"},
+    )
+
+
+async def test_a_stream_is_whole_and_keeps_to_the_schema(
+    serve_script: Any, specification: Any, checked: Any
+) -> None:
+    served = await serve_script([calls(call("weather", city="Oslo"), text="I look. ")])
+    found = await events(served, tools=[TOOL])
+    checked(found)
+    for event in found:
+        specification.check_event(event)
+    kinds = [item["type"] for item in found[-1]["response"]["output"]]
+    assert kinds == ["message", "function_call"]
+
+
+async def test_openais_client_streams(serve_script: Any) -> None:
+    served = await serve_script([calls(call("weather", city="Oslo"), text="I look.")])
+    seen = []
+    async with served.openai.responses.stream(
+        model=MODEL, input="Hello", tools=[TOOL], store=False
+    ) as stream:
+        seen = [event.type async for event in stream]
+        final = await stream.get_final_response()
+    assert final.output_text == "I look."
+    assert json.loads(final.output[1].arguments) == {"city": "Oslo"}
+    assert "response.function_call_arguments.delta" in seen
+
+
+async def test_a_follow_up_knows_what_was_said_and_called_but_not_the_instructions(
+    serve_script: Any,
+) -> None:
+    served = await serve_script([call("weather", city="Oslo"), say("Sunny.")])
+    client = served.openai.responses
+    first = await client.create(
+        model=MODEL, input="Weather?", instructions="Be kind.", tools=[TOOL]
+    )
+    assert served.engine.sessions[0].follow_up
+    made = first.output[0]
+    second = await client.create(
+        model=MODEL,
+        input=[{"type": "function_call_output", "call_id": made.call_id, "output": "sun"}],
+        previous_response_id=first.id,
+        tools=[TOOL],
+    )
+    assert second.output_text == "Sunny."
+    messages = served.engine.sessions[1].turns[0]
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
+    assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == made.call_id
+    assert messages[2]["name"] == "weather"
+
+
+async def test_a_history_sent_again_makes_the_messages_that_the_store_has(
+    serve_script: Any,
+) -> None:
+    script = [calls(call("weather", city="Oslo"), text="I look."), say("a"), say("a")]
+    served = await serve_script(script)
+    question: Any = {"role": "user", "content": "Weather?"}
+    first = await served.openai.responses.create(model=MODEL, input=[question], tools=[TOOL])
+    result: Any = {
+        "type": "function_call_output",
+        "call_id": first.output[1].call_id,
+        "output": "sun",
+    }
+    history = [question, *(item.model_dump() for item in first.output), result]
+    await served.openai.responses.create(model=MODEL, input=history, tools=[TOOL])
+    await served.openai.responses.create(
+        model=MODEL, input=[result], previous_response_id=first.id, tools=[TOOL]
+    )
+    assert served.engine.sessions[1].turns[0] == served.engine.sessions[2].turns[0]
+
+
+async def test_stored_responses_are_found_listed_and_deleted(serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")])
+    client = served.openai.responses
+    made = await client.create(model=MODEL, input="Hello")
+    assert (await client.retrieve(made.id)).output_text == "Hi."
+    listed = await client.input_items.list(made.id)
+    assert [item.content[0].text for item in listed.data] == ["Hello"]
+    await client.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.retrieve(made.id)
+
+
+async def test_responses_outlive_the_server(serve_script: Any, tmp_path: Path) -> None:
+    path = tmp_path / "responses.sqlite"
+    served = await serve_script([say("Hi.")], store=Store(path))
+    _, made = await post(served)
+    await served.app.close()
+    again = await serve_script([say("Still here.")], store=Store(path))
+    status, body = await post(again, previous_response_id=made["id"])
+    assert (status, body["previous_response_id"]) == (200, made["id"])
+    assert [m["content"] for m in again.engine.sessions[0].turns[0]] == ["Hello", "Hi.", "Hello"]
+
+
+async def test_what_was_not_stored_cannot_be_continued(serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")])
+    _, made = await post(served, store=False)
+    assert made["store"] is False
+    status, body = await post(served, previous_response_id=made["id"])
+    assert (status, body["error"]["code"]) == (404, "previous_response_not_found")
+    assert body["error"]["param"] == "previous_response_id"
+
+
+async def test_a_conversation_holds_items_of_requests_and_answers(serve_script: Any) -> None:
+    served = await serve_script([say("Hi."), say("Yes.")])
+    client = served.openai.conversations
+    made = await client.create(items=[{"role": "user", "content": "I am Ann."}])
+    for text in ("Hello", "Who am I?"):
+        answer = await served.openai.responses.create(model=MODEL, input=text, conversation=made.id)
+        assert answer.conversation.id == made.id
+    messages = served.engine.sessions[1].turns[0]
+    assert [m["content"] for m in messages] == ["I am Ann.", "Hello", "Hi.", "Who am I?"]
+    listed = await client.items.list(made.id, order="asc", limit=2)
+    assert [item.content[0].text for item in listed.data] == ["I am Ann.", "Hello"]
+    assert listed.has_more
+    more = await client.items.list(made.id, order="asc", after=listed.data[1].id)
+    assert [item.content[0].text for item in more.data] == ["Hi.", "Who am I?", "Yes."]
+    await client.items.delete(more.data[0].id, conversation_id=made.id)
+    found = await client.items.retrieve(more.data[2].id, conversation_id=made.id)
+    assert found.content[0].text == "Yes."
+    changed = await client.update(made.id, metadata={"topic": "names"})
+    assert changed.metadata == {"topic": "names"}
+    await client.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        await client.items.list(made.id)
+
+
+async def test_items_are_named_by_reference(serve_script: Any) -> None:
+    served = await serve_script([say("Hi."), say("Yes.")])
+    _, made = await post(served)
+    reference = {"type": "item_reference", "id": made["output"][0]["id"]}
+    await post(served, input=[reference, {"role": "user", "content": "And now?"}])
+    messages = served.engine.sessions[1].turns[0]
+    assert [m["content"] for m in messages] == ["Hi.", "And now?"]
+    status, body = await post(served, input=[{"type": "item_reference", "id": "msg_0"}])
+    assert (status, body["error"]["code"]) == (404, "item_not_found")
+
+
+async def test_a_background_response_is_polled_streamed_again_and_kept(
+    serve_script: Any, checked: Any
+) -> None:
+    served = await serve_script([say("One two three.")])
+    client = served.openai.responses
+    made = await client.create(model=MODEL, input="Hello", background=True)
+    assert made.status == "queued"
+    while made.status in ("queued", "in_progress"):
+        await asyncio.sleep(0.01)
+        made = await client.retrieve(made.id)
+    assert made.output_text == "One two three."
+    url = f"/v1/responses/{made.id}?stream=true"
+    async with served.http.get(url) as response:
+        found = parsed(await response.text())
+    checked(found)
+    async with served.http.get(f"{url}&starting_after=3") as response:
+        assert parsed(await response.text()) == found[4:]
+
+
+async def test_a_background_response_goes_on_when_its_client_leaves(
+    serve_script: Any, hanging: Any, eventually: Any
+) -> None:
+    served = await serve_script([call("hang"), say("Done.")], [hanging.tool])
+    body = {"model": MODEL, "input": "x", "background": True, "stream": True}
+    async with served.http.post("/v1/responses", json=body | {"server_tools": ["hang"]}) as left:
+        line = await left.content.readline()
+        assert line == b"event: response.created\n"
+        data = json.loads((await left.content.readline()).removeprefix(b"data: "))
+        await hanging.started.wait()
+    hanging.released.set()
+    await eventually(lambda: served.engine.open_sessions == 0)
+    made = await served.openai.responses.retrieve(data["response"]["id"])
+    assert made.output_text == "Done."
+
+
+async def test_a_client_that_leaves_frees_its_response(
+    serve_script: Any, hanging: Any, eventually: Any
+) -> None:
+    served = await serve_script([call("hang")], [hanging.tool])
+    request = asyncio.create_task(post(served, server_tools=["hang"]))
+    await hanging.started.wait()
+    request.cancel()
+    await hanging.cancelled.wait()
+    await eventually(lambda: served.engine.open_sessions == 0)
+    await eventually(lambda: served.app.completions == 0)
+
+
+async def test_a_background_response_is_cancelled(serve_script: Any, hanging: Any) -> None:
+    served = await serve_script([call("hang"), say("never")], [hanging.tool])
+    client = served.openai.responses
+    made = await client.create(
+        model=MODEL, input="x", background=True, extra_body={"server_tools": ["hang"]}
+    )
+    await hanging.started.wait()
+    cancelled = await client.cancel(made.id)
+    assert cancelled.status == "cancelled"
+    assert (await client.retrieve(made.id)).status == "cancelled"
+    assert (await client.cancel(made.id)).status == "cancelled"
+    assert served.engine.open_sessions == 0
+
+
+async def test_only_background_responses_can_be_cancelled(serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")])
+    _, made = await post(served)
+    with pytest.raises(openai.BadRequestError, match="background"):
+        await served.openai.responses.cancel(made["id"])
+
+
+async def test_server_tools_run_without_showing(serve_script: Any, double: Any) -> None:
+    served = await serve_script([call("double", number=4), say("8.")], [double])
+    status, body = await post(served, server_tools=["double"])
+    assert status == 200
+    assert [item["type"] for item in body["output"]] == ["message"]
+    assert body["caesura"]["calls"][0]["content"] == "8"
+    status, body = await post(served, server_tools=["halve"])
+    assert (status, body["error"]["code"]) == (400, "unknown_tool")
+
+
+MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
+
+
+async def test_named_server_tools_show_in_openais_types(
+    serve_script: Any, double: Any, checked: Any
+) -> None:
+    served = await serve_script([call("double", number=4), say("8.")], [double])
+    found = await events(served, tools=[MCP | {"require_approval": "never"}])
+    checked(found)
+    listed, made, message = found[-1]["response"]["output"]
+    assert (listed["type"], listed["tools"][0]["name"]) == ("mcp_list_tools", "double")
+    assert (made["type"], made["output"], made["error"]) == ("mcp_call", "8", None)
+    assert message["content"][0]["text"] == "8."
+    kinds = [event["type"] for event in found]
+    assert kinds.index("response.mcp_call.in_progress") < kinds.index("response.mcp_call.completed")
+    assert "caesura" not in found[-1]["response"]
+
+
+async def test_the_list_of_tools_is_shown_once_in_a_chain(serve_script: Any, double: Any) -> None:
+    served = await serve_script([say("a"), say("b")], [double])
+    _, first = await post(served, tools=[MCP])
+    _, second = await post(served, tools=[MCP], previous_response_id=first["id"])
+    assert [item["type"] for item in first["output"]] == ["mcp_list_tools", "message"]
+    assert [item["type"] for item in second["output"]] == ["message"]
+
+
+async def test_a_history_of_server_calls_is_the_same_stored_or_sent(
+    serve_script: Any, double: Any
+) -> None:
+    script = [
+        calls(call("double", number=1), call("double", number=2)),
+        say("."),
+        say("."),
+        say("."),
+    ]
+    served = await serve_script(script, [double])
+    _, first = await post(served, tools=[MCP])
+    await post(served, tools=[MCP], previous_response_id=first["id"], input="More")
+    again = [{"role": "user", "content": "Hello"}, *first["output"]]
+    await post(served, tools=[MCP], input=[*again, {"role": "user", "content": "More"}])
+    sent = [session.turns[0] for session in served.engine.sessions]
+    assert sent[1] == sent[2]
+    assert [m["role"] for m in sent[1]] == [
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "assistant",
+        "user",
+    ]
+
+
+async def test_the_number_of_server_calls_is_bounded(serve_script: Any, double: Any) -> None:
+    script = [call("double", number=1), call("double", number=2), say("Enough.")]
+    served = await serve_script(script, [double])
+    _, body = await post(served, tools=[MCP], max_tool_calls=1)
+    made = [item for item in body["output"] if item["type"] == "mcp_call"]
+    assert [item["status"] for item in made] == ["completed", "failed"]
+    assert "at most 1" in made[1]["error"]["content"]
+
+
+async def test_tools_of_a_namespace_have_flat_names_for_the_model_only(serve_script: Any) -> None:
+    served = await serve_script([call("home__weather", city="Oslo"), say("Sun.")])
+    tools = [{"type": "namespace", "name": "home", "description": "", "tools": [TOOL]}]
+    _, first = await post(served, tools=tools)
+    (made,) = first["output"]
+    assert (made["namespace"], made["name"]) == ("home", "weather")
+    output = {"type": "function_call_output", "call_id": made["call_id"], "output": "sun"}
+    await post(served, tools=tools, input=[output], previous_response_id=first["id"])
+    assert served.engine.sessions[1].turns[0][2]["name"] == "home__weather"
+
+
+async def test_a_token_limit_makes_the_response_incomplete(serve_script: Any) -> None:
+    served = await serve_script([say("one two three four")])
+    _, body = await post(served, max_output_tokens=2)
+    assert body["status"] == "incomplete"
+    assert body["incomplete_details"] == {"reason": "max_output_tokens"}
+
+
+async def test_a_conversation_that_is_too_long_is_refused_or_shortened(serve_script: Any) -> None:
+    engine = ScriptedEngine([say("ok")], model=MODEL, context_tokens=12)
+    served = await serve_script(engine)
+    turns = [{"role": role, "content": "a b c"} for role in ["user", "assistant"] * 3 + ["user"]]
+    status, body = await post(served, input=turns)
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    status, body = await post(served, input=turns, truncation="auto")
+    assert (status, body["truncation"]) == (200, "auto")
+    assert len(engine.sessions[-1].turns[0]) == 3
+    assert engine.open_sessions == 0
+
+
+async def test_an_error_behind_the_first_event_is_the_last_event(
+    serve_script: Any, checked: Any
+) -> None:
+    served = await serve_script([fail(RuntimeError("no"), text="I begin")])
+    found = await events(served)
+    checked(found)
+    assert found[-1]["type"] == "response.failed"
+    assert found[-1]["response"]["error"]["code"] == "server_error"
+    assert served.engine.open_sessions == 0
+
+
+async def test_an_error_before_the_first_event_has_a_status(serve_script: Any) -> None:
+    engine = ScriptedEngine([say("x")], model=MODEL, context_tokens=1)
+    served = await serve_script(engine)
+    status, body = await post(served, input="a b c", stream=True)
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+
+
+async def test_prompts_are_counted_without_a_run(serve_script: Any) -> None:
+    served = await serve_script([])
+    counted = await served.openai.responses.input_tokens.count(model=MODEL, input="a b c")
+    assert counted.input_tokens == 3
+    assert not served.engine.sessions
+
+
+async def test_a_conversation_is_compacted_to_a_summary(
+    serve_script: Any, specification: Any
+) -> None:
+    served = await serve_script([say("Launch on Tuesday."), say("Yes.")])
+    history: Any = [
+        {"role": "user", "content": "We launch on Tuesday."},
+        {"role": "assistant", "content": "Understood."},
+    ]
+    status, body = await post(served, "/compact", input=history)
+    assert status == 200
+    specification.check(body, "CompactResource")
+    assert [item["type"] for item in body["output"]] == ["message", "compaction"]
+    await post(served, input=[*body["output"], {"role": "user", "content": "When?"}])
+    assert "Launch on Tuesday." in served.engine.sessions[1].turns[0][1]["content"]
+    assert served.engine.open_sessions == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": ...}, "model"),
+        ({"input": ...}, "input"),
+        ({"model": "other"}, "model"),
+        ({"prompt": {"id": "p"}}, "prompt"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0].type"),
+        ({"tools": [MCP | {"server_label": "other"}]}, "tools[0]"),
+        ({"tools": [MCP | {"server_url": "https://mcp.example"}]}, "tools[0]"),
+        ({"tools": [MCP]}, "tools[0].allowed_tools"),
+        ({"tools": [TOOL, TOOL]}, "tools[1]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+        ({"background": True, "store": False}, "background"),
+        ({"previous_response_id": "resp_1", "conversation": "conv_1"}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"include": ["everything"]}, "include[0]"),
+        ({"temperature": 3}, "temperature"),
+    ],
+)
+async def test_wrong_requests_are_refused_by_their_field(
+    serve_script: Any, fields: dict[str, Any], param: str
+) -> None:
+    served = await serve_script([])
+    status, body = await post(served, **fields)
+    assert status in (400, 404)
+    assert body["error"]["param"] == param, body
+
+
+async def test_a_named_function_is_the_only_one_shown(serve_script: Any) -> None:
+    served = await serve_script([say(".")])
+    other = TOOL | {"name": "news"}
+    choice = {"type": "function", "name": "weather"}
+    await post(served, tools=[TOOL, other], tool_choice=choice)
+    shown = served.engine.sessions[0].spec.tools
+    assert [tool["function"]["name"] for tool in shown] == ["weather"]
+
+
+async def test_a_run_of_a_response_counts_as_a_completion(serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")])
+    await post(served)
+    metrics = await served.metrics()
+    assert 'caesura_requests_total{route="/v1/responses",status="200"} 1.0' in metrics
+    assert "caesura_time_to_first_token_seconds_count 1.0" in metrics
