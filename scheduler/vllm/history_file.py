@@ -52,9 +52,8 @@ class HistoryFile:
         self._model, self._history = model, history
         self._saved = self._content()
 
-    def observe(self, tool: str | None, seconds: float) -> None:
-        """Learn a pause's duration, and save the file every `SECONDS_BETWEEN_SAVES`."""
-        self.predictor.observe(tool, seconds)
+    def save_if_due(self) -> None:
+        """Save the file if the last save was `SECONDS_BETWEEN_SAVES` ago."""
         if time.monotonic() - self._saved_at >= SECONDS_BETWEEN_SAVES:
             self.save()
 

@@ -4,7 +4,22 @@ import json
 
 import pytest
 
+from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import MAX_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
+
+from .world import World, make_scheduler
+
+
+class ImportedHistory(History):
+    """A predictor by class name: it knows only the pauses that the scheduler tells it."""
+
+
+@pytest.mark.parametrize("prediction", ["history", f"{__name__}.ImportedHistory"])
+def test_the_scheduler_tells_every_predictor_each_pause_once(prediction: str) -> None:
+    world = World(make_scheduler(prediction=prediction))
+    world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " is [calc(3*3) ->", " 9]", " done")
+    world.run()
+    assert world.scheduler.parts.sessions.predictor.pause("a", "calc").count == 2
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class SmallWorld:
         self.world = World(scheduler, depth)
         self.manager = scheduler.parts.manager
         scheduler.parts.costs.observe_step = lambda *_: None
-        scheduler.parts.sessions.history_file.observe = lambda *_: None
+        scheduler.parts.sessions.predictor.observe_pause = lambda *_: None
         self.manager.views.link_blocks = lambda: budget
         self.world.session("a", range(34), CALL, "r" * 20, "ok")
         self.world.session("b", range(100, 120), "z" + CALL, "s" * 30, "ok")

@@ -1,7 +1,7 @@
 """The state of sessions across their requests, for rankings and predictors.
 
 A session continues over a pause, a preemption and a follow-up in a new request. The predictor
-learns from its segments, results and ends.
+learns from its segments, results, pauses and ends.
 """
 
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class Sessions:
         admission: Admission,
         recorder: Recorder,
     ) -> None:
-        """Create it; `history_file` stores the learned pauses of tools for the predictor."""
+        """Create it; `history_file` stores what the history predictor learns."""
         self.predictor = predictor
         self.history_file = history_file
         self.admission = admission
@@ -156,7 +156,8 @@ class Sessions:
     def pause_ended(self, tool: str | None, seconds: float) -> None:
         """Learn the duration of a pause, in seconds."""
         if self.learns:
-            self.history_file.observe(tool, seconds)
+            self.predictor.observe_pause(tool, seconds)
+            self.history_file.save_if_due()
 
     def about(self, request: Request) -> About:
         """Return the known facts of a session, for a forecast."""
