@@ -94,7 +94,7 @@ bench-papers: dev ## Reproduce the papers' figures by simulation: the tables of 
 	@$(BIN)/python -m benchmarks.papers.pastfuture
 	@$(BIN)/python -m benchmarks.papers.ssjf
 
-model: dev ## Train the bundled model anew, and measure it
+model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/train.py
 	@$(BIN)/python training/evaluate.py --card
 

@@ -76,7 +76,7 @@ def pool(tokens: Tokenizer, size: int, seed: str, excluded: frozenset[str]) -> l
 def pad(items: list[tuple[list[int], list[bool]]]) -> Batch:
     """Return ids and labels; padding on the right needs no mask under causal attention.
 
-    Few different widths: for every new one, PyTorch prepares its kernels anew and keeps them.
+    Few different widths: for every new one, PyTorch prepares and keeps its kernels again.
     """
     width = -(-max(len(ids) for ids, _ in items) // WIDTHS) * WIDTHS
     ids = torch.zeros(len(items), width, dtype=torch.long)

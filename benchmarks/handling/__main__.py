@@ -46,7 +46,7 @@ def parse() -> argparse.Namespace:
         type=float,
         default=15,
         metavar="S",
-        help="count sessions whose tools end so many seconds after the window, if nobody waited",
+        help="count sessions whose tools end so many seconds after the window, without waits",
     )
     add("--longest", type=float, default=120, metavar="S", help="cut a run after so many seconds")
     add("--token-scale", type=float, help="scales token counts (mix 1/4, replay 1/48)")

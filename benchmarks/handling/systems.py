@@ -60,7 +60,7 @@ def engine_args(system: str, settings: Settings, ledger: Path) -> dict[str, Any]
         "dtype": "bfloat16",
         "max_model_len": CONTEXT_TOKENS,
         "block_size": BLOCK_SIZE,
-        # The pool's first block is a placeholder of vLLM's that nobody may use.
+        # The pool's first block is vLLM's placeholder, which no request may use.
         "num_gpu_blocks_override": settings.blocks + 1,
         "kv_cache_memory_bytes": (settings.blocks + 1) * _block_bytes(settings),
         "max_num_seqs": settings.sequences,

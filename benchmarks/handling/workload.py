@@ -102,7 +102,7 @@ class Speed:
 
 
 def peak_context(sessions: list[Session], speed: Speed) -> int:
-    """Tokens of context that all sessions hold together at most, if nobody ever waits."""
+    """Tokens of context that all sessions hold together at most, if no session ever waits."""
     changes = sorted(change for session in sessions for change in _growth(session, speed))
     held = peak = 0
     for _, tokens in changes:

@@ -151,7 +151,7 @@ def by_memory(request: Request, other_tokens: int = BUDGET, others: bool = True)
 
 
 def schedule(rank: Rank, table: Sequence[Request] = TABLE) -> str:
-    """Return whose unit each unit is, as digits; a dot is a unit in which nobody could run."""
+    """Return which request runs in each unit, as digits; in a dot's unit none could run."""
     requests, units = {one.number: one for one in table}, ""
     while any(one.decoded < one.length for one in requests.values()):
         held = sum(one.resident for one in requests.values())

@@ -87,7 +87,7 @@ OTHERS = (
 """Those that it does not have."""
 
 FROM_INFERCEPT = (
-    ("infercept-strict", "InferCept as published: arrival order, nobody passes who does not fit"),
+    ("infercept-strict", "InferCept as published: strict order of arrival"),
     ("infercept-backfilled", "+ back-filling"),
     ("lamps-ranking", "+ least memory over time first"),
     ("lamps-paper", "+ one handling per pause, by its prediction"),

@@ -102,7 +102,7 @@ HALF = Size(200, 50, 0.5)
 QUICK = Size(150, 50, 0.25)
 
 CLIENTS = 48
-"""More than ever run together: there is always somebody to admit, as in the artifact."""
+"""More than ever run together, so that a request always waits for admission, as in the artifact."""
 
 
 def cell_of(name: str, method: str, size: Size, seed: int, every_step: bool = False) -> Cell:

@@ -94,7 +94,7 @@ class Watched:
         self._ended = 0
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Note the batch, and open the inner gate if it is time for that or nobody runs."""
+        """Note the batch, and open the inner gate if it is time for that or no request runs."""
         watch = _watch.get(None)
         if watch is not None:
             self._note(watch, running, capacity_tokens)
@@ -120,13 +120,13 @@ class Watched:
             log.future += _future(watch, running).tokens / capacity_tokens
 
     def observe(self, kind: str, generated_tokens: int) -> None:
-        """Hand on to the inner admission; whoever ends was not evicted."""
+        """Hand on to the inner admission; a request that ends was not evicted."""
         self._ended += 1
         self._inner.observe(kind, generated_tokens)
 
 
 class _Closed:
-    """Nobody joins."""
+    """A gate that admits no request."""
 
     def admits(self, candidate: Batched) -> bool:
         return False
@@ -155,7 +155,7 @@ class _True:
         self._peak = _future(watch, running, UNUSED)
 
     def admits(self, candidate: Batched) -> bool:
-        """Whether the batch with the candidate fits to its end; nobody waits for an empty one."""
+        """Return whether the batch with the candidate fits to its end, or is empty without it."""
         remaining = _remaining(self._watch, candidate)
         held = candidate.held_tokens + UNUSED
         if self._peak.with_one(held, remaining) > self._capacity:

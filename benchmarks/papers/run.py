@@ -52,7 +52,7 @@ class Measured:
     task: Task
 
     def run(self) -> RunResult:
-        """Read the whole run; raises `FileNotFoundError` if somebody has removed it."""
+        """Read the whole run; raises `FileNotFoundError` if it was removed."""
         run = read_run(self.task.path, self.task.digest)
         if run is None:
             raise FileNotFoundError(self.task.path)
@@ -73,7 +73,7 @@ def run_cells(
     """Run what the cache does not hold; return the cells that ran, in their order.
 
     `work` makes a run (a function of a module); where it depends on more code than that of the
-    rooms, `code` names these files, and a change in them makes the runs anew. Sessions that arrive
+    rooms, `code` names these files, and a change in them repeats the runs. Sessions that arrive
     in the first `warm_up` part of a cell's seconds are not counted; in a `closed` loop it is that
     part of the time until the last session begins. A run that fails is reported on the console
     (stderr by default) and left out.

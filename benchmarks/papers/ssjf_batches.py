@@ -1,10 +1,10 @@
 """SSJF's three ways of batching, on a scheduler that has only continuous batching.
 
-Without batching one request runs at a time (`max_num_seqs` 1). A dynamic batch is closed: nobody
-joins until all of it has ended. That is an admission, plugged in by its import path. A batch waits
-for nobody to fill it (a `batch_wait_timeout` of 0), and what ends early leaves its place empty,
-where the frameworks of the paper go on computing padding; its client is answered when the batch
-has ended, which is for `answered` to say, since vLLM answers at once.
+Without batching one request runs at a time (`max_num_seqs` 1). A dynamic batch is closed: no
+request joins until all of it has ended. That is an admission, plugged in by its import path. No
+batch waits to be filled (a `batch_wait_timeout` of 0). A request that ends early leaves its place
+empty, where the frameworks of the paper go on computing padding. Its client is answered when the
+batch has ended, which is for `answered` to say, since vLLM answers at once.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Batches:
     name = "batches"
 
     def begin(self, running: Sequence[Batched], capacity_tokens: int) -> Gate:
-        """Return a gate that is open if nobody runs."""
+        """Return a gate that is open if no request runs."""
         return _Gate(not running)
 
     def observe(self, kind: str, generated_tokens: int) -> None:

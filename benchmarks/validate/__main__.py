@@ -38,7 +38,7 @@ def parse() -> argparse.Namespace:
         type=float,
         default=10,
         metavar="S",
-        help="count sessions whose tools end so many seconds after the arrivals, if nobody waited",
+        help="count sessions whose tools end so many seconds after the arrivals, without waits",
     )
     add("--longest", type=float, default=90, metavar="S", help="cut a run after so many seconds")
     add("--kv-tokens", type=int, default=5440, metavar="N", help="tokens that the KV cache holds")

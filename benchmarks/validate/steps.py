@@ -29,7 +29,7 @@ BANDS = 4
 class Row(NamedTuple):
     """A step: when it began and ended, and its query tokens and tokens of context.
 
-    `goes_on`: somebody runs, so that the next step begins at once.
+    `goes_on`: a request runs, so that the next step begins at once.
     """
 
     began: float

@@ -59,11 +59,11 @@ class Chunking:
             self._port.step_tokens,
             self._costs.model.saturation,
             self.measured,
-            self._recomputes,
+            self._any_recomputes,
             self._port.decoding,
         )
 
-    def _recomputes(self) -> bool:
+    def _any_recomputes(self) -> bool:
         """Return whether discarded KV is being recomputed, or will be in the next step."""
         return bool(self._frontiers) or self._about_to_begin()
 
@@ -71,12 +71,13 @@ class Chunking:
         for kv in self._paused_kvs.values():
             if kv.returned:
                 self._views.freshen(kv)
-                if _recomputes(kv.pause, kv):
+                if _needs_recompute(kv.pause, kv):
                     return True
         return False
 
 
-def _recomputes(pause: Pause | None, kv: PausedKV) -> bool:
+def _needs_recompute(pause: Pause | None, kv: PausedKV) -> bool:
+    """Return whether a resuming request lacks KV that is not being loaded."""
     if pause is None or pause.held or pause.state is not State.RESUMING:
         return False
     return kv.missing > 0 and not kv.loading
