@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat,
 
 from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.responses.items.given import Item, items_of
 from caesura.runtime.server.responses.request.tools import OtherTool, ToolChoice, Tools
 from caesura.scheduler.messages import Sampling
 
@@ -183,23 +184,24 @@ class CompactRequest(Continued):
     prompt_cache_key: str | None = None
 
 
-def parse(body: bytes | str) -> ResponseRequest:
-    """Return the request in a body; raise an `ApiError` that names the wrong field."""
+def parse(body: bytes | str) -> tuple[ResponseRequest, list[Item]]:
+    """Return the request in a body, and its items; raise an `ApiError` for a wrong field."""
     request = parsed_as(ResponseRequest, body)
     refuse_unsupported(request)
-    return request
+    return request, items_of(request.input)
 
 
-def parse_count(body: bytes) -> TokenCountRequest:
-    """Return the request for a count of tokens in a body; raise an `ApiError`."""
+def parse_count(body: bytes) -> tuple[TokenCountRequest, list[Item]]:
+    """Return the request for a count of tokens, and its items; raise an `ApiError`."""
     request = parsed_as(TokenCountRequest, body)
     _refuse_tools(request)
-    return request
+    return request, items_of(request.input)
 
 
-def parse_compact(body: bytes) -> CompactRequest:
-    """Return the request for a compaction in a body; raise an `ApiError`."""
-    return parsed_as(CompactRequest, body)
+def parse_compact(body: bytes) -> tuple[CompactRequest, list[Item]]:
+    """Return the request for a compaction, and its items; raise an `ApiError`."""
+    request = parsed_as(CompactRequest, body)
+    return request, items_of(request.input)
 
 
 def parsed_as(kind: type[Body], body: bytes | str) -> Body:

@@ -1,7 +1,7 @@
 """Counting the tokens of a prompt, and compacting a conversation to a summary by the model."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -13,7 +13,7 @@ from caesura.runtime.server.decoding import decode
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.compaction import compaction
-from caesura.runtime.server.responses.items.given import Item, items_of
+from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
 from caesura.runtime.server.responses.request.plan import offered
 from caesura.runtime.server.responses.request.schema import CompactRequest, TokenCountRequest
@@ -29,10 +29,12 @@ SUMMARISE = (
 )
 
 
-async def counted_tokens(responses: Responses, state: State, asked: TokenCountRequest) -> int:
+async def counted_tokens(
+    responses: Responses, state: State, asked: TokenCountRequest, given: Sequence[Item]
+) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     check_model(asked.model or state.engine.model, state.engine.model)
-    items = await responses.resolved(items_of(asked.input))
+    items = await responses.resolved(given)
     history = await responses.history(asked, {})
     offer = offered(asked, state.tools, state.people)
     own = messages_of(items, history.messages)
@@ -43,14 +45,18 @@ async def counted_tokens(responses: Responses, state: State, asked: TokenCountRe
 
 
 async def compacted(
-    responses: Responses, state: State, asked: CompactRequest, headers: Mapping[str, str]
+    responses: Responses,
+    state: State,
+    asked: CompactRequest,
+    given: Sequence[Item],
+    headers: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return the messages of the user, and a summary that the model writes of all of them.
 
     Raises `ApiError`, and what the run raises.
     """
     check_model(asked.model, state.engine.model)
-    items = await responses.resolved(items_of(asked.input))
+    items = await responses.resolved(given)
     history = await responses.history(asked, {})
     own = messages_of(items, history.messages)
     if not (history.messages or own):

@@ -63,8 +63,8 @@ class ResponseHandlers:
 
         A response that is not in the background is cancelled when its client leaves.
         """
-        asked = await parsed(parse, await request.body())
-        part, run = await self._responses.create(asked, request.headers)
+        asked, items = await parsed(parse, await request.body())
+        part, run = await self._responses.create(asked, items, request.headers)
         try:
             if asked.stream:
                 await self._stream(request, send, part.feed)
@@ -125,15 +125,16 @@ class ResponseHandlers:
 
     async def input_tokens(self, request: Request) -> Response:
         """Count the tokens of the prompt that a request would have."""
-        asked = await parsed(parse_count, await request.body())
-        count = await counted_tokens(self._responses, self._state, asked)
+        asked, items = await parsed(parse_count, await request.body())
+        count = await counted_tokens(self._responses, self._state, asked, items)
         return JsonAnswer({"object": "response.input_tokens", "input_tokens": count})
 
     async def compact(self, request: Request) -> Response:
         """Replace a conversation by its user's messages and a summary."""
-        asked = await parsed(parse_compact, await request.body())
+        asked, items = await parsed(parse_compact, await request.body())
         with self._state.gate.enter():
-            return JsonAnswer(await compacted(self._responses, self._state, asked, request.headers))
+            told = await compacted(self._responses, self._state, asked, items, request.headers)
+        return JsonAnswer(told)
 
     async def _stream(self, request: Request, send: Send, feed: Feed, after: int = -1) -> None:
         async with EventStream(send, self._state.keep_alive_seconds) as stream:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.responses.items.given import REFERENCE, Item, items_of
+from caesura.runtime.server.responses.items.given import REFERENCE, Item
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.request.schema import Continued, ResponseRequest
@@ -52,15 +52,16 @@ class Responses:
     async def create(
         self,
         request: ResponseRequest,
+        given: Sequence[Item],
         headers: Mapping[str, str],
         recent: Mapping[str, Stored] | None = None,
     ) -> tuple[Part, LiveRun]:
-        """Start a response; return it and the run that makes it.
+        """Start a response to the items `given`; return it and the run that makes it.
 
         `recent` are responses that only this client can continue, by id. Raises `ApiError`.
         """
         started = time.monotonic()
-        items = await self.resolved(items_of(request.input))
+        items = await self.resolved(given)
         history = await self.history(request, recent or {})
         if (found := await self._resumed(request, items)) is not None:
             return found
@@ -176,7 +177,7 @@ class Responses:
 
     # -- what goes into a request ----------------------------------------------------------------
 
-    async def resolved(self, items: list[Item]) -> list[Item]:
+    async def resolved(self, items: Sequence[Item]) -> list[Item]:
         """Return the items, with references replaced by the items that they name."""
         return [
             await self._referenced(item["id"]) if item["type"] == REFERENCE else item
