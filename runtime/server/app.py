@@ -27,6 +27,7 @@ from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
 from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.responses.routes.conversations import conversation_routes
 from caesura.runtime.server.responses.routes.handler import response_routes
+from caesura.runtime.server.responses.routes.websocket import socket_routes
 from caesura.runtime.server.responses.run.service import Responses
 from caesura.runtime.server.responses.store import Store
 from caesura.runtime.server.state import State
@@ -163,7 +164,8 @@ def create_app(
     if people is not None:
         routes += people_routes(people, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
-    routes += [*response_routes(responses, state), *conversation_routes(responses)]
+    routes += [*response_routes(responses, state), *socket_routes(responses)]
+    routes += conversation_routes(responses)
     routes += [*traces.routes(), *page_routes()]
     return Application(state, routes, traces, responses, access, client_max_size)
 

@@ -157,6 +157,11 @@ class Answer:
         self.resource.complete(MAX_OUTPUT_TOKENS if self._is_cut else None, now)
         return self._final(f"response.{self.resource.status}")
 
+    def skip(self, now: float) -> list[Event]:
+        """Complete the response without output, since nothing was to be generated."""
+        self.resource.complete(None, now)
+        return self._final("response.completed")
+
     def fail(self, error: ApiError) -> list[Event]:
         """End the response with an error; return the last events."""
         self._abandon()

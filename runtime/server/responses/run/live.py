@@ -41,11 +41,14 @@ class Part:
         input_items: Sequence[Item],
         tools: Sequence[Item] | None = None,
         *,
+        history: Sequence[Message] = (),
         covers_previous: bool = False,
     ) -> None:
         self.answer = answer
         self.feed = Feed()
         self.input_items = input_items
+        self.history = history
+        """The messages before those of the response."""
         self._tools = tools
         self.covers_previous = covers_previous
         self._messages: Sequence[Message] = ()
@@ -95,6 +98,13 @@ class Part:
         return Stored(
             public, self.input_items, public["output"], self._messages, self.covers_previous
         )
+
+    def remembered(self) -> Stored:
+        """Return the response with all that it continues, for a client that does not store it."""
+        stored = self.stored()
+        resource = stored.resource | {"previous_response_id": None, "conversation": None}
+        messages = [*self.history, *self._messages]
+        return Stored(resource, stored.input, stored.output, messages)
 
 
 class LiveRun:

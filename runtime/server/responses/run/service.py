@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TypeVar
 
 from caesura.runtime.errors import UsageError
@@ -40,7 +41,6 @@ class Responses:
     def __init__(self, state: State, store: Store) -> None:
         self._state = state
         self._store = store
-        self._people = state.people
         self._live: dict[str, LiveRun] = {}
         self._parked: dict[str, LiveRun] = {}
         """Runs that wait for approvals, by the id of each approval request."""
@@ -65,20 +65,44 @@ class Responses:
         history = await self.history(request, recent or {})
         if (found := await self._resumed(request, items)) is not None:
             return found
-        engine = self._state.engine
-        plan = await asyncio.to_thread(
-            make_plan,
-            request,
-            items,
-            history,
-            engine.model,
-            self._state.tools,
-            self._state.limits,
-            self._people,
-        )
-        resource = Resource(request, engine.model, engine.default_sampling)
-        part = Part(Answer(resource, plan.shown), items, plan.listed)
+        plan = await self._planned(request, items, history)
+        part = self._part(request, items, history, plan)
         return part, await self._start(part, plan, history, headers, started)
+
+    async def prepare(
+        self,
+        request: ResponseRequest,
+        given: Sequence[Item],
+        headers: Mapping[str, str],
+        recent: Mapping[str, Stored] | None = None,
+    ) -> tuple[Part, None]:
+        """Keep a request as a response without output, so that another one can continue it.
+
+        The parameters are those of `create`.
+        """
+        items = await self.resolved(given)
+        history = await self.history(request, recent or {})
+        plan = await self._planned(request, items, history)
+        part = self._part(request, items, history, plan)
+        await part.end(partial(part.answer.skip, time.time()), plan.own, self._save)
+        return part, None
+
+    async def _planned(
+        self, request: ResponseRequest, items: Sequence[Item], history: History
+    ) -> ResponsePlan:
+        state = self._state
+        about = (state.engine.model, state.tools, state.limits, state.people)
+        return await asyncio.to_thread(make_plan, request, items, history, *about)
+
+    def _part(
+        self, request: ResponseRequest, items: Sequence[Item], history: History, plan: ResponsePlan
+    ) -> Part:
+        answer = Answer(self._resource(request), plan.shown)
+        return Part(answer, items, plan.listed, history=history.messages)
+
+    def _resource(self, request: ResponseRequest) -> Resource:
+        engine = self._state.engine
+        return Resource(request, engine.model, engine.default_sampling)
 
     async def _start(
         self,
@@ -151,9 +175,9 @@ class Responses:
         check_model(request.model, self._state.engine.model)
         place = self._enter()
         covers = request.previous_response_id == run.part.id
-        resource = Resource(request, self._state.engine.model, self._state.engine.default_sampling)
-        earlier = run.part.answer
-        part = Part(earlier.following(resource), items, covers_previous=covers)
+        answer = run.part.answer.following(self._resource(request))
+        before = run.part.history if covers else ()
+        part = Part(answer, items, history=before, covers_previous=covers)
         for key in list(self._parked):
             if self._parked[key] is run:
                 del self._parked[key]
@@ -165,11 +189,11 @@ class Responses:
         return part, run
 
     async def _decide(self, part: Part, call_id: str, key: str, decision: Item) -> None:
-        assert self._people is not None
+        assert self._state.people is not None
         call = part.answer.calls[call_id]
         call.is_denied = not decision["approve"]
         try:
-            await self._people.decide(
+            await self._state.people.decide(
                 pending_id(key), decision["approve"], decision.get("reason") or "", WHO
             )
         except NotPending:

@@ -1,0 +1,149 @@
+"""`/v1/responses` as a WebSocket."""
+
+from typing import Any
+
+import aiohttp
+import pytest
+
+from caesura.runtime.testing import ScriptedEngine, call, fail, say
+
+MODEL = "tiny/scripted"
+LAST = ("response.completed", "response.incomplete", "response.failed", "error")
+
+
+class Client:
+    """A connection, and the events of one request at a time."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def ask(self, text: str = "Hello", **fields: Any) -> list[dict[str, Any]]:
+        message = {"type": "response.create", "model": MODEL, "input": text} | fields
+        await self.socket.send_json(message)
+        return await self.events()
+
+    async def events(self) -> list[dict[str, Any]]:
+        found = [await self.socket.receive_json()]
+        while found[-1]["type"] not in LAST:
+            found.append(await self.socket.receive_json())
+        return found
+
+
+@pytest.fixture
+async def connect(serve_script: Any) -> Any:
+    sockets: list[aiohttp.ClientWebSocketResponse] = []
+
+    async def start(script: Any, **options: Any) -> tuple[Any, Client]:
+        served = script if hasattr(script, "url") else await serve_script(script, **options)
+        sockets.append(await served.http.ws_connect("/v1/responses"))
+        return served, Client(sockets[-1])
+
+    yield start
+    for socket in sockets:
+        await socket.close()
+
+
+async def test_requests_are_answered_by_the_same_events(connect: Any, checked: Any) -> None:
+    _, client = await connect([say("One."), say("Two.")])
+    first = await client.ask()
+    checked(first)
+    second = await client.ask(previous_response_id=first[-1]["response"]["id"])
+    checked(second)
+    assert second[-1]["response"]["output"][0]["content"][0]["text"] == "Two."
+
+
+async def test_a_connection_continues_what_is_not_stored(connect: Any) -> None:
+    served, client = await connect([say("One."), say("Two."), say("Three.")])
+    last = await client.ask("a", store=False)
+    for text in ("b", "c"):
+        previous = last[-1]["response"]["id"]
+        last = await client.ask(text, store=False, previous_response_id=previous)
+    messages = served.engine.sessions[2].turns[0]
+    assert [m["content"] for m in messages] == ["a", "One.", "b", "Two.", "c"]
+    _, other = await connect(served)
+    told = await other.ask(previous_response_id=last[-1]["response"]["id"])
+    assert told[0]["error"]["code"] == "previous_response_not_found"
+
+
+async def test_a_failed_continuation_forgets_what_it_built_on(connect: Any) -> None:
+    _, client = await connect([say("One."), fail(RuntimeError("no")), say("Two.")])
+    first = await client.ask(store=False)
+    previous = first[-1]["response"]["id"]
+    failed = await client.ask(store=False, previous_response_id=previous)
+    assert (failed[-1]["type"], failed[-1]["status"]) == ("error", 500)
+    again = await client.ask(store=False, previous_response_id=previous)
+    assert again[-1]["error"]["code"] == "previous_response_not_found"
+    assert (await client.ask())[-1]["type"] == "response.completed"
+
+
+async def test_an_error_is_told_and_the_connection_goes_on(
+    connect: Any, specification: Any
+) -> None:
+    _, client = await connect([say("One.")])
+    for frame in ("{", "[]", '{"type": "response.steer"}'):
+        await client.socket.send_str(frame)
+        (told,) = await client.events()
+        specification.check(told, "WebSocketErrorEvent")
+        assert told["status"] == 400
+    for fields in ({"model": "other"}, {"background": True}, {"stream_id": 7}, {"x": 1}):
+        (told,) = await client.ask(**fields)
+        specification.check(told, "WebSocketErrorEvent")
+    assert (await client.ask())[-1]["type"] == "response.completed"
+
+
+async def test_streams_of_one_connection_go_on_side_by_side(
+    connect: Any, serve_script: Any, hanging: Any
+) -> None:
+    engine = ScriptedEngine(sessions=[[call("hang"), say("a")], [say("b")]], model=MODEL)
+    served = await serve_script(engine, [hanging.tool])
+    _, client = await connect(served)
+    message = {"type": "response.create", "model": MODEL, "input": "x", "stream_id": "slow"}
+    await client.socket.send_json(message | {"server_tools": ["hang"]})
+    await hanging.started.wait()
+    fast = [event for event in await client.ask(stream_id="fast") if event["stream_id"] == "fast"]
+    assert fast[-1]["response"]["output"][0]["content"][0]["text"] == "b"
+    hanging.released.set()
+    slow = await client.events()
+    assert {event["stream_id"] for event in slow} == {"slow"}
+
+
+async def test_a_request_without_generation_only_keeps_its_input(
+    connect: Any, checked: Any
+) -> None:
+    served, client = await connect([say("One.")])
+    prepared = await client.ask("a", store=False, generate=False)
+    checked(prepared)
+    assert prepared[-1]["response"]["output"] == []
+    await client.ask("b", previous_response_id=prepared[-1]["response"]["id"])
+    assert [m["content"] for m in served.engine.sessions[0].turns[0]] == ["a", "b"]
+
+
+async def test_a_client_that_leaves_frees_its_request(
+    connect: Any, serve_script: Any, hanging: Any, eventually: Any
+) -> None:
+    served = await serve_script([call("hang")], [hanging.tool])
+    _, client = await connect(served)
+    message = {"type": "response.create", "model": MODEL, "input": "x", "server_tools": ["hang"]}
+    await client.socket.send_json(message)
+    await hanging.started.wait()
+    await client.socket.close()
+    await hanging.cancelled.wait()
+    await eventually(lambda: served.engine.open_sessions == 0)
+
+
+async def test_a_connection_needs_the_key(connect: Any, serve_script: Any) -> None:
+    served = await serve_script([], api_key="secret")
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await connect(served)
+
+
+async def test_openais_client_connects(serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")])
+    kinds = []
+    async with served.openai.responses.connect() as connection:
+        await connection.response.create(model=MODEL, input="Hello")
+        async for event in connection:
+            kinds.append(event.type)
+            if event.type == "response.completed":
+                break
+    assert "response.output_text.delta" in kinds
