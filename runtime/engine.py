@@ -31,6 +31,17 @@ class EngineSession(Protocol):
         """
         ...
 
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Let a later session continue from the tokens of this one, whose turn has ended.
+
+        `answer` is what a later history holds for all that this session added to the messages of
+        its first turn; the last message is the assistant's. A session of the same tools and asker
+        continues if its first turn begins with exactly these messages. Otherwise, and for an
+        answer that the engine cannot continue, its messages are rendered as always. `TurnEnded`
+        reports which it was.
+        """
+        ...
+
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session in any state and free its resources. Idempotent.
 

@@ -69,13 +69,15 @@ async def start_engine(
     served_name: str | None = None,
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
+    splice: bool = True,
 ) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
 
     `formats` names the model's call formats; None detects them in its chat template. `vllm_args`
     are flags of `vllm serve`, and override Caesura's defaults. `settings` configures how the
     scheduler handles paused requests (`caesura.scheduler.settings.Settings`). `connector` sets
-    the host memory for swapped blocks (`host_gib`) and the file for records (`records`).
+    the host memory for swapped blocks (`host_gib`) and the file for records (`records`). With
+    `splice`, a follow-up continues from the tokens of the answer that its history holds unchanged.
 
     By default the engine uses a calibration of it from the user's cache (setting `calibration`),
     and keeps the observed pauses of tools in a file (`pauses`). None turns either off.
@@ -101,6 +103,7 @@ async def start_engine(
             engine_args={**default_args(model), **parse_engine_args(vllm_args)},
             settings={"calibration": "auto", "pauses": str(pauses_path()), **(settings or {})},
             connector=connector,
+            splice=splice,
         )
 
     return await _in_thread(launch)

@@ -38,7 +38,8 @@ class SessionSpec:
     `tools` are shown to the model. A `pausing` session pauses inside the engine at a call and
     waits for the results. Any other session ends with its calls, as clients that run their own
     tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not parsed).
-    `pauses` are hints about how long the tools' calls last, by tool name.
+    `pauses` are hints about how long the tools' calls last, by tool name. `asker` is the identity
+    of the client: a session never continues from the tokens of another asker's answer.
     """
 
     tools: Sequence[ToolSpec] = ()
@@ -46,3 +47,4 @@ class SessionSpec:
     pausing: bool = True
     tool_choice: Literal["auto", "none"] = "auto"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
+    asker: str = ""

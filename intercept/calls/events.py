@@ -82,13 +82,31 @@ class ResumeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUpReport:
+    """How the history of a follow-up became tokens; a follow-up comes after an earlier answer.
+
+    `spliced`: the first `spliced_tokens` are the tokens that were computed for the earlier answer,
+    and only what is new was rendered behind them. `rendered`: the chat template wrote all of them.
+    `why` is `unchanged` for a spliced one. For a rendered one it is `unknown` (the answer is not in
+    memory), `changed` (the answer is, but not with these messages, tools and asker), `template`
+    (the chat template cannot write what is new alone), `room` (the spliced history would leave too
+    little of the context window) or `off`.
+    """
+
+    outcome: Literal["spliced", "rendered"]
+    why: str
+    spliced_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The end of a turn.
 
     `reason` is `call` (the request is paused and waits for results), `stop` (the answer is
     complete) or `length` (a token limit cut it). `prompt_tokens` were appended for this turn and
     `completion_tokens` were decoded in it. `cached_tokens` of the context came from the KV cache
-    when the turn began. `resume` is set when the turn resumed a paused request.
+    when the turn began. `resume` is set when the turn resumed a paused request, and `follow_up`
+    when it began with a history that holds an earlier answer.
     """
 
     reason: Literal["call", "stop", "length"]
@@ -96,6 +114,7 @@ class TurnEnded:
     completion_tokens: int
     cached_tokens: int
     resume: ResumeReport | None = None
+    follow_up: FollowUpReport | None = None
 
 
 CallEvent = CallStarted | ArgumentsDelta | CallFinished | CallMalformed

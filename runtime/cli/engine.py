@@ -19,6 +19,7 @@ async def engine_on(
     served_name: str | None = None,
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
+    splice: bool = True,
 ) -> AsyncIterator[Engine]:
     """Start an engine under a spinner, and close it at the end; see `start_engine`.
 
@@ -33,6 +34,7 @@ async def engine_on(
             served_name=served_name,
             settings=settings,
             connector=connector,
+            splice=splice,
         )
     try:
         yield engine

@@ -82,6 +82,7 @@ class Session(AsyncClosing):
         self._dispatcher.asker = asker_of(user)
         self._transcript = Transcript(messages)
         self._engine_session: EngineSession | None = None
+        self._asked = 0  # how many messages began the engine session
         self._usage = UsageCount()
         self._heard = False
         self._busy = False
@@ -166,10 +167,15 @@ class Session(AsyncClosing):
                 self._busy = False
 
     async def aclose(self) -> None:
-        """Cancel the tools and close the engine session. Idempotent."""
+        """Cancel the tools and close the engine session. Idempotent.
+
+        The engine remembers the answers: another session that begins with `messages` continues
+        from their tokens.
+        """
         self._closed = True
         try:
             await self._dispatcher.aclose()
+            await self._remember()
         finally:
             await self._close_engine_session()
 
@@ -201,9 +207,11 @@ class Session(AsyncClosing):
             self._model = engine.model
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
             pauses = pauses_of(self._registry)
-            spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses)
+            asker = self._dispatcher.asker
+            spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses, asker=asker)
             self._engine_session = engine.open(spec)
             feed = self.messages
+            self._asked = len(feed)
         engine_session, trace = self._engine_session, None
         if self._tracing is not None:
             conversation = self._dispatcher.scope.session
@@ -235,6 +243,12 @@ class Session(AsyncClosing):
         was_cut = self._transcript.settle()
         if was_cut or not ended:
             await self._close_engine_session()
+
+    async def _remember(self) -> None:
+        """Let a later session continue from the tokens, unless a run is under way."""
+        added = self.messages[self._asked :]
+        if self._engine_session is not None and not self._busy and added:
+            await self._engine_session.remember(added)
 
     async def _close_engine_session(self) -> None:
         session, self._engine_session = self._engine_session, None

@@ -90,6 +90,15 @@ class Metrics:
         self._queue_seconds = self._histogram(
             "resume_queue_seconds", "From the tools' results to the step that resumed the request."
         )
+        self._follow_ups = self._counter(
+            "followups",
+            "Requests whose history holds an earlier answer, by how it became tokens.",
+            "outcome",
+            "why",
+        )
+        self._spliced_tokens = self._counter(
+            "spliced_tokens", "Tokens of earlier answers and their prompts that were not rendered."
+        )
         self._prompt_tokens = self._counter(
             "prompt_tokens", "Tokens that clients and tools appended."
         )
@@ -124,6 +133,9 @@ class Metrics:
         self._cached_tokens.inc(turn.cached_tokens)
         if turn.reason == "call" and pausing:
             self._pauses.inc()
+        if turn.follow_up is not None:
+            self._follow_ups.labels(turn.follow_up.outcome, turn.follow_up.why).inc()
+            self._spliced_tokens.inc(turn.follow_up.spliced_tokens)
         if turn.resume is not None:
             self._resumes.labels(turn.resume.handling).inc()
             self._pause_seconds.observe(turn.resume.pause_seconds)

@@ -21,6 +21,7 @@ from caesura.runtime.testing.script import (
     count_units,
 )
 from caesura.runtime.testing.scripted_session import ScriptedSession, message_units
+from caesura.scheduler.answers import Answers
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 
 Pace = Callable[[Event], Awaitable[None]]
@@ -59,6 +60,8 @@ class ScriptedEngine:
         self._failed: EngineFailed | None = None
         self._closed = False
         self._calls = 0
+        self.answers = Answers()
+        """The remembered answers, whose follow-ups continue from them."""
         self.piece_characters = piece_characters
         self.pace = pace
         self.sessions: list[ScriptedSession] = []

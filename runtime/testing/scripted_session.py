@@ -9,6 +9,7 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     Event,
+    FollowUpReport,
     ResumeReport,
     TurnEnded,
 )
@@ -24,6 +25,7 @@ from caesura.runtime.testing.script import (
     cut,
     play,
 )
+from caesura.scheduler.answers import history_of, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
@@ -81,6 +83,11 @@ class ScriptedSession:
         finally:
             self._busy = False
 
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Let a later session continue from this one's scripted tokens."""
+        history = history_of((*self.turns[0], *answer), self.spec)
+        self._engine.answers.remember(history, [0] * self._context)
+
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session. Idempotent."""
         self.follow_up = self.follow_up or (follow_up and not self.closed)
@@ -89,7 +96,10 @@ class ScriptedSession:
     async def _decode(
         self, messages: tuple[Message, ...], sampling: Sampling
     ) -> AsyncGenerator[Event, None]:
+        follow_up = None if self.turns else self._follow_up(messages)
         cached, prompt = self._context, sum(map(message_units, messages))
+        if follow_up is not None:
+            cached = min(follow_up.spliced_tokens, prompt)
         resumed = self._accept(messages, prompt)
         self.samplings.append(sampling)
         item = await self._reader.read(self.messages, self.spec.tools, self._error)
@@ -108,7 +118,16 @@ class ScriptedSession:
         self._broken_off = False
         self._context += prompt + tokens
         report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
-        yield TurnEnded(_reason(turn, was_cut), prompt, tokens, cached, report)
+        yield TurnEnded(_reason(turn, was_cut), prompt, tokens, cached, report, follow_up)
+
+    def _follow_up(self, messages: tuple[Message, ...]) -> FollowUpReport | None:
+        length = length_up_to_answer(messages)
+        if length is None:
+            return None
+        found = self._engine.answers.find(history_of(messages[:length], self.spec))
+        if isinstance(found, str):
+            return FollowUpReport("rendered", found)
+        return FollowUpReport("spliced", "unchanged", len(found))
 
     def _accept(self, messages: tuple[Message, ...], prompt: int) -> bool:
         """Check and record a turn's messages; return whether it resumes a paused turn."""

@@ -10,6 +10,7 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     Event,
+    FollowUpReport,
     ResumeReport,
     TextDelta,
     TurnEnded,
@@ -108,7 +109,17 @@ def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
         names.OUTPUT_TOKENS: turn.completion_tokens,
         names.CACHED_TOKENS: turn.cached_tokens,
     }
+    if turn.follow_up is not None:
+        attributes |= _follow_up(turn.follow_up)
     return attributes if turn.resume is None else attributes | _pause(turn.resume)
+
+
+def _follow_up(report: FollowUpReport) -> dict[str, AttributeValue]:
+    return {
+        names.FOLLOW_UP_OUTCOME: report.outcome,
+        names.FOLLOW_UP_WHY: report.why,
+        names.FOLLOW_UP_SPLICED_TOKENS: report.spliced_tokens,
+    }
 
 
 def _pause(report: ResumeReport) -> dict[str, AttributeValue]:

@@ -52,6 +52,10 @@ class TracedSession:
             chat.request_id = getattr(self._session, "request_id", None)
             self._end(chat, error)
 
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Remember the answer; see `EngineSession.remember`."""
+        await self._session.remember(answer)
+
     async def close(self, *, follow_up: bool = False) -> None:
         """Close the wrapped session; see `EngineSession.close`."""
         await self._session.close(follow_up=follow_up)

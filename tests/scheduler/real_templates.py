@@ -14,9 +14,9 @@ ENDS = {
     "qwen3": ("<|im_end|>",),
     "deepseek_r1_distill": ("<｜end▁of▁sentence｜>",),
     "llama3_1": ("<|eot_id|>", "<|eom_id|>"),
-    "glm4moe": ("<|endoftext|>", "<|user|>", "<|observation|>"),
+    "glm4moe": ("<|user|>", "<|observation|>", "<|endoftext|>"),
 }
-"""The texts of the tokens that end a turn, by template."""
+"""The texts of the tokens that end a turn, by template; the first ends an answer."""
 CONTEXT_TOKENS = 4096
 
 

@@ -144,6 +144,15 @@ class Scheduling:
             rich_help_panel=PAUSES,
         ),
     ] = DEFAULTS.retention
+    no_splice: Annotated[
+        bool,
+        typer.Option(
+            "--no-splice",
+            help="Render the whole history of a follow-up, instead of continuing from the tokens"
+            " of the answer before it.",
+            rich_help_panel=PAUSES,
+        ),
+    ] = False
     ranking: Annotated[
         str,
         typer.Option(
@@ -202,7 +211,7 @@ class Scheduling:
     def about(self) -> dict[str, Any]:
         """The settings that a recording holds."""
         names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
-        return {name: self.settings[name] for name in names}
+        return {name: self.settings[name] for name in names} | {"splice": not self.no_splice}
 
     @property
     def connector(self) -> dict[str, Any]:

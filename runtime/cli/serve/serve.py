@@ -46,6 +46,7 @@ async def serve_model(
             server.served_model_name,
             settings=paused.settings,
             connector=paused.connector,
+            splice=not paused.no_splice,
         ) as engine,
     ):
         if not paused.no_calibrate:

@@ -19,6 +19,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from caesura.intercept.calls.formats import NAMES, TURN_FORMATS
 from caesura.intercept.calls.vocabulary import Vocabulary
+from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
@@ -27,6 +28,7 @@ from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.client.token_text import TokenText
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
@@ -46,12 +48,14 @@ class VllmEngine:
         model: str,
         formats: Sequence[str] | None = None,
         calibration: Calibration | None = None,
+        splice: bool = True,
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
         `formats` name the model's formats of calls; None detects them from its chat template.
-        `calibration` is the one that the scheduler was started with. Raises `UsageError` for a
-        format that the model cannot write.
+        `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
+        continues from the tokens of the answer before it. Raises `UsageError` for a format that
+        the model cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
@@ -63,6 +67,9 @@ class VllmEngine:
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
         self.renderer = made(self.tokenizer, self.ends, self._context_tokens)
         self.render_threads = RenderThreads()
+        self.splicer = Splicer(
+            self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
+        )
         self._defaults = _default_sampling(llm)
         self._vocabulary = self._check_format()
 

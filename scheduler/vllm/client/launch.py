@@ -87,6 +87,7 @@ def start(
     engine_args: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
+    splice: bool = True,
 ) -> VllmEngine:
     """Start an engine and return it once the model is loaded, after seconds to minutes.
 
@@ -94,6 +95,7 @@ def start(
     `AsyncEngineArgs` and override all others. `settings` are the scheduler's
     (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
     `connector` are the KV connector's settings (`caesura.scheduler.vllm.swap.connector`).
+    `splice` is that of `VllmEngine`.
     The scheduler class depends on vLLM's choice of asynchronous scheduling.
     Raises `EngineFailed` if the engine does not start. Raises `UsageError` for arguments that vLLM
     refuses and for a calibration of another engine.
@@ -128,7 +130,7 @@ def start(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
     try:
-        engine = VllmEngine(llm, name, formats, calibration)
+        engine = VllmEngine(llm, name, formats, calibration, splice)
     except BaseException:
         llm.shutdown()
         raise

@@ -39,6 +39,11 @@ class TurnReader:
         self.calls: list[CallFinished | CallMalformed] = []
         """The calls of the turn so far, malformed ones included."""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop text ended the turn, so that its tokens hold more than `text`."""
+        return self._stops.hit
+
     def answer(self, content: str) -> str:
         """Return the text to insert for the result of the inline call that paused the turn."""
         assert self._inline is not None

@@ -6,6 +6,7 @@ already holds are never rendered or tokenised again.
 """
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from caesura.scheduler.vllm.client.token_length import max_characters_per_token
 MAX_OPENER_TOKENS = 64
 """Maximum number of tokens of an opener of thinking, including the spaces after it."""
 QUESTION: Message = {"role": "user", "content": "."}
+_STAND_IN = uuid.uuid4().hex
+"""A text that no message holds by accident."""
 
 
 class Renderer:
@@ -64,19 +67,49 @@ class Renderer:
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
         last_token: int,
+        system: Sequence[Message] = (),
     ) -> list[int] | None:
         """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
         `last_token` is the last token of the turn. If it ended the turn, the template's own end
-        is omitted. The result is None if the template changes earlier messages when later ones
-        follow; the conversation must then be rendered again. Raises the same as `prompt`.
+        is omitted. `system` are the messages before the first question. The result is None if the
+        template changes earlier messages when later ones follow; the conversation must then be
+        rendered again, or spliced. Raises the same as `prompt`.
         """
-        asked = self._render([QUESTION], tools, open_turn=False)
-        closed = self._render([QUESTION, turn], tools, open_turn=False)
-        opened = self._render([QUESTION, turn, *messages], tools, open_turn=True)
+        question = [*system, QUESTION]
+        asked = self._render(question, tools, open_turn=False)
+        closed = self._render([*question, turn], tools, open_turn=False)
+        opened = self._render([*question, turn, *messages], tools, open_turn=True)
         if not (closed.startswith(asked) and opened.startswith(closed)):
             return None
         return self._behind(closed[len(asked) :], opened[len(closed) :], last_token)
+
+    def splice(
+        self,
+        turn: Message,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        last_token: int,
+        system: Sequence[Message] = (),
+    ) -> list[int] | None:
+        """Return what `bridge` does where the template would later write `turn` differently.
+
+        Templates drop the thinking of earlier turns, for example. So a turn with other text stands
+        in for `turn`, and what the template writes behind that text is taken. The result is None
+        if that depends on what follows, or if the template changes anything before the turn.
+        """
+        question = [*system, QUESTION]
+        before = [*question, _standing_in(turn)]
+        asked = self._render(question, tools, open_turn=False)
+        closed = self._render(before, tools, open_turn=False)
+        opened = self._render([*before, *messages], tools, open_turn=True)
+        if not (closed.startswith(asked) and opened.startswith(asked)):
+            return None
+        _, found, end = closed.partition(_STAND_IN)
+        _, found_again, later = opened.partition(_STAND_IN)
+        if not (found and found_again and later.startswith(end)):
+            return None
+        return self._behind(end, later[len(end) :], last_token)
 
     def _behind(self, turn: str, later: str, last_token: int) -> list[int]:
         """Return the tokens behind a turn; the template writes `turn` and then `later`."""
@@ -114,6 +147,16 @@ class Renderer:
         except Exception as error:
             # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
+
+
+def _standing_in(turn: Message) -> Message:
+    """Return a turn like `turn` with another text, which stands at its end if it has calls."""
+    calls = turn.get("tool_calls")
+    if not calls:
+        return {"role": "assistant", "content": _STAND_IN}
+    made = [{**call, "function": {**call["function"], "arguments": "{}"}} for call in calls]
+    made[-1]["function"]["arguments"] = json.dumps({"text": _STAND_IN})
+    return {"role": "assistant", "content": "", "tool_calls": made}
 
 
 def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render import QUESTION, Renderer
 
 FIRST_VERSION_WITH_TEXT_BESIDE_CALLS = 5
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -42,15 +42,15 @@ class MistralRenderer(Renderer):
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
         last_token: int,
+        system: Sequence[Message] = (),
     ) -> list[int] | None:
         """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
         The result is None if earlier messages change when later ones follow: some versions write
         the tools before the last question.
         """
-        question = {"role": "user", "content": "."}
-        asked = self.prompt([question], tools)
-        opened = self.prompt([question, turn, *messages], tools)
+        asked = self.prompt([*system, QUESTION], tools)
+        opened = self.prompt([*system, QUESTION, turn, *messages], tools)
         if opened[: len(asked)] != asked:
             return None
         ends = (at for at in range(len(asked), len(opened)) if opened[at] in self._ends)
@@ -58,6 +58,17 @@ class MistralRenderer(Renderer):
         if end is None:
             return None
         return opened[end + 1 :] if last_token in self._ends else opened[end:]
+
+    def splice(
+        self,
+        turn: Message,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        last_token: int,
+        system: Sequence[Message] = (),
+    ) -> list[int] | None:
+        """Return None: `bridge` never compares the turn, so its refusal is about other messages."""
+        return None
 
 
 def _accepted(message: Message, text_too: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vllm.outputs import RequestOutput
 
-from caesura.intercept.calls.events import Event, ResumeReport, TurnEnded
+from caesura.intercept.calls.events import Event, FollowUpReport, ResumeReport, TurnEnded
 from caesura.intercept.calls.formats import INLINE, REACT, resolve
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.react import ReactParser
@@ -42,6 +42,7 @@ class _Appended:
     tokens: list[int]
     turn: Turn = "fresh"
     replaces: bool = False
+    follow_up: FollowUpReport | None = None
 
 
 class VllmSession:
@@ -52,6 +53,7 @@ class VllmSession:
         self._spec = spec
         self._watched = bool(spec.tools) and spec.tool_choice == "auto"
         self._pausing = spec.pausing and self._watched
+        self._asked: tuple[Message, ...] = ()
         self._history: list[Message] = []
         self._reader: TurnReader | None = None
         self._token_text: TokenText | None = None
@@ -78,10 +80,11 @@ class VllmSession:
         self._in_turn = True
         done = False
         try:
-            appended = await self._append(messages)
+            sampling = sampling or self._spec.sampling
+            appended = await self._append(messages, sampling)
             if self._closed:  # closed while rendering: a request sent now would never be freed
                 raise UsageError("the session is closed; open another")
-            request = await self._send(appended, sampling or self._spec.sampling)
+            request = await self._send(appended, sampling)
             async with aclosing(self._read(request, appended)) as events:
                 async for event in events:
                     yield event
@@ -91,6 +94,17 @@ class VllmSession:
             if not done:
                 # The engine's progress is unknown, so this session cannot continue.
                 await self.close()
+
+    async def remember(self, answer: Sequence[Message]) -> None:
+        """Keep the tokens for a session that follows; see `EngineSession.remember`."""
+        reader = self._reader
+        if reader is None or self._in_turn or self._in_line or self._held_results:
+            return
+        made = sum(not call.inline for call in reader.calls)
+        # The tokens must hold no call that the follow-up will not answer, and no stop text.
+        if made == len(answer[-1].get("tool_calls") or ()) and not reader.stopped:
+            messages = (*self._asked, *answer)
+            await self._engine.splicer.remember(messages, self._spec, self.tokens)
 
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session in any state and free its blocks and its slot.
@@ -109,31 +123,41 @@ class VllmSession:
 
     # -- what goes in ----------------------------------------------------------------------------
 
-    async def _append(self, messages: Sequence[Message]) -> _Appended:
+    async def _append(self, messages: Sequence[Message], sampling: Sampling) -> _Appended:
         """Return the tokens of `messages` after the context; render in a thread if large."""
-        if self._reader is not None and self._in_line:
+        if self._reader is None:
+            return await self._begin(messages, sampling)
+        if self._in_line:
             return await self._append_in_line(self._reader, messages)
         messages = [*self._held_results, *messages]
         self._held_results = []
-        bridge = None
-        if self._reader is not None:
-            turn = self._reader.message()
-            self._history.append(turn)
-            bridge = await self._bridge(turn, messages)
-            if bridge is None:
-                logger.info("the chat template rewrites earlier turns: rendering all of them again")
+        turn = self._reader.message()
+        self._history.append(turn)
+        splicer, spec = self._engine.splicer, self._spec
+        bridge = await splicer.append(turn, messages, spec, self.tokens, sampling)
         self._history.extend(messages)
         if bridge is not None:
             return _Appended(bridge)
+        logger.info("the chat template rewrites earlier turns: rendering all of them again")
+        return await self._render()
+
+    async def _begin(self, messages: Sequence[Message], sampling: Sampling) -> _Appended:
+        """Return the tokens of the first messages, which may continue an earlier answer."""
+        self._asked = tuple(messages)
+        self._history.extend(messages)
+        splicer, spec = self._engine.splicer, self._spec
+        follow_up = await splicer.follow_up(self._asked, spec, sampling)
+        if follow_up is None:
+            return await self._render()
+        if follow_up.tokens is None:
+            return await self._render(follow_up.report)
+        return _Appended(follow_up.tokens, replaces=True, follow_up=follow_up.report)
+
+    async def _render(self, report: FollowUpReport | None = None) -> _Appended:
         history, tools = tuple(self._history), self._spec.tools
         prompt = partial(self._engine.renderer.prompt, history, tools)
         tokens = await self._engine.render_threads.run(prompt, history, tools)
-        return _Appended(tokens, replaces=True)
-
-    async def _bridge(self, turn: Message, messages: Sequence[Message]) -> list[int] | None:
-        tools = self._spec.tools
-        bridge = partial(self._engine.renderer.bridge, turn, messages, tools, self.tokens[-1])
-        return await self._engine.render_threads.run(bridge, turn, messages, tools)
+        return _Appended(tokens, replaces=True, follow_up=report)
 
     async def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
         """Return the tokens for an inline call's result; hold other results until the turn ends."""
@@ -261,4 +285,5 @@ class VllmSession:
             completion_tokens=completion_tokens,
             cached_tokens=resume.cached_tokens if resume else last.num_cached_tokens or 0,
             resume=resume,
+            follow_up=appended.follow_up,
         )

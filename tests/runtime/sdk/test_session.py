@@ -276,3 +276,30 @@ async def test_events_of_a_session_carry_the_resume_report():
     assert first.resume is None
     assert second.resume is not None
     assert second.resume.context_tokens == second.cached_tokens
+
+
+async def test_another_session_continues_from_the_answers_of_a_closed_one():
+    script = [call("double", n=2), say("4"), say("Bye."), say("Yes.")]
+    async with ScriptedEngine(script) as engine:
+        agent = Agent(engine, [double])
+        async with agent.session() as first:
+            await first.run("Double 2.")
+            await first.run("Bye.")
+        async with agent.session(first.messages) as second:
+            events = [event async for event in second.stream("Again?")]
+    (ended,) = [event for event in events if isinstance(event, TurnEnded)]
+    assert ended.follow_up is not None
+    assert (ended.follow_up.outcome, ended.follow_up.why) == ("spliced", "unchanged")
+
+
+async def test_a_session_with_another_history_is_rendered():
+    async with ScriptedEngine([say("Hello."), say("Yes.")]) as engine:
+        agent = Agent(engine, [double])
+        async with agent.session() as first:
+            await first.run("Hi.")
+        question, answer = first.messages
+        changed = {**answer, "content": "Hello!"}
+        async with agent.session([question, changed]) as second:
+            events = [event async for event in second.stream("Again?")]
+    (ended,) = [event for event in events if isinstance(event, TurnEnded)]
+    assert ended.follow_up is not None and ended.follow_up.outcome == "rendered"

@@ -1,0 +1,142 @@
+"""Splicing: the prompt of a follow-up from the tokens of the answer that it follows.
+
+A template may write an earlier answer with other tokens than the model sampled: it drops the
+thinking, spells JSON differently or trims spaces. All KV behind that place would be recomputed.
+Here the tokens of the earlier answer stay as they are, and the template writes only what is new.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from caesura.intercept.calls.events import FollowUpReport
+from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
+from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render_threads import RenderThreads
+
+MIN_FREE_SHARE = 0.25
+"""The share of the context window that splicing leaves free, unless the turn asks for less.
+
+A rendered history may be shorter, since the template drops what splicing keeps.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The prompt of a follow-up; without `tokens` the whole history has to be rendered."""
+
+    report: FollowUpReport
+    tokens: list[int] | None = None
+
+
+class Splicer:
+    """Remembers the tokens of answers and continues from them."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        threads: RenderThreads,
+        context_tokens: int,
+        answers: Answers | None,
+    ) -> None:
+        """Create it; without `answers` nothing is spliced."""
+        self._renderer = renderer
+        self._threads = threads
+        self._context_tokens = context_tokens
+        self._answers = answers
+
+    @property
+    def enabled(self) -> bool:
+        """Whether follow-ups are spliced."""
+        return self._answers is not None
+
+    async def remember(
+        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
+    ) -> None:
+        """Keep the tokens of a conversation; the last of the messages is its answer."""
+        if self._answers is not None:
+            digest = partial(history_of, messages, spec)
+            history = await self._threads.run(digest, messages, spec.tools)
+            self._answers.remember(history, tokens)
+
+    async def follow_up(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> FollowUp | None:
+        """Return the prompt of a conversation, or None if nothing in it follows an answer.
+
+        `sampling` is that of the turn to come. Raises `ContextOverflow` for new messages that
+        cannot fit into the context window.
+        """
+        length = length_up_to_answer(messages)
+        if length is None:
+            return None
+        if self._answers is None:
+            return _rendered("off")
+        digest = partial(history_of, messages[:length], spec)
+        found = self._answers.find(await self._threads.run(digest, messages, spec.tools))
+        if isinstance(found, str):
+            return _rendered(found)
+        turn, new = messages[length - 1], messages[length:]
+        system = [each for each in messages[:length] if each.get("role") == "system"]
+        try:
+            suffix = await self._suffix(turn, new, spec.tools, found[-1], system)
+        except ContextOverflow:
+            raise
+        except UsageError:
+            suffix = None  # the template may accept the whole history, or say what is wrong in it
+        if suffix is None:
+            return _rendered("template")
+        if not self._has_room(len(found) + len(suffix), sampling.max_tokens):
+            return _rendered("room")
+        report = FollowUpReport("spliced", "unchanged", len(found))
+        return FollowUp(report, [*found, *suffix])
+
+    async def append(
+        self,
+        turn: Message,
+        messages: Sequence[Message],
+        spec: SessionSpec,
+        tokens: Sequence[int],
+        sampling: Sampling,
+    ) -> list[int] | None:
+        """Return the tokens to append after `tokens`, which end with the model's turn `turn`.
+
+        The result is None if all messages have to be rendered again. Raises `UsageError` and
+        `ContextOverflow` as `Renderer.bridge`.
+        """
+        exact = partial(self._renderer.bridge, turn, messages, spec.tools, tokens[-1])
+        suffix = await self._threads.run(exact, turn, messages, spec.tools)
+        if suffix is not None or self._answers is None:
+            return suffix
+        suffix = await self._suffix(turn, messages, spec.tools, tokens[-1], ())
+        if suffix is None or not self._has_room(len(tokens) + len(suffix), sampling.max_tokens):
+            return None
+        return suffix
+
+    async def _suffix(
+        self,
+        turn: Message,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        last_token: int,
+        system: Sequence[Message],
+    ) -> list[int] | None:
+        """Return the tokens of `messages` behind a turn, or None if the template cannot say."""
+
+        def render() -> list[int] | None:
+            exact = self._renderer.bridge(turn, messages, tools, last_token, system)
+            if exact is not None:
+                return exact
+            return self._renderer.splice(turn, messages, tools, last_token, system)
+
+        return await self._threads.run(render, turn, messages, tools, system)
+
+    def _has_room(self, tokens: int, max_tokens: int | None) -> bool:
+        wanted = int(self._context_tokens * MIN_FREE_SHARE)
+        return self._context_tokens - tokens >= min(wanted, max_tokens or wanted)
+
+
+def _rendered(why: str) -> FollowUp:
+    return FollowUp(FollowUpReport("rendered", why))
