@@ -6,10 +6,14 @@ inside the engine: no caller can render or tokenise a history again, so a resume
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from caesura.intercept.calls.events import Event
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 
 class EngineSession(Protocol):
@@ -91,3 +95,12 @@ class Engine(Protocol):
     async def close(self) -> None:
         """Stop the engine and free its resources. Idempotent."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class VllmServer:
+    """vLLM's own HTTP application on an engine."""
+
+    app: "ASGIApp"
+    max_characters: int | None
+    """A text of more characters does not fit the context window; None if that is not known."""

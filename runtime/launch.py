@@ -5,11 +5,12 @@ import multiprocessing
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.setup import from_environment
@@ -70,6 +71,7 @@ async def start_engine(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
+    serves: bool = False,
 ) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
 
@@ -78,6 +80,8 @@ async def start_engine(
     scheduler handles paused requests (`caesura.scheduler.settings.Settings`). `connector` sets
     the host memory for swapped blocks (`host_gib`) and the file for records (`records`). With
     `splice`, a follow-up continues from the tokens of the answer that its history holds unchanged.
+    `serves` says that an HTTP server will run on the engine, so `vllm_args` may be options of
+    vLLM's server too.
 
     By default the engine uses a calibration of it from the user's cache (setting `calibration`),
     and keeps the observed pauses of tools in a file (`pauses`). None turns either off.
@@ -91,22 +95,49 @@ async def start_engine(
         # Imported here, since vLLM is optional and slow to import.
         try:
             from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+
+            if serves:
+                from caesura.scheduler.vllm.api_server.options import parse_serve_options
         except ImportError as error:
             raise EngineFailed(
                 f"vLLM cannot be imported ({error}): run `caesura doctor` to see how to fix it"
             ) from error
 
+        engine_args: Mapping[str, Any]
+        server_options: Mapping[str, Any] = {}
+        if serves:
+            options = parse_serve_options(vllm_args)
+            engine_args, server_options = options.engine, options.server
+        else:
+            engine_args = parse_engine_args(vllm_args)
         return start(
             model or BUNDLED_MODEL,
             served_name=served_name,
             formats=formats,
-            engine_args={**default_args(model), **parse_engine_args(vllm_args)},
+            engine_args={**default_args(model), **engine_args},
             settings={"calibration": "auto", "pauses": str(pauses_path()), **(settings or {})},
             connector=connector,
             splice=splice,
+            server_options=server_options,
         )
 
     return await _in_thread(launch)
+
+
+@asynccontextmanager
+async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
+    """Yield vLLM's own HTTP application on an engine, or None for an engine other than vLLM's.
+
+    Raises `UsageError` for options that vLLM's server refuses.
+    """
+    if not _is_real(engine):
+        yield None
+        return
+    from caesura.scheduler.vllm.api_server.app import vllm_app
+
+    real = _real(engine)
+    async with vllm_app(real) as app:
+        yield VllmServer(app, real.renderer.max_characters)
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:

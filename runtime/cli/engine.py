@@ -20,6 +20,7 @@ async def engine_on(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
+    serves: bool = False,
 ) -> AsyncIterator[Engine]:
     """Start an engine under a spinner, and close it at the end; see `start_engine`.
 
@@ -35,6 +36,7 @@ async def engine_on(
             settings=settings,
             connector=connector,
             splice=splice,
+            serves=serves,
         )
     try:
         yield engine

@@ -10,13 +10,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.handler import ChatCompletions
+from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.access import HEALTH, Access, Check, JsonOnly, access_check
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.connection import Connections
@@ -52,18 +53,15 @@ class Application:
     def __init__(
         self,
         state: State,
-        routes: list[BaseRoute],
         traces: Traces,
         responses: Responses,
         access: Check,
-        max_body_bytes: int,
+        connections: Connections,
     ) -> None:
         self._state = state
         self._traces = traces
         self._responses = responses
-        self._connections = Connections(
-            Router(routes, redirect_slashes=False, default=_no_route), max_body_bytes
-        )
+        self._connections = connections
         self._app = Counted(Errors(Access(self._connections, access)), state.metrics)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,6 +121,7 @@ def create_app(
     tracing: "Given" = None,
     recorder: Recorder | None = None,
     store: Store | None = None,
+    vllm: VllmServer | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's HTTP API.
 
@@ -138,6 +137,7 @@ def create_app(
     `store` keeps responses and conversations, in memory by default.
     The caller closes the engine, the people and the recorder.
 
+    `vllm` answers every route that is not Caesura's, and chat completions without `server_tools`.
     `serve` runs the application, and so does any ASGI server.
 
     Raises `UsageError` for a setting out of range.
@@ -158,16 +158,28 @@ def create_app(
         tracing=spans,
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
-    routes = _model_routes(state)
-    if artifacts is not None:
-        routes += artifact_routes(artifacts)
-    if people is not None:
-        routes += people_routes(people, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
+    delegation = Delegation(vllm, state.gate) if vllm else None
+    routes = _all_routes(state, delegation, responses, traces, artifacts)
+    router = Router(routes, redirect_slashes=False, default=delegation or _no_route)
+    return Application(state, traces, responses, access, Connections(router, client_max_size))
+
+
+def _all_routes(
+    state: State,
+    delegation: Delegation | None,
+    responses: Responses,
+    traces: Traces,
+    artifacts: ArtifactStore | None,
+) -> list[BaseRoute]:
+    routes = _model_routes(state, delegation)
     routes += [*response_routes(responses, state), *socket_routes(responses)]
     routes += conversation_routes(responses)
-    routes += [*traces.routes(), *page_routes()]
-    return Application(state, routes, traces, responses, access, client_max_size)
+    if artifacts is not None:
+        routes += artifact_routes(artifacts)
+    if state.people is not None:
+        routes += people_routes(state.people, state.keep_alive_seconds)
+    return [*routes, *traces.routes(), *page_routes()]
 
 
 def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:
@@ -178,7 +190,7 @@ def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_second
         )
 
 
-def _model_routes(state: State) -> list[BaseRoute]:
+def _model_routes(state: State, delegation: Delegation | None) -> list[BaseRoute]:
     """Return the routes of the engine's model."""
     name = state.engine.model
     model: dict[str, Any] = {
@@ -206,10 +218,12 @@ def _model_routes(state: State) -> list[BaseRoute]:
     async def metrics(request: Request) -> Response:
         return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
-    chat = Streamed(ChatCompletions(state).answer)
+    chat = Streamed(ChatCompletions(state, delegation).answer)
     json_only = [Middleware(JsonOnly)]
+    # vLLM's list of models holds adapters too.
+    listed = [] if delegation is not None else [Route("/v1/models", models)]
     return [
-        Route("/v1/models", models),
+        *listed,
         Route("/v1/models/{id:path}", one_model),  # names of models contain slashes
         Route("/v1/chat/completions", chat, methods=["POST"], middleware=json_only),
         Route(HEALTH, health),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import uvicorn
 
-from caesura.runtime.engine import Engine
+from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
@@ -50,6 +50,7 @@ class AppOptions(TypedDict, total=False):
     tracing: "Given"
     recorder: Recorder | None
     store: Store | None
+    vllm: VllmServer | None
 
 
 def _print(url: str) -> None:

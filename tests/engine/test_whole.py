@@ -9,6 +9,7 @@ from openai import AsyncOpenAI
 
 from caesura import Agent, Sampling, tool
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
+from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -23,9 +24,9 @@ QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 
 @pytest.fixture
 async def client(engine: VllmEngine) -> AsyncIterator[AsyncOpenAI]:
-    app = create_app(engine, Registry([calculator, clock]))
     async with (
-        listening(app) as port,
+        vllm_server(engine) as vllm,
+        listening(create_app(engine, Registry([calculator, clock]), vllm=vllm)) as port,
         AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none") as made,
     ):
         yield made

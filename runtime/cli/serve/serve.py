@@ -11,7 +11,7 @@ from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
-from caesura.runtime.launch import adopt, calibration_of
+from caesura.runtime.launch import adopt, calibration_of, vllm_server
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
@@ -47,7 +47,9 @@ async def serve_model(
             settings=paused.settings,
             connector=paused.connector,
             splice=not paused.no_splice,
+            serves=True,
         ) as engine,
+        vllm_server(engine) as vllm,
     ):
         if not paused.no_calibrate:
             await ensure_calibrated(engine)
@@ -71,6 +73,7 @@ async def serve_model(
                 max_concurrent=server.max_concurrent,
                 recorder=recorder,
                 store=server.store(),
+                vllm=vllm,
                 announce=_announce if recorder else _print,
             )
 

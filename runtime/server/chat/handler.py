@@ -17,6 +17,7 @@ from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.counting import count_as
 from caesura.runtime.server.http.errors import from_exception
@@ -33,17 +34,24 @@ _PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 class ChatCompletions:
     """The handler of the route."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, delegation: Delegation | None) -> None:
         self._state = state
+        self._delegation = delegation
 
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a chat completion request, streamed or whole.
 
+        vLLM's own server, where there is one, answers requests without `server_tools`.
         In every case the handler closes the engine's session and cancels the tools under way,
         also when the client leaves.
         """
         started = time.monotonic()
         state = self._state
+        if self._delegation is not None:
+            parsed = await self._delegation.parse(await request.body())
+            if not parsed.get("server_tools"):
+                await self._delegation.answer(request, send)
+                return
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
             answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)

@@ -49,17 +49,20 @@ class VllmEngine:
         formats: Sequence[str] | None = None,
         calibration: Calibration | None = None,
         splice: bool = True,
+        server_options: Mapping[str, Any] | None = None,
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
         `formats` name the model's formats of calls; None detects them from its chat template.
         `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
-        continues from the tokens of the answer before it. Raises `UsageError` for a format that
-        the model cannot write.
+        continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
+        server on this engine, should it be built. Raises `UsageError` for a format that the model
+        cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
         self.calibration = calibration
+        self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
         self.formats = tuple(formats) if formats is not None else format_names(self.tokenizer)
         self.ends = _end_tokens(llm, self.tokenizer)

@@ -8,8 +8,9 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from vllm.config import KVTransferConfig
+from vllm.config import KVTransferConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.renderers.chat_utils import load_chat_template
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -34,11 +35,8 @@ SERVER_OPTIONS = {
     "--tool-call-parser": _FORMAT,
     "--enable-auto-tool-choice": _FORMAT,
     "--chat-template": "save the template as chat_template.jinja in the model's directory",
-    "--api-key": "give --api-key to `caesura serve`, before `--`",
-    "--host": "give --host to `caesura serve`, before `--`",
-    "--port": "give --port to `caesura serve`, before `--`",
 }
-"""Replacements for some options of vLLM's HTTP server."""
+"""Replacements for some options of vLLM's HTTP server, where it does not run."""
 
 
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
@@ -88,6 +86,7 @@ def start(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
+    server_options: Mapping[str, Any] | None = None,
 ) -> VllmEngine:
     """Start an engine and return it once the model is loaded, after seconds to minutes.
 
@@ -95,7 +94,8 @@ def start(
     `AsyncEngineArgs` and override all others. `settings` are the scheduler's
     (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
     `connector` are the KV connector's settings (`caesura.scheduler.vllm.swap.connector`).
-    `splice` is that of `VllmEngine`.
+    `splice` is that of `VllmEngine`. `server_options` are those of vLLM's HTTP server; their chat
+    template is the engine's too.
     The scheduler class depends on vLLM's choice of asynchronous scheduling.
     Raises `EngineFailed` if the engine does not start. Raises `UsageError` for arguments that vLLM
     refuses and for a calibration of another engine.
@@ -115,13 +115,26 @@ def start(
     config.scheduler_config.scheduler_cls = (
         CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
     )
+    llm = _started(config, args.disable_log_stats)
+    try:
+        _use_template(llm, (server_options or {}).get("chat_template"))
+        engine = VllmEngine(llm, name, formats, calibration, splice, server_options)
+    except BaseException:
+        llm.shutdown()
+        raise
+    if not engine.formats and formats is None:
+        logger.warning("%s", unknown_format(name))
+    return engine
+
+
+def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
     try:
         with _deaf_to_ctrl_c():
-            llm = AsyncLLM.from_vllm_config(
+            return AsyncLLM.from_vllm_config(
                 config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
                 enable_log_requests=False,
-                disable_log_stats=args.disable_log_stats,
+                disable_log_stats=disable_log_stats,
             )
     except (RuntimeError, ValueError, OSError) as error:
         # vLLM gives no reason, so check first whether the calibration file is the cause.
@@ -129,14 +142,16 @@ def start(
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
+
+
+def _use_template(llm: AsyncLLM, given: str | None) -> None:
+    """Use a chat template, a file or the text itself, instead of the model's own."""
+    if given is None:
+        return
     try:
-        engine = VllmEngine(llm, name, formats, calibration, splice)
-    except BaseException:
-        llm.shutdown()
-        raise
-    if not engine.formats and formats is None:
-        logger.warning("%s", unknown_format(name))
-    return engine
+        llm.get_tokenizer().chat_template = load_chat_template(given)
+    except ValueError as error:
+        raise UsageError(f"the chat template cannot be used: {error}") from error
 
 
 @contextmanager

@@ -120,16 +120,22 @@ class Renderer:
         # The turns of GLM, for example, end with the token that begins the next message.
         return self._encode_bounded(later.removeprefix(self.end_text(last_token)))
 
+    @property
+    def max_characters(self) -> int | None:
+        """The most characters that the context window can hold, or None if that is not known."""
+        if self._context_tokens is None or self._characters_per_token is None:
+            return None
+        return self._context_tokens * self._characters_per_token
+
     def _encode_bounded(self, text: str) -> list[int]:
         """Return the text's tokens; raise `ContextOverflow` if the window cannot hold it."""
-        if self._context_tokens is not None and self._characters_per_token is not None:
-            most = self._context_tokens * self._characters_per_token
-            if len(text) > most:
-                raise ContextOverflow(
-                    f"the conversation has {len(text)} characters, and the model's context window"
-                    f" of {self._context_tokens} tokens holds {most} at most; shorten it or raise"
-                    " --max-model-len"
-                )
+        most = self.max_characters
+        if most is not None and len(text) > most:
+            raise ContextOverflow(
+                f"the conversation has {len(text)} characters, and the model's context window"
+                f" of {self._context_tokens} tokens holds {most} at most; shorten it or raise"
+                " --max-model-len"
+            )
         return self.encode(text)
 
     def _render(

@@ -1,0 +1,128 @@
+"""Requests that vLLM's own server answers, within bounds that keep the event loop free.
+
+vLLM's server parses a body and renders its messages in the event loop, in which all other
+requests stream. It answers a text with half a character with status 500.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from caesura.runtime.engine import VllmServer
+from caesura.runtime.server.chat.gate import Gate
+from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
+from caesura.runtime.server.http.access import JSON
+from caesura.runtime.server.http.error_form import OwnErrors
+from caesura.runtime.server.http.errors import invalid
+
+MAX_INLINE_BODY_BYTES = 64 * 2**10
+"""The largest body that the event loop parses itself; a thread parses larger ones."""
+MAX_DEPTH = 200
+"""The most brackets within each other in a body; parsers recurse."""
+_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_NO_TEXT = frozenset({"url", "data", "image_url", "input_audio", "video_url", "file", "source"})
+"""Fields that hold pictures and sounds, which become other numbers of tokens than text."""
+_MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
+
+
+class Delegation:
+    """vLLM's application, behind the gate and behind the bounds."""
+
+    def __init__(self, vllm: VllmServer, gate: Gate) -> None:
+        self._app = OwnErrors(vllm.app)
+        self._gate = gate
+        self._max_characters = vllm.max_characters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON:
+            await self.parse(await request.body())
+        await self.answer(request, send)
+
+    async def answer(self, request: Request, send: Send) -> None:
+        """Let vLLM answer a request whose body was parsed. Raises `ApiError` 429."""
+        body = await request.body()
+        with self._gate.enter():
+            await self._app(request.scope, _Again(body, request.receive), send)
+
+    async def parse(self, body: bytes) -> dict[str, Any]:
+        """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
+        if len(body) <= MAX_INLINE_BODY_BYTES:
+            return self._parsed(body)
+        return await asyncio.get_running_loop().run_in_executor(_PARSING, self._parsed, body)
+
+    def _parsed(self, body: bytes) -> dict[str, Any]:
+        try:
+            data = json.loads(body)
+        except RecursionError:
+            raise invalid("The body is nested too deeply: flatten it.") from None
+        except ValueError as error:
+            raise invalid(f"The body is not valid JSON: {error}.") from None
+        if not isinstance(data, dict):
+            raise invalid("The body must be a JSON object.")
+        for name, most in _MOST.items():
+            count = len(data[name]) if isinstance(data.get(name), list) else 0
+            if count > most:
+                raise invalid(f"{name} has {count} items, and at most {most} are taken.", name)
+        halves = _HALF_CHARACTER.search(body) is not None
+        characters = _characters(data, halves)
+        most_characters = self._max_characters
+        if most_characters is not None and characters > most_characters:
+            raise invalid(
+                f"This request has {characters} characters, and the model's context window holds "
+                f"{most_characters} at most: shorten it.",
+                "messages" if "messages" in data else None,
+                "context_length_exceeded",
+            )
+        return data
+
+
+class _Again:
+    """The `receive` of a request whose body was read: the body again, then what follows."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+def _characters(data: Mapping[str, Any], halves: bool) -> int:
+    """Return the number of characters of all texts; raise `ApiError` for half a character.
+
+    Raises `ApiError` too for a value that is nested too deeply.
+    """
+    found = 0
+    left: list[tuple[Any, int]] = [(data, 0)]
+    while left:
+        item, depth = left.pop()
+        if isinstance(item, str):
+            found += len(item)
+            if halves and any("\ud800" <= character <= "\udfff" for character in item):
+                raise invalid("The body holds half a character, a lone surrogate: remove it.")
+        elif depth > MAX_DEPTH:
+            raise invalid(f"The body is nested more than {MAX_DEPTH} deep: flatten it.")
+        elif isinstance(item, dict):
+            left.extend(
+                (value, depth + 1)
+                for key, value in item.items()
+                if halves or key not in _NO_TEXT or not isinstance(value, str | dict)
+            )
+        elif isinstance(item, list):
+            left.extend((each, depth + 1) for each in item)
+    return found

@@ -1,0 +1,53 @@
+"""vLLM's application, built on an engine that runs already."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from vllm.entrypoints.launchers.api_server.app_state import init_app_state
+from vllm.entrypoints.launchers.app import build_app
+
+from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.vllm.api_server.options import server_args
+from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
+from caesura.scheduler.vllm.client.engine import VllmEngine
+
+
+@asynccontextmanager
+async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
+    """Yield vLLM's ASGI application on the engine; it serves while the context lasts.
+
+    It takes the engine's `server_options`. Without a `tool_call_parser` among them, the one for
+    the model's format of calls is used. Host names, keys and
+    origins are not checked: the server in front of it does that.
+
+    Raises `UsageError` for options that vLLM refuses.
+    """
+    register()
+    llm = engine.llm
+    args = server_args({**_parser_options(engine), **engine.server_options})
+    args.model = llm.model_config.model
+    args.served_model_name = [engine.model]
+    args.structured_outputs_config = llm.vllm_config.structured_outputs_config
+    # Clients of Caesura's endpoint have always seen these figures.
+    args.enable_prompt_tokens_details = True
+    tasks = await llm.get_supported_tasks()
+    try:
+        app = build_app(args, tasks, llm.model_config)
+        await init_app_state(llm, app.state, args, tasks)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        raise UsageError(f"vLLM's server does not start with these options: {error}") from error
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+def _parser_options(engine: VllmEngine) -> dict[str, Any]:
+    """Return the options that let vLLM's server read the calls of the engine's model."""
+    for name in engine.formats:
+        form = TURN_FORMATS.get(name)
+        parser = None if form is None else PARSERS.get(name, form.parser)
+        if parser is not None:
+            return {"enable_auto_tool_choice": True, "tool_call_parser": parser}
+    return {}

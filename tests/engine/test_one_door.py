@@ -1,0 +1,161 @@
+"""What vLLM's own server does, behind ours on one engine: every route and every field."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Literal
+
+import aiohttp
+import openai
+import pytest
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from caesura.runtime.launch import vllm_server
+from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools import Registry, calculator
+
+pytestmark = pytest.mark.engine
+
+Settled = Callable[[], Any]
+MODEL = "caesura-tiny"
+CALCULATOR = calculator.spec()
+HELLO: Any = [{"role": "user", "content": "Hello, who are you?"}]
+QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
+MAX_BODY_BYTES = 40 * 2**20
+
+
+class Door:
+    """A server, and two clients of it."""
+
+    def __init__(self, url: str) -> None:
+        self.openai = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        self.http = aiohttp.ClientSession(url)
+
+    async def post(self, path: str, **body: Any) -> tuple[int, Any]:
+        async with self.http.post(path, json=body) as response:
+            return response.status, await response.json()
+
+    async def raw(self, body: bytes) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json"}
+        async with self.http.post("/v1/chat/completions", data=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def chat(self, **fields: Any) -> Any:
+        fields = {"model": MODEL, "messages": HELLO, "max_tokens": 60, "temperature": 0} | fields
+        return await self.openai.chat.completions.create(**fields)
+
+    async def close(self) -> None:
+        await self.http.close()
+        await self.openai.close()
+
+
+@pytest.fixture(scope="module")
+async def door(engine: VllmEngine) -> AsyncIterator[Door]:
+    async with vllm_server(engine) as vllm:
+        app = create_app(engine, Registry([calculator]), vllm=vllm, client_max_size=MAX_BODY_BYTES)
+        async with listening(app, shutdown_timeout=1) as port:
+            made = Door(f"http://127.0.0.1:{port}")
+            yield made
+            await made.close()
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "calculator"}}]
+)
+async def test_a_call_can_be_forced(door: Door, settled: Settled, choice: Any) -> None:
+    answer = await door.chat(messages=QUESTION, tools=[CALCULATOR], tool_choice=choice)
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.function.name == "calculator"
+    assert "expression" in json.loads(call.function.arguments)
+
+
+async def test_a_schema_holds(door: Door, settled: Settled) -> None:
+    class Way(BaseModel):
+        direction: Literal["north", "south"]
+        sure: bool
+
+    answer = await door.openai.chat.completions.parse(
+        model=MODEL, messages=HELLO, response_format=Way, max_tokens=200
+    )
+    assert isinstance(answer.choices[0].message.parsed, Way)
+
+
+async def test_fields_that_only_vllm_knows(door: Door, settled: Settled) -> None:
+    answer = await door.chat(logprobs=True, top_logprobs=2, n=2, temperature=1, seed=1)
+    assert len(answer.choices) == 2
+    assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
+    chosen = await door.chat(extra_body={"structured_outputs": {"choice": ["north", "south"]}})
+    assert chosen.choices[0].message.content in ("north", "south")
+
+
+async def test_other_routes(door: Door, settled: Settled) -> None:
+    text = await door.openai.completions.create(model=MODEL, prompt="Hello", max_tokens=3)
+    assert text.usage is not None and text.usage.completion_tokens == 3
+    status, tokens = await door.post("/tokenize", model=MODEL, prompt="Hello")
+    assert status == 200 and tokens["count"] >= 1
+    body = {"model": MODEL, "max_tokens": 5, "messages": HELLO}
+    status, message = await door.post("/v1/messages", **body)
+    assert status == 200 and message["content"][0]["type"] == "text"
+    (model,) = [each async for each in door.openai.models.list()]
+    assert model.id == MODEL
+    assert (await door.openai.models.retrieve(MODEL)).id == MODEL
+
+
+async def test_server_tools_are_ours_on_the_same_route(door: Door, settled: Settled) -> None:
+    answer = await door.chat(messages=QUESTION, extra_body={"server_tools": ["calculator"]})
+    assert "816" in answer.choices[0].message.content
+    assert answer.model_extra["caesura"]["calls"][0]["content"] == "816"
+
+
+async def test_errors_have_codes(door: Door, settled: Settled) -> None:
+    with pytest.raises(openai.NotFoundError) as absent:
+        await door.chat(model="other")
+    assert absent.value.code == "model_not_found"
+    long: Any = [{"role": "user", "content": "one two three " * 1500}]
+    with pytest.raises(openai.BadRequestError, match="maximum context length is") as over:
+        await door.chat(messages=long)
+    assert over.value.code == "context_length_exceeded"
+    async with door.http.get("/no/such/route") as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (404, "unknown_url")
+    async with door.http.delete("/tokenize") as response:
+        found = (await response.json())["error"]["code"]
+        assert (response.status, found) == (405, "method_not_allowed")
+
+
+def body_of(content: bytes = b'"x"', rest: bytes = b"") -> bytes:
+    message = b'{"role": "user", "content": ' + content + b"}"
+    return b'{"model": "caesura-tiny", "messages": [' + message + b"]" + rest + b"}"
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (body_of(b'"' + b"a b " * 3_900_000 + b'"'), "context_length_exceeded"),
+        (body_of(rest=b', "tools": [' + b"{}," * 99_999 + b"{}]"), None),
+        (body_of(rest=b', "x": ' + b"[" * 100_000 + b"]" * 100_000), None),
+        (body_of(b'"\\ud800"'), None),
+        (b'{"messages": [' + b'{"role": "user", "content": "x"},' * 100_000 + b"{}]}", None),
+    ],
+    ids=["characters", "tools", "depth", "half-character", "messages"],
+)
+async def test_what_is_too_much_is_refused_while_others_are_answered(
+    door: Door, settled: Settled, body: bytes, code: str | None
+) -> None:
+    asking = asyncio.create_task(door.raw(body))
+    while not asking.done():
+        async with door.http.get("/health") as response:
+            assert response.status == 200
+    status, answer = await asking
+    assert (status, answer["error"]["code"]) == (400, code)
+    assert answer["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_client_that_leaves_frees_its_request(door: Door, settled: Settled) -> None:
+    stream = await door.chat(stream=True, max_tokens=1000, extra_body={"ignore_eos": True})
+    async for _ in stream:
+        break
+    await stream.close()
+    await settled()

@@ -1,0 +1,115 @@
+"""Requests that vLLM's own server answers, here with a stand-in for it."""
+
+import json
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from caesura.runtime.engine import VllmServer
+
+OTHER = {"method": "POST", "path": "/v1/completions"}
+
+
+class Behind:
+    """A stand-in for vLLM's application: tells what it was sent, or gives a certain answer."""
+
+    def __init__(self, answer: Response | None = None) -> None:
+        self.bodies: list[bytes] = []
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        self.bodies.append(await request.body())
+        answer = self._answer or JSONResponse({"path": request.url.path, "answered": "behind"})
+        await answer(scope, receive, send)
+
+
+async def post(served: Any, path: str, body: bytes) -> tuple[int, Any]:
+    headers = {"Content-Type": "application/json"}
+    async with served.http.post(path, data=body, headers=headers) as response:
+        return response.status, await response.json(content_type=None)
+
+
+async def test_chat_without_server_tools_and_unknown_routes_go_on(serve_script, double):
+    behind = Behind()
+    served = await serve_script(["Ours."], [double], vllm=VllmServer(behind, None))
+    body = json.dumps(served.body(odd="field")).encode()
+    for path in ("/v1/chat/completions", "/v1/completions", "/anything/else"):
+        assert await post(served, path, body) == (200, {"path": path, "answered": "behind"})
+    assert behind.bodies == [body] * 3
+    status, answer = await served.chat(server_tools=["double"])
+    assert (status, answer["choices"][0]["message"]["content"]) == (200, "Ours.")
+    assert len(behind.bodies) == 3
+
+
+async def test_the_key_guards_what_lies_behind(serve_script):
+    behind = Behind()
+    served = await serve_script([], api_key="secret", vllm=VllmServer(behind, None))
+    assert (await post(served, "/v1/completions", b"{}"))[0] == 401
+    assert behind.bodies == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"prompt": "' + b"x" * 51 + b'"}', "has 51 characters"),
+        (b'{"prompt": ' + b"[" * 300 + b"]" * 300 + b"}", "nested more than 200 deep"),
+        (b'{"prompt": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deeply"),
+        (b'{"prompt": "\\ud800"}', "half a character"),
+        (b'{"tools": [' + b"1," * 4096 + b"1]}", "tools has 4097 items"),
+        (b"[]", "must be a JSON object"),
+        (b'{"prompt":', "not valid JSON"),
+    ],
+)
+async def test_bodies_beyond_a_bound_stay_here(serve_script, body, message):
+    behind = Behind()
+    served = await serve_script([], vllm=VllmServer(behind, 50))
+    status, answer = await post(served, "/v1/completions", body)
+    assert status == 400
+    assert message in answer["error"]["message"]
+    assert behind.bodies == []
+
+
+async def test_pictures_are_no_text(serve_script):
+    url = {"url": "data:image/png;base64," + "A" * 1000}
+    body = {"messages": [{"content": [{"type": "image_url", "image_url": url}]}]}
+    served = await serve_script([], vllm=VllmServer(Behind(), 50))
+    assert (await post(served, "/v1/chat/completions", json.dumps(body).encode()))[0] == 200
+    pair = {"prompt": "\ud83d\ude00"}
+    assert (await post(served, "/v1/completions", json.dumps(pair).encode()))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (
+            JSONResponse({"error": {"message": "The model `x` is gone.", "code": 404}}, 404),
+            (404, "model_not_found", "The model `x` is gone."),
+        ),
+        (
+            JSONResponse({"error": {"message": "maximum context length is 5", "code": 400}}, 400),
+            (400, "context_length_exceeded", "maximum context length is 5"),
+        ),
+        (JSONResponse({"detail": "Not Found"}, 404), (404, "unknown_url", "no such route")),
+        (
+            JSONResponse({"detail": "Method Not Allowed"}, 405, {"Allow": "GET"}),
+            (405, "method_not_allowed", "Method Not Allowed"),
+        ),
+        (JSONResponse({"error": "No."}, 503), (503, None, "No.")),
+    ],
+)
+async def test_errors_get_our_form(serve_script, answer, expected):
+    served = await serve_script([], vllm=VllmServer(Behind(answer), None))
+    status, body = await post(served, "/v1/completions", b"{}")
+    assert (status, body["error"]["code"]) == expected[:2]
+    assert expected[2] in body["error"]["message"]
+    assert body["error"]["type"] in ("invalid_request_error", "server_error")
+
+
+async def test_other_errors_stay_as_they_are(serve_script):
+    served = await serve_script([], vllm=VllmServer(Behind(Response("teapot", 418)), None))
+    async with served.http.get("/teapot") as response:
+        assert (response.status, await response.text()) == (418, "teapot")
