@@ -113,6 +113,17 @@ async def test_a_clients_own_tools_end_the_run(spans: Spans, serve_script: Any) 
     assert spans.named("execute_tool") == []  # the client runs it
 
 
+async def test_a_response_has_the_spans_of_a_run(spans: Spans, serve_script: Any) -> None:
+    served = await serve_script([say("Hi.")], tracing=spans.processor)
+    body = {"model": "tiny/scripted", "input": "Hello"}
+    async with served.http.post("/v1/responses", json=body, headers=HEADERS) as response:
+        answered = await response.json()
+    run = spans.one("invoke_agent")
+    assert ids(run).startswith(TRACE)
+    assert facts(run)["gen_ai.response.id"] == answered["id"]
+    assert spans.named("chat")
+
+
 async def test_dropped_spans_are_counted_in_the_metrics(serve_script: Any) -> None:
     def make() -> Any:
         raise ConnectionError("down")

@@ -67,7 +67,7 @@ class _Connection:
         """Queue a request in its stream, or send an error."""
         stream_id: str | None = None
         try:
-            message = _message(text)
+            message = await parsed(_message, text.encode())
             stream_id = _stream_id(message)
             self._stream(stream_id).put(message)
         except ApiError as error:
@@ -142,7 +142,7 @@ class _Stream:
             raise ApiError(429, message_text, code="too_many_requests") from None
 
 
-def _message(text: str) -> dict[str, Any]:
+def _message(text: bytes) -> dict[str, Any]:
     """Return a frame as a request's body; raise `ApiError` for another kind of frame."""
     try:
         read = json.loads(text)

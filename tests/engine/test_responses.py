@@ -1,0 +1,92 @@
+"""`/v1/responses` on the real engine."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools import Registry, calculator
+from caesura.tools.people import People, with_approval
+
+pytestmark = pytest.mark.engine
+
+MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["calculator"]}
+
+
+@pytest.fixture
+async def client(engine: VllmEngine) -> AsyncIterator[openai.AsyncOpenAI]:
+    app = create_app(engine, Registry([calculator]))
+    async with (
+        listening(app) as port,
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-") as client,
+    ):
+        yield client
+
+
+async def test_a_server_tool_runs_within_a_response(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    asked = {"model": engine.model, "input": "What is 48 * 17?", "temperature": 0, "tools": [MCP]}
+    async with client.responses.stream(**asked) as stream:
+        async for _ in stream:
+            pass
+        response = await stream.get_final_response()
+    listed, made, message = response.output
+    assert (listed.type, made.type, message.type) == ("mcp_list_tools", "mcp_call", "message")
+    assert made.output == "816"
+    assert "816" in response.output_text
+    assert response.usage is not None and response.usage.output_tokens > 10
+
+
+async def test_a_follow_up_finds_the_prefix_of_its_response(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    first = await client.responses.create(
+        model=engine.model, input="Tell me of the sea. " * 8, max_output_tokens=32
+    )
+    second = await client.responses.create(
+        model=engine.model,
+        input="And of rivers?",
+        previous_response_id=first.id,
+        max_output_tokens=8,
+    )
+    assert first.usage is not None and second.usage is not None
+    assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens // 2
+
+
+async def test_a_paused_call_waits_for_its_approval(engine: VllmEngine, settled: Any) -> None:
+    people = People()
+    tools = Registry([with_approval(calculator, people)])
+    app = create_app(engine, tools, people=people)
+    async with (
+        listening(app) as port,
+        openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="-") as client,
+    ):
+        asked: Any = {"model": engine.model, "temperature": 0, "tools": [MCP]}
+        first = await client.responses.create(input="What is 48 * 17?", **asked)
+        request = first.output[-1]
+        assert request.type == "mcp_approval_request"
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": request.id,
+            "approve": True,
+        }
+        second = await client.responses.create(
+            input=[decision], previous_response_id=first.id, **asked
+        )
+    assert "816" in second.output_text
+    await people.aclose()
+
+
+async def test_prompts_are_counted_as_they_are_decoded(
+    engine: VllmEngine, client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    fields: Any = {"model": engine.model, "input": "What is 1 + 1?", "tools": [MCP]}
+    counted = await client.responses.input_tokens.count(**fields)
+    response = await client.responses.create(tool_choice="none", max_output_tokens=4, **fields)
+    assert response.usage is not None
+    assert counted.input_tokens == response.usage.input_tokens
