@@ -71,8 +71,12 @@ def make_plan(
     tools: Registry,
     limits: Limits,
     people: People | None,
+    asker: str = "",
 ) -> ResponsePlan:
-    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
+    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served.
+
+    `asker` is a digest of the client's identity.
+    """
     check_model(request.model, model)
     offer = offered(request, tools, people)
     own = messages_of(items, history.messages)
@@ -88,11 +92,12 @@ def make_plan(
         pausing=calls_allowed and len(registry) > 0,
         tool_choice="auto" if calls_allowed else "none",
         pauses=pauses_of(registry) if calls_allowed else {},
+        asker=asker,
     )
     run = Plan(
         messages=messages,
         conversation=digest(messages),
-        user=request.user or request.safety_identifier,
+        user=request.who,
         spec=spec,
         sampling=sampling,
         registry=_counted(registry, request.max_tool_calls) if calls_allowed else Registry(),

@@ -153,6 +153,11 @@ class ResponseRequest(Prompt):
     client_metadata: dict[str, Any] | None = None
 
     @property
+    def who(self) -> str | None:
+        """The client's user; OpenAI's newer field stands in for `user`."""
+        return self.user or self.safety_identifier
+
+    @property
     def stored(self) -> bool:
         """Whether the response is stored, which is the default."""
         return self.store is not False

@@ -1,6 +1,6 @@
 """The decoding of one response, tried again with fewer messages if they do not fit."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -12,6 +12,7 @@ from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses.request.truncation import shortened
 from caesura.runtime.server.responses.run.live import LiveRun, Part
 from caesura.runtime.server.state import State
+from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
 
 
@@ -54,8 +55,10 @@ class Decoding:
         messages = shortened(plan.messages) if self._shortens else None
         return None if messages is None else replace(plan, messages=tuple(messages))
 
-    async def close(self, leaves_calls: bool) -> None:
-        """Close the engine's session."""
+    async def close(self, leaves_calls: bool, answer: Sequence[Message]) -> None:
+        """Close the engine's session; a follow-up that holds `answer` continues from its tokens."""
+        if answer:
+            await self._session.remember(answer)
         await self._session.close(follow_up=leaves_calls)
 
     async def _tell(self, item: Pending) -> None:

@@ -113,8 +113,9 @@ class LiveRun:
     `decoding` yields the run's events. `history` are the messages before the input, whose own
     messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
     client never learned of. `parked` is called when a response ends while the run waits for
-    approvals. `close` ends the engine's session, and learns whether calls of the client are left
-    open. `place` is the request's place among those under way, which a waiting run gives back.
+    approvals. `close` ends the engine's session; it learns whether calls of the client are left
+    open, and which messages of the run a follow-up will hold. `place` is the request's place among
+    those under way, which a waiting run gives back.
     """
 
     def __init__(
@@ -129,14 +130,14 @@ class LiveRun:
         save: Callable[[Part], Awaitable[None]],
         forget: Callable[[Part], Awaitable[None]],
         parked: Callable[["LiveRun"], None],
-        close: Callable[[bool], Awaitable[None]],
+        close: Callable[[bool, Sequence[Message]], Awaitable[None]],
         on_output: Callable[[], None],
     ) -> None:
         self.part = part
         self._decoding = decoding
         self._transcript = Transcript([*history, *own])
         self._history_length = len(history)
-        self._own = own
+        self._asked_length = len(history) + len(own)
         self._shown = shown
         self._place: AbstractContextManager[None] | None = place
         self._save = save
@@ -150,6 +151,7 @@ class LiveRun:
         self._is_cancelled = False
         self._leaves_calls = False
         self._has_malformed_call = False
+        self._has_released = False
         self._asked: list[Pending] = []
         """Items that wait for a person, and whose calls were not read yet."""
         self._task = asyncio.create_task(self._run(), name=f"response {part.id}")
@@ -219,19 +221,20 @@ class LiveRun:
         self._started.set()
         try:
             await self._read()
+            # Before the last event, which the client may answer with the next request.
+            await self._release(self._messages(self._asked_length))
             await self._end(self._complete)
         except asyncio.CancelledError:
+            # Shielded, since a second cancellation must not leave the session in the engine.
+            await asyncio.shield(self._release())
             if self._is_cancelled:
                 await asyncio.shield(self._end(self.part.answer.cancel))
             else:
                 stopped = ApiError(503, "The server stopped before the response was complete.")
                 await asyncio.shield(self._fail(stopped))
         except Exception as error:
+            await asyncio.shield(self._release())
             await self._fail(error)
-        finally:
-            self._leave_place()
-            # Shielded, since a second cancellation must not leave the session in the engine.
-            await asyncio.shield(self._close(self._leaves_calls))
 
     async def _read(self) -> None:
         try:
@@ -277,29 +280,40 @@ class LiveRun:
 
     async def _end(self, finish: Callable[[], list[Event]]) -> None:
         if not self.is_parked:  # the last response of a run that waits has ended already
-            self._transcript.settle()
-            await self.part.end(finish, self._messages(), self._save)
+            await self.part.end(finish, self._messages(self._history_length), self._save)
 
     async def _fail(self, error: Exception) -> None:
         if self.is_parked:
             return
         told = from_exception(error)
-        self._transcript.settle()
+        messages = self._messages(self._history_length)
         # The client learns of a response that has not begun by an error with a status.
         save = self._save if self.part.answer.has_begun else self._forget
-        await self.part.end(partial(self.part.answer.fail, told), self._messages(), save, told)
+        await self.part.end(partial(self.part.answer.fail, told), messages, save, told)
 
-    def _messages(self) -> list[Message]:
-        """Return the messages of the input and of the run, as a client would send them again."""
+    def _messages(self, first: int) -> list[Message]:
+        """Return the messages of the input and of the run, as a client would send them again.
+
+        `first` is the number of the first message wanted.
+        """
+        self._transcript.settle()
+        messages = list(self._transcript.messages[first:])
         if self._has_malformed_call and not self._shown.pausing:
             # The response shows the text of such a call, or a call of the client.
-            return [*self._own, *messages_of(self.part.stored().output)]
-        messages = list(self._transcript.messages[self._history_length :])
+            asked = self._transcript.messages[first : self._asked_length]
+            return [*asked, *messages_of(self.part.stored().output)]
         if self._leaves_calls and self._shown.pausing:
             _keep_calls_of_client(messages, self._shown.client)
         elif self._leaves_calls:
             _drop_results(messages)
         return messages
+
+    async def _release(self, answer: Sequence[Message] = ()) -> None:
+        """Give back the place and the engine's session, once."""
+        self._leave_place()
+        if not self._has_released:
+            self._has_released = True
+            await self._close(self._leaves_calls, answer)
 
     def _leave_place(self) -> None:
         if self._place is not None:

@@ -12,6 +12,7 @@ from caesura.runtime.server.responses.store import Store
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say
 
 MODEL = "tiny/scripted"
+MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
 TOOL: Any = {
     "type": "function",
     "name": "weather",
@@ -107,6 +108,32 @@ async def test_a_follow_up_knows_what_was_said_and_called_but_not_the_instructio
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == made.call_id
     assert messages[2]["name"] == "weather"
+
+
+async def test_a_follow_up_continues_from_the_tokens_of_its_answer(
+    serve_script: Any, double: Any
+) -> None:
+    script = [call("double", number=4), call("weather"), say("a"), say("b")]
+    served = await serve_script(script, [double])
+    previous = None
+    given: Any = "Hello"
+    for _ in range(3):
+        _, body = await post(served, input=given, previous_response_id=previous, tools=[MCP, TOOL])
+        previous = body["id"]
+        given = [
+            {"type": "function_call_output", "call_id": item["call_id"], "output": "sun"}
+            for item in body["output"]
+            if item["type"] == "function_call"
+        ] or "More"
+    metrics = await served.metrics()
+    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 2.0' in metrics
+
+
+async def test_a_client_may_ask_again_as_soon_as_it_is_answered(serve_script: Any) -> None:
+    served = await serve_script(ScriptedEngine(lambda *_: "Hi.", model=MODEL), max_concurrent=1)
+    for _ in range(20):
+        assert (await post(served))[0] == 200
+        assert (await events(served))[-1]["type"] == "response.completed"
 
 
 async def test_a_history_sent_again_makes_the_messages_that_the_store_has(
@@ -272,9 +299,6 @@ async def test_server_tools_run_without_showing(serve_script: Any, double: Any) 
     assert body["caesura"]["calls"][0]["content"] == "8"
     status, body = await post(served, server_tools=["halve"])
     assert (status, body["error"]["code"]) == (400, "unknown_tool")
-
-
-MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
 
 
 async def test_named_server_tools_show_in_openais_types(
