@@ -2,15 +2,21 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.events import RunEvent
 from caesura.runtime.run.loop import run
-from caesura.runtime.server.chat.asker import asker_of
+from caesura.runtime.server.chat.asker import asker_of, owner_of
 from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.state import State
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
+
+
+def owned(plan: Plan, headers: Mapping[str, str]) -> Plan:
+    """Return the plan for a session whose answers only the same sender can continue."""
+    return replace(plan, spec=replace(plan.spec, asker=owner_of(plan.user, headers)))
 
 
 async def decode(

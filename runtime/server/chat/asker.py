@@ -1,4 +1,4 @@
-"""The identity of a request's sender, to which an approval is bound."""
+"""The identity of a request's sender, to which approvals and remembered answers are bound."""
 
 import hashlib
 import json
@@ -19,3 +19,14 @@ def asker_of(user: str | None, headers: Mapping[str, str]) -> str:
         return ""
     text = json.dumps(["http", headers.get("Authorization"), user or None, key or None])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def owner_of(user: str | None, headers: Mapping[str, str]) -> str:
+    """Return a digest of the API key and OpenAI's field `user`; empty without both.
+
+    Only a later request of the same owner continues from the tokens of an answer.
+    """
+    key = headers.get("Authorization")
+    if not user and not key:
+        return ""
+    return hashlib.sha256(json.dumps(["owner", key, user or None]).encode()).hexdigest()

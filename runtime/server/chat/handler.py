@@ -16,7 +16,7 @@ from caesura.runtime.server.chat.answer import Answer, Delta
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
-from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.decoding import decode, owned
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.counting import count_as
@@ -54,6 +54,7 @@ class ChatCompletions:
                 return
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
+            plan = owned(plan, request.headers)
             answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
             session = state.engine.open(plan.spec)
             try:
@@ -107,6 +108,8 @@ async def _decode(
         if limit.limit != "max_tokens":
             raise
         answer.cut()
+    else:
+        await session.remember([answer.message()])
 
 
 async def _stream(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.events import RunEvent
 from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.decoding import decode, owned
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses.request.truncation import shortened
 from caesura.runtime.server.responses.run.live import LiveRun, Part
@@ -22,11 +22,11 @@ class Decoding:
     def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
         self.run: LiveRun | None = None
         self._state = state
-        self._plan = plan
+        self._plan = owned(plan, headers)
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
-        self._headers = dict(headers)
-        self._session = state.engine.open(plan.spec)
+        self._headers = headers
+        self._session = state.engine.open(self._plan.spec)
 
     async def events(self) -> AsyncGenerator[RunEvent, None]:
         """Yield the run's events; tell the run of items that wait for a person."""
@@ -55,10 +55,11 @@ class Decoding:
         messages = shortened(plan.messages) if self._shortens else None
         return None if messages is None else replace(plan, messages=tuple(messages))
 
-    async def close(self, leaves_calls: bool, answer: Sequence[Message]) -> None:
-        """Close the engine's session; a follow-up that holds `answer` continues from its tokens."""
-        if answer:
-            await self._session.remember(answer)
+    async def close(self, leaves_calls: bool, answers: Sequence[Sequence[Message]]) -> None:
+        """Close the engine's session; a follow-up that holds one of `answers` continues from it."""
+        for answer in answers:
+            if answer and answer[-1]["role"] == "assistant":
+                await self._session.remember(answer)
         await self._session.close(follow_up=leaves_calls)
 
     async def _tell(self, item: Pending) -> None:

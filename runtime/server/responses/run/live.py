@@ -114,8 +114,8 @@ class LiveRun:
     messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
     client never learned of. `parked` is called when a response ends while the run waits for
     approvals. `close` ends the engine's session; it learns whether calls of the client are left
-    open, and which messages of the run a follow-up will hold. `place` is the request's place among
-    those under way, which a waiting run gives back.
+    open, and the forms in which a follow-up may hold the run's messages. `place` is the request's
+    place among those under way, which a waiting run gives back.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class LiveRun:
         save: Callable[[Part], Awaitable[None]],
         forget: Callable[[Part], Awaitable[None]],
         parked: Callable[["LiveRun"], None],
-        close: Callable[[bool, Sequence[Message]], Awaitable[None]],
+        close: Callable[[bool, Sequence[Sequence[Message]]], Awaitable[None]],
         on_output: Callable[[], None],
     ) -> None:
-        self.part = part
+        self.part = self._first = part
         self._decoding = decoding
         self._transcript = Transcript([*history, *own])
         self._history_length = len(history)
@@ -222,7 +222,7 @@ class LiveRun:
         try:
             await self._read()
             # Before the last event, which the client may answer with the next request.
-            await self._release(self._messages(self._asked_length))
+            await self._release(self._answers())
             await self._end(self._complete)
         except asyncio.CancelledError:
             # Shielded, since a second cancellation must not leave the session in the engine.
@@ -308,12 +308,23 @@ class LiveRun:
             _drop_results(messages)
         return messages
 
-    async def _release(self, answer: Sequence[Message] = ()) -> None:
+    def _answers(self) -> list[list[Message]]:
+        """Return the messages of the run in the forms in which a follow-up may send them.
+
+        A request that names the response has the messages of the run, also those of calls that
+        the output does not show. A client that sends the items again has the output.
+        """
+        answers = [self._messages(self._asked_length)]
+        if self.part is self._first:
+            answers.append(messages_of(self.part.stored().output))
+        return answers
+
+    async def _release(self, answers: Sequence[Sequence[Message]] = ()) -> None:
         """Give back the place and the engine's session, once."""
         self._leave_place()
         if not self._has_released:
             self._has_released = True
-            await self._close(self._leaves_calls, answer)
+            await self._close(self._leaves_calls, answers)
 
     def _leave_place(self) -> None:
         if self._place is not None:
