@@ -120,7 +120,8 @@ class Watch:
         self._openers = [(text.encode(), form) for form in formats for text in form.opens]
         self._anchors = [text.encode() for form in formats for text in form.anchors]
         sections = [text.encode() for form in formats for text in form.section if text]
-        self._outside = [*(text for text, _ in self._openers), *self._stops, *sections]
+        # A stop text comes first, so that one that is an opener too ends the turn.
+        self._outside = [*self._stops, *(text for text, _ in self._openers), *sections]
         lines = (*MARKERS, b"\n") if formats else ()
         self._begins = beginnings([*self._outside, *lines])
         self._thinking = Thinking(formats, plan.thinking)
@@ -192,10 +193,10 @@ class Watch:
 
     def _read_marker(self, marker: int) -> Verdict | None:
         """Act on the marker of `_outside` with this index; return the verdict."""
-        marker -= len(self._openers)
-        if 0 <= marker < len(self._stops):
+        if marker < len(self._stops):
             return Verdict.STOP
-        if marker >= 0:
+        marker -= len(self._stops)
+        if marker >= len(self._openers):
             self._thinking.passed_call()
             return None
         form = self._openers[marker][1]

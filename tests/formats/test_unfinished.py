@@ -86,8 +86,11 @@ class Engine:
     context_tokens = 10_000
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
 
-    def __init__(self, name: str, tokens: Sequence[int], reason: str) -> None:
+    def __init__(
+        self, name: str, tokens: Sequence[int], reason: str, verdict: Verdict | None = None
+    ) -> None:
         self.model, self.tokens, self.reason = stand_in(name), tokens, reason
+        self.verdict = verdict
         self.formats = (name,)
         self.ends = self.model.ends
         self.llm = self
@@ -113,11 +116,13 @@ class Engine:
         said, end = [self.tokens, self.model.spelled("Well.")], max(self.ends)
         async for _chunk in chunks:
             ids, said = said[0], said[1:]
-            paused = self.reason == "stop" and bool(said)
+            at_end = self.reason == "stop" and self.verdict is None
+            paused = at_end and bool(said)
             text = b"".join(map(self.model.vocabulary.bytes_of, ids)).decode()
-            ids = [*ids, end] if self.reason == "stop" else ids
+            ids = [*ids, end] if at_end else ids
             piece = SimpleNamespace(token_ids=ids, text=text, finish_reason=self.reason)
-            report = {REPORT_KEY: {"paused": paused}}
+            verdict = self.verdict and self.verdict.value
+            report = {REPORT_KEY: {"paused": paused, "verdict": verdict}}
             yield SimpleNamespace(outputs=[piece], kv_transfer_params=report, num_cached_tokens=0)
 
 

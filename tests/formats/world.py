@@ -188,15 +188,19 @@ def tool(name: str, **properties: object) -> dict[str, Any]:
 
 
 def reader_for(
-    name: str, tokenizer: Any, tools: Sequence[dict[str, Any]], opener: str = ""
+    name: str,
+    tokenizer: Any,
+    tools: Sequence[dict[str, Any]],
+    opener: str = "",
+    stops: tuple[str, ...] = (),
 ) -> TurnReader:
     row = row_of(name)
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
     thinking = Thinking(resolve([row], schemas), opener)
     if row in TURN_FORMATS:
-        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, (), thinking)
+        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, stops, thinking)
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
-    return TurnReader(None, made(schemas, new_call_id), (), thinking)
+    return TurnReader(None, made(schemas, new_call_id), stops, thinking)
 
 
 def decode(
@@ -207,29 +211,34 @@ def decode(
     end: str = "",
     cut: bool = False,
     thinking: str = "",
+    stops: tuple[str, ...] = (),
+    pausing: bool = True,
 ) -> Outcome:
     """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
 
     The turn ends as models end it, with a token of its own: `end`, or the one that closes calls if
     the family has one. With `cut` the token limit ends it, without a token of its own. `thinking`
-    is the opener with which the prompt ended.
+    is the opener with which the prompt ended. Unless `pausing`, the engine looks for `stops` alone.
     """
     names = tuple(each["function"]["name"] for each in tools)
-    plan = WatchPlan((row_of(model.name),), names, thinking=thinking)
+    formats = (row_of(model.name),) if pausing else ()
+    plan = WatchPlan(formats, names, stops, thinking=thinking)
     watch = Watch(plan, model.vocabulary, model.ends)
     if not cut:
         tokens = [*tokens, model.tokenizer.convert_tokens_to_ids(end) if end else max(model.ends)]
     found = watch.first_stop(tokens)
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
-    reader = reader_for(model.name, model.tokenizer, tools, thinking)
+    at_stop = verdict is Verdict.STOP
+    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []
     for start in range(0, read, step):
         ids = tokens[start : min(start + step, read)]
         data = b"".join(model.vocabulary.bytes_of(id_) for id_ in ids if id_ not in model.ends)
         last = start + step >= read
-        events += reader.push(utf8.decode(data), ids, cut and last)
+        text = utf8.decode(data)
+        events += reader.push(text, ids, cut and last, ended=last, at_stop=at_stop and last)
     if not in_sentence or cut:
         events += reader.end()
     check_order(events)

@@ -2,20 +2,28 @@
 
 from collections.abc import Generator, Iterator, Sequence
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta
+from caesura.intercept.calls.events import (
+    ArgumentsDelta,
+    CallFinished,
+    CallMalformed,
+    CallStarted,
+    Event,
+    TextDelta,
+)
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.markers import Hit
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import TurnParser
-from caesura.scheduler.vllm.client.stops import StopText
+from caesura.scheduler.vllm.client.stops import StopCut, StopText
 
 
 class TurnReader:
     """Chains the parsers of a turn: the text that one parser leaves is the next one's input.
 
-    The model's thinking reaches only the parser for stop texts.
+    The model's thinking reaches only the parser for stop texts. In a turn with stop texts, calls
+    are not announced before they are complete: a stop text within a call leaves only text.
     """
 
     def __init__(
@@ -30,8 +38,13 @@ class TurnReader:
         self._thinking = thinking
         self._window = b""
         self._token_ids: Sequence[int] = ()
+        self._stop_cut = StopCut(stops)
         self._stops = StopText(stops)
+        self._announces = not stops
+        self._announced: list[CallStarted | ArgumentsDelta] = []
         self._cut = False
+        self._at_stop = False
+        self._over = False
         self.text = ""
         """The turn's text shown so far, without calls."""
         self.raw = ""
@@ -52,21 +65,29 @@ class TurnReader:
         self._thinking.passed_call()
         return self._inline.answer(content)
 
-    def push(self, text: str, token_ids: Sequence[int], cut: bool = False) -> Iterator[Event]:
+    def push(
+        self,
+        text: str,
+        token_ids: Sequence[int],
+        cut: bool = False,
+        ended: bool = False,
+        at_stop: bool = False,
+    ) -> Iterator[Event]:
         """Parse more text of the turn and yield its events.
 
-        `cut` means that the token limit ended the turn with this text. A call that ends here is
-        then reported as malformed and not run.
+        `ended` means that the engine stopped with this text. `cut` means that it did so at the
+        token limit. A call that ends here is then reported as malformed and not run. `at_stop`
+        means that it stopped at a stop text. A call that is open there becomes text.
         """
-        self._cut = cut
+        self._cut, self._at_stop = cut, at_stop
         self.raw += text
         self._token_ids = token_ids
-        self._window += text.encode()
+        self._window += self._stop_cut.push(text, ended or cut or at_stop, at_stop).encode()
         yield from self._scan()
 
     def end(self) -> Iterator[Event]:
         """End the turn: yield the events of the text that was held back."""
-        over = False
+        self._over, over = True, False
         while not over:
             yield from self._scan()
             again = yield from self._read(len(self._window))
@@ -155,12 +176,23 @@ class TurnReader:
         for event in events:
             if isinstance(event, TextDelta):
                 yield from self._show(self._stops.push(event.text))
-                continue
-            if self._cut and isinstance(event, CallFinished):
-                event = _refused(event)
-            if isinstance(event, CallFinished | CallMalformed):
-                self.calls.append(event)
-            yield event
+            elif isinstance(event, CallFinished | CallMalformed):
+                yield from self._settle(_refused(event) if self._cut else event)
+            elif self._announces:
+                yield event
+            elif isinstance(event, CallStarted | ArgumentsDelta):
+                self._announced.append(event)
+
+    def _settle(self, call: CallFinished | CallMalformed) -> Iterator[Event]:
+        """Yield a call that has ended, or its text if a stop text ended the turn within it."""
+        announced = [event for event in self._announced if event.call_id == call.call_id]
+        self._announced = [event for event in self._announced if event.call_id != call.call_id]
+        if self._over and self._at_stop and isinstance(call, CallMalformed):
+            yield from self._show(self._stops.push(call.text))
+            return
+        self.calls.append(call)
+        yield from announced
+        yield call
 
     def _show(self, text: str) -> Iterator[Event]:
         if text:
@@ -168,7 +200,9 @@ class TurnReader:
             yield TextDelta(text)
 
 
-def _refused(call: CallFinished) -> CallMalformed:
+def _refused(call: CallFinished | CallMalformed) -> CallMalformed:
     """Return the event for a call cut by the token limit, whose result no model would read."""
+    if isinstance(call, CallMalformed):
+        return call
     reason = "the token limit cut the turn, so the call was not run; raise max_tokens"
     return CallMalformed(call.call_id, call.name, call.arguments, reason, call.inline)

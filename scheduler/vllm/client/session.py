@@ -20,7 +20,7 @@ from caesura.intercept.calls.formats import INLINE, REACT, resolve
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
-from caesura.intercept.calls.watch import Turn, WatchPlan
+from caesura.intercept.calls.watch import Turn, Verdict, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
@@ -256,14 +256,19 @@ class VllmSession:
                 text = piece.text if self._token_text is None else self._token_text.push(token_ids)
                 if piece.finish_reason is not None and token_ids:
                     text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
-                cut = piece.finish_reason == "length"
-                for event in self._reader.push(text, token_ids, cut):
+                for event in self._reader.push(
+                    text,
+                    token_ids,
+                    cut=piece.finish_reason == "length",
+                    ended=piece.finish_reason is not None,
+                    at_stop=_report_of(output).get("verdict") == Verdict.STOP.value,
+                ):
                     yield event
         assert last is not None
         finish = last.outputs[0].finish_reason
         if finish not in ("stop", "length"):
             raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
-        report = (last.kv_transfer_params or {}).get(REPORT_KEY, {})
+        report = _report_of(last)
         paused = bool(report.get("paused"))
         self._in_line = paused and self.tokens[-1] not in self._engine.ends
         if not self._in_line:
@@ -287,3 +292,9 @@ class VllmSession:
             resume=resume,
             follow_up=appended.follow_up,
         )
+
+
+def _report_of(output: RequestOutput) -> dict[str, Any]:
+    """Return the scheduler's report in the last output of a turn; other outputs have none."""
+    report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
+    return report

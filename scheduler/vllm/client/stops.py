@@ -1,10 +1,37 @@
-"""Removal of stop texts from the visible text; the engine itself stops at the token."""
+"""Stop texts in the API process; the engine itself stops at the token that completes one."""
 
 from caesura.intercept.calls.markers import first_hit, held_back
 
 
+class StopCut:
+    """Ends the model's output before the stop text at which the engine has stopped it.
+
+    This happens before any parser reads the output: a stop text may open a call, or end the turn
+    within one. Only the engine knows which stop texts count, so others pass.
+    """
+
+    def __init__(self, stops: tuple[str, ...]) -> None:
+        self._stops = [text.encode() for text in stops]
+        self._window = b""
+
+    def push(self, text: str, ended: bool, at_stop: bool) -> str:
+        """Return the output that cannot belong to a stop text.
+
+        `ended`: the output ends with this text. `at_stop`: a stop text has ended it.
+        """
+        self._window += text.encode()
+        size = len(self._window)
+        found = first_hit(self._window, self._stops) if at_stop else None
+        if found is not None:
+            size, ended = found.start, True
+        elif not ended:
+            size -= held_back(self._window, self._stops)
+        ready, self._window = self._window[:size], b"" if ended else self._window[size:]
+        return ready.decode()
+
+
 class StopText:
-    """Returns text up to the first stop text, and holds back what may still become one."""
+    """Returns visible text up to the first stop text, and holds back what may become one."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = [text.encode() for text in stops]

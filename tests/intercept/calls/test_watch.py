@@ -102,6 +102,12 @@ CASES = [
     (HARMONY, " to=functions.f<|channel|>commentary<|message|>{}", None, "call"),
     (HARMONY, "<|channel|>final<|message|>send it to=me", None, "end"),
     (BOTH, "text STOP more", "text STOP", "stop"),
+    (
+        WatchPlan(("hermes",), stop=("<tool_call>",)),
+        "text <tool_call>{",
+        "text <tool_call>",
+        "stop",
+    ),
     (BOTH, "<tool_call>STOP [calculator(1) ->", None, "call"),
     (BOTH, "[calculator(STOP) -> 1", "[calculator(STOP) ->", "call"),
 ]
