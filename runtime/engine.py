@@ -104,3 +104,5 @@ class VllmServer:
     app: "ASGIApp"
     max_characters: int | None
     """A text of more characters does not fit the context window; None if that is not known."""
+    listens: bool = False
+    """Whether it is the server that listens, and answers for models, health and metrics."""

@@ -137,7 +137,7 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
 
     real = _real(engine)
     async with vllm_app(real) as app:
-        yield VllmServer(app, real.renderer.max_characters)
+        yield VllmServer(app, real.max_characters)
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:
@@ -216,6 +216,18 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
     if real.calibration is not None:
         facts["machine"] = real.calibration.device
     return facts
+
+
+async def inside(llm: Any, served_name: str) -> "VllmEngine":
+    """Return an engine over an `AsyncLLM` that another server has started and will close.
+
+    Raises `UsageError` if its scheduler is not Caesura's.
+    """
+    from caesura.scheduler.vllm.client.engine import VllmEngine
+    from caesura.scheduler.vllm.client.launch import check_scheduler
+
+    check_scheduler(llm.vllm_config)
+    return VllmEngine(llm, served_name)
 
 
 def _is_real(engine: Engine) -> bool:

@@ -2,29 +2,27 @@
 
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.about import about_routes
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.delegation import Delegation
-from caesura.runtime.server.http.access import HEALTH, Access, Check, JsonOnly, access_check
-from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.access import Access, Check, JsonOnly, access_check
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.http.stream import Streamed
-from caesura.runtime.server.metrics import CONTENT_TYPE, Metrics
+from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.responses.routes.conversations import conversation_routes
 from caesura.runtime.server.responses.routes.handler import response_routes
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
+CHAT = "/v1/chat/completions"
 
 
 class Application:
@@ -56,11 +55,13 @@ class Application:
         traces: Traces,
         responses: Responses,
         access: Check,
+        routes: list[BaseRoute],
         connections: Connections,
     ) -> None:
         self._state = state
         self._traces = traces
         self._responses = responses
+        self._routes = routes
         self._connections = connections
         self._app = Counted(Errors(Access(self._connections, access)), state.metrics)
 
@@ -97,6 +98,15 @@ class Application:
         await self._responses.aclose()
 
     @property
+    def metrics(self) -> Metrics:
+        """The metrics of this application."""
+        return self._state.metrics
+
+    def has_route(self, scope: Scope) -> bool:
+        """Return whether one of this application's own routes takes the request."""
+        return any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+
+    @property
     def completions(self) -> int:
         """The number of completions under way."""
         return len(self._state.gate)
@@ -110,7 +120,7 @@ def create_app(
     engine: Engine,
     tools: Registry,
     *,
-    api_key: str | None = None,
+    api_key: str | Collection[str] | None = None,
     allowed_hosts: Collection[str] = (),
     artifacts: ArtifactStore | None = None,
     limits: Limits | None = None,
@@ -126,9 +136,9 @@ def create_app(
     """Return an ASGI application that serves `engine` with OpenAI's HTTP API.
 
     A client may ask the server to run any of `tools`, with the field `server_tools`.
-    With `api_key`, every route except `/health` and the files under `/ui/` requires the key as a
-    bearer token. Without a key, a request must address the server by an IP address, by
-    `localhost` or by one of `allowed_hosts`. It must not come from a foreign web page.
+    With `api_key`, one or several, every route except `/health` and the files under `/ui/`
+    requires a key as a bearer token. Without a key, a request must address the server by an IP
+    address, by `localhost` or by one of `allowed_hosts`, and not come from a foreign web page.
 
     The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
     that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
@@ -159,27 +169,38 @@ def create_app(
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
-    delegation = Delegation(vllm, state.gate) if vllm else None
-    routes = _all_routes(state, delegation, responses, traces, artifacts)
-    router = Router(routes, redirect_slashes=False, default=delegation or _no_route)
-    return Application(state, traces, responses, access, Connections(router, client_max_size))
+    routes = _all_routes(state, vllm, responses, traces, artifacts)
+    default = Delegation(vllm, state.gate) if vllm else _no_route
+    router = Router(routes, redirect_slashes=False, default=default)
+    connections = Connections(router, client_max_size)
+    return Application(state, traces, responses, access, routes, connections)
 
 
 def _all_routes(
     state: State,
-    delegation: Delegation | None,
+    vllm: VllmServer | None,
     responses: Responses,
     traces: Traces,
     artifacts: ArtifactStore | None,
 ) -> list[BaseRoute]:
-    routes = _model_routes(state, delegation)
-    routes += [*response_routes(responses, state), *socket_routes(responses)]
-    routes += conversation_routes(responses)
+    delegation = Delegation(vllm, state.gate) if vllm else None
+    chat = Streamed(ChatCompletions(state, delegation).answer)
+    routes: list[BaseRoute] = [
+        Route(CHAT, chat, methods=["POST"], middleware=[Middleware(JsonOnly)]),
+        *response_routes(responses, state),
+        *socket_routes(responses),
+        *conversation_routes(responses),
+        *traces.routes(),
+        *page_routes(),
+    ]
+    if vllm is None or not vllm.listens:
+        # vLLM's list of models holds adapters too.
+        routes += about_routes(state, lists_models=vllm is None)
     if artifacts is not None:
         routes += artifact_routes(artifacts)
     if state.people is not None:
         routes += people_routes(state.people, state.keep_alive_seconds)
-    return [*routes, *traces.routes(), *page_routes()]
+    return routes
 
 
 def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:
@@ -188,47 +209,6 @@ def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_second
             "max_concurrent, client_max_size and keep_alive_seconds must be positive, "
             f"got {max_concurrent}, {client_max_size} and {keep_alive_seconds:g}"
         )
-
-
-def _model_routes(state: State, delegation: Delegation | None) -> list[BaseRoute]:
-    """Return the routes of the engine's model."""
-    name = state.engine.model
-    model: dict[str, Any] = {
-        "id": name,
-        "object": "model",
-        "created": state.started_at,
-        "owned_by": "caesura",
-        "max_model_len": state.engine.context_tokens,
-    }
-
-    async def models(request: Request) -> Response:
-        return JsonAnswer({"object": "list", "data": [model]})
-
-    async def one_model(request: Request) -> Response:
-        asked = request.path_params["id"]
-        if asked != name:
-            message = f"The model {asked!r} is not served here; {name!r} is."
-            raise ApiError(404, message, param="model", code="model_not_found")
-        return JsonAnswer(model)
-
-    async def health(request: Request) -> Response:
-        await state.engine.check_health()
-        return JsonAnswer({"status": "ok"})
-
-    async def metrics(request: Request) -> Response:
-        return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
-
-    chat = Streamed(ChatCompletions(state, delegation).answer)
-    json_only = [Middleware(JsonOnly)]
-    # vLLM's list of models holds adapters too.
-    listed = [] if delegation is not None else [Route("/v1/models", models)]
-    return [
-        *listed,
-        Route("/v1/models/{id:path}", one_model),  # names of models contain slashes
-        Route("/v1/chat/completions", chat, methods=["POST"], middleware=json_only),
-        Route(HEALTH, health),
-        Route("/metrics", metrics),
-    ]
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

@@ -21,6 +21,8 @@ from caesura.runtime.server.http.access import JSON
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import invalid
 
+SERVER_TOOLS = b'"server_tools"'
+"""The field whose requests are answered here, as it stands in a body."""
 MAX_INLINE_BODY_BYTES = 64 * 2**10
 """The largest body that the event loop parses itself; a thread parses larger ones."""
 MAX_DEPTH = 200
@@ -54,7 +56,7 @@ class Delegation:
         """Let vLLM answer a request whose body was parsed. Raises `ApiError` 429."""
         body = await request.body()
         with self._gate.enter():
-            await self._app(request.scope, _Again(body, request.receive), send)
+            await self._app(request.scope, Again(body, request.receive), send)
 
     async def parse(self, body: bytes) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
@@ -88,7 +90,7 @@ class Delegation:
         return data
 
 
-class _Again:
+class Again:
     """The `receive` of a request whose body was read: the body again, then what follows."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
@@ -96,6 +98,7 @@ class _Again:
         self._receive = receive
 
     async def __call__(self) -> Message:
+        """Return the next message of the request."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None

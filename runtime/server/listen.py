@@ -39,7 +39,7 @@ SWITCH_SECONDS = 0.0005
 class AppOptions(TypedDict, total=False):
     """The settings of `create_app`."""
 
-    api_key: str | None
+    api_key: str | Collection[str] | None
     allowed_hosts: Collection[str]
     artifacts: ArtifactStore | None
     limits: Limits | None

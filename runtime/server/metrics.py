@@ -107,6 +107,10 @@ class Metrics:
             "cached_tokens", "Tokens of context that were in the KV cache when a turn began."
         )
 
+    def join(self, registry: CollectorRegistry) -> None:
+        """Make these metrics a part of another registry, for a server that shows that one."""
+        registry.register(self._registry)
+
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"caesura_{name}", about, labels, registry=self._registry)
 

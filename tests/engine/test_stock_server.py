@@ -32,7 +32,9 @@ SYSTEM = "You answer questions about numbers. " * 6
 
 
 @asynccontextmanager
-async def vllm_server(records: Path, retention: float) -> AsyncIterator[str]:
+async def vllm_server(
+    records: Path, retention: float, *options: str, **environment: str
+) -> AsyncIterator[str]:
     """Start the server and yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,8 +56,9 @@ async def vllm_server(records: Path, retention: float) -> AsyncIterator[str]:
         *("--scheduler-cls", "caesura.scheduler.vllm.CaesuraScheduler"),
         *("--kv-transfer-config", json.dumps(connector)),
         *("--additional-config", json.dumps(settings)),
+        *options,
     ]
-    server, log = start(command, records.with_suffix(".log"))
+    server, log = start(command, records.with_suffix(".log"), environment)
     try:
         await healthy(f"http://127.0.0.1:{port}/health", server, log)
         yield f"http://127.0.0.1:{port}"
@@ -67,8 +70,10 @@ async def vllm_server(records: Path, retention: float) -> AsyncIterator[str]:
             os.killpg(server.pid, signal.SIGKILL)
 
 
-def start(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], Path]:
-    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
+def start(
+    command: list[str], log: Path, more: dict[str, str]
+) -> tuple[subprocess.Popen[bytes], Path]:
+    environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", **more}
     with log.open("w") as output:
         server = subprocess.Popen(
             command, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -82,7 +87,7 @@ def said(log: Path) -> str:
 
 async def healthy(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
     async with aiohttp.ClientSession() as http:
-        for _ in range(240):
+        for _ in range(480):
             assert server.poll() is None, said(log)
             try:
                 async with http.get(url) as answer:

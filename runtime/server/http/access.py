@@ -10,7 +10,7 @@ The type of a body stops requests that a browser sends without a preflight reque
 import hmac
 import ipaddress
 import string
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -46,27 +46,30 @@ class Access:
         await self._app(scope, receive, send)
 
 
-def access_check(api_key: str | None, allowed_hosts: Iterable[str]) -> Check:
-    """Return the check of a server with a key, or of one without a key for some host names.
+def access_check(api_key: str | Collection[str] | None, allowed_hosts: Iterable[str]) -> Check:
+    """Return the check of a server with keys, or of one without a key for some host names.
 
     Raises `UsageError` for an empty key and for an allowed host that is not a valid host name.
     """
     if api_key is None:
         return _own_names(allowed_hosts)
-    if not api_key.strip():
+    keys = [api_key] if isinstance(api_key, str) else list(api_key)
+    if not keys or not all(key.strip() for key in keys):
         raise UsageError(f"api_key is empty, got {api_key!r}: omit it to serve without a key")
-    return _authentication(api_key)
+    return _authentication(keys)
 
 
-def _authentication(api_key: str) -> Check:
-    """Return a check that requires the key, except on routes that hold no data."""
-    expected = api_key.encode()
+def _authentication(keys: Iterable[str]) -> Check:
+    """Return a check that requires one of the keys, except on routes that hold no data."""
+    expected = [key.encode() for key in keys]
 
     def authenticate(request: HTTPConnection) -> None:
         scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
         given = shown.strip().encode("latin-1")
         # The comparison takes constant time, so its duration reveals no prefix of the key.
-        known = scheme.lower() == "bearer" and hmac.compare_digest(given, expected)
+        known = scheme.lower() == "bearer" and True in {
+            hmac.compare_digest(given, each) for each in expected
+        }
         if not known and request.scope["path"] not in WITHOUT_KEY:
             raise ApiError(
                 401,

@@ -33,6 +33,7 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     args.structured_outputs_config = llm.vllm_config.structured_outputs_config
     # Clients of Caesura's endpoint have always seen these figures.
     args.enable_prompt_tokens_details = True
+    args.behind_caesura = True  # so our endpoint plugin, if it is allowed, leaves this server alone
     tasks = await llm.get_supported_tasks()
     try:
         app = build_app(args, tasks, llm.model_config)

@@ -93,6 +93,11 @@ class VllmEngine:
         """The model's context window in tokens."""
         return self._context_tokens
 
+    @property
+    def max_characters(self) -> int | None:
+        """A text of more characters does not fit the window; None if that is not known."""
+        return self.renderer.max_characters
+
     def count_tokens(self, text: str) -> int:
         """Return the number of the text's tokens for this model; callable from any thread."""
         return len(self.renderer.encode(text))

@@ -144,6 +144,15 @@ def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
         ) from error
 
 
+def check_scheduler(config: VllmConfig) -> None:
+    """Raise `UsageError` if an engine's scheduler is not Caesura's."""
+    if not issubclass(config.scheduler_config.get_scheduler_cls(), CaesuraScheduler):
+        raise UsageError(
+            f"the engine's scheduler is {config.scheduler_config.scheduler_cls}: start it with"
+            f" --scheduler-cls {CaesuraAsyncScheduler.__module__}.{CaesuraAsyncScheduler.__name__}"
+        )
+
+
 def _use_template(llm: AsyncLLM, given: str | None) -> None:
     """Use a chat template, a file or the text itself, instead of the model's own."""
     if given is None:

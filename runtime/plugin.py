@@ -1,0 +1,139 @@
+"""An endpoint plugin for `vllm serve`: Caesura's routes inside vLLM's own server.
+
+`VLLM_PLUGINS=caesura vllm serve MODEL --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler`
+then answers chat completions with `server_tools`, `/v1/responses`, `/ui/`, `/v1/trace` and
+`/v1/pending`. vLLM's server answers everything else as before. The environment variable
+`CAESURA_CONFIG` names a `caesura.toml`, and `CAESURA_TRACE` a file of traces, or `off`.
+"""
+
+import logging
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import REGISTRY
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from caesura.runtime.cli.options import Traces
+from caesura.runtime.cli.recording import recorded
+from caesura.runtime.engine import VllmServer
+from caesura.runtime.errors import CaesuraError
+from caesura.runtime.launch import inside
+from caesura.runtime.run.limits import configured_limits
+from caesura.runtime.server.app import CHAT, Application, create_app
+from caesura.runtime.server.delegation import SERVER_TOOLS, Again
+from caesura.tools.config.caesura_toml import Config
+from caesura.tools.people import people_of
+
+log = logging.getLogger(__name__)
+
+CONFIG, TRACE = "CAESURA_CONFIG", "CAESURA_TRACE"
+
+
+class EndpointPlugin:
+    """The plugin, as vLLM's `EndpointPlugin` describes it."""
+
+    name = "caesura"
+    required_tasks = ("generate",)
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._ours: Application | None = None
+        self._next: ASGIApp | None = None
+
+    def attach_router(self, app: Starlette) -> None:
+        """Put Caesura's application in front of vLLM's routes."""
+        app.add_middleware(_InFront, plugin=self)
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """Build Caesura's application on vLLM's engine.
+
+        Without Caesura's scheduler, or with a configuration that is wrong, vLLM's server runs
+        alone, and its log says why.
+        """
+        if getattr(args, "behind_caesura", False):
+            return  # `caesura serve` has these routes itself
+        try:
+            self._ours = await self._build(engine_client, args, os.environ)
+        except CaesuraError as error:
+            log.error("Caesura's routes are off: %s", error)
+            await self._stack.aclose()
+
+    async def _build(
+        self, llm: Any, args: Namespace, environment: Mapping[str, str]
+    ) -> Application:
+        served = (args.served_model_name or [args.model])[0]
+        engine = await inside(llm, served)
+        given = environment.get(CONFIG)
+        config = Config.load(None if given is None else Path(given))
+        toolset = await self._stack.enter_async_context(config.toolset())
+        trace = environment.get(TRACE, "")
+        traces = Traces(Path(trace) if trace not in ("", "off") else None, trace == "off")
+        recorder = await self._stack.enter_async_context(
+            recorded(engine, traces, config, f"vllm serve, {served}", "serve")
+        )
+        keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
+        app = create_app(
+            engine,
+            toolset.registry,
+            api_key=[key for key in keys if key] or None,
+            allowed_hosts=[args.host] if args.host else [],
+            artifacts=toolset.services.artifacts,
+            limits=configured_limits(config.limits),
+            people=people_of(toolset.services),
+            recorder=recorder,
+            vllm=VllmServer(self._to_vllm, engine.max_characters, listens=True),
+        )
+        if "PROMETHEUS_MULTIPROC_DIR" not in environment:
+            app.metrics.join(REGISTRY)
+        await app.start()
+        self._stack.push_async_callback(app.leave)
+        return app
+
+    async def _to_vllm(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._next is not None
+        await self._next(scope, receive, send)
+
+    async def answer(self, behind: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request: a request that is not ours goes to `behind`, untouched."""
+        self._next = behind
+        if scope["type"] == "lifespan":
+            receive = self._closing(receive)
+        ours = self._ours
+        if ours is not None and ours.has_route(scope):
+            if scope["path"] != CHAT:
+                await ours(scope, receive, send)
+                return
+            body = await Request(scope, receive).body()
+            receive = Again(body, receive)
+            if SERVER_TOOLS in body:
+                await ours(scope, receive, send)
+                return
+        await behind(scope, receive, send)
+
+    def _closing(self, receive: Receive) -> Receive:
+        """Return the `receive` of vLLM's application, which closes ours before vLLM's ends."""
+
+        async def received() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown":
+                await self._stack.aclose()
+            return message
+
+        return received
+
+
+class _InFront:
+    """The middleware that asks the plugin first."""
+
+    def __init__(self, app: ASGIApp, plugin: EndpointPlugin) -> None:
+        self._app = app
+        self._plugin = plugin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._plugin.answer(self._app, scope, receive, send)

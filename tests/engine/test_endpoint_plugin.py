@@ -1,0 +1,93 @@
+"""Caesura's routes inside `vllm serve`, by the endpoint plugin."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI
+
+from caesura.tools import calculator
+from tests.engine.test_stock_server import vllm_server
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow]
+
+QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
+KEY = "secret"
+
+
+@pytest.fixture(scope="module")
+async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    folder: Path = tmp_path_factory.mktemp("plugin")
+    config = folder / "caesura.toml"
+    config.write_text(f'[data]\ndirectory = "{folder}"\n')
+    environment = {
+        "VLLM_PLUGINS": "caesura",
+        "CAESURA_CONFIG": str(config),
+        "CAESURA_TRACE": str(folder / "traces.sqlite"),
+    }
+    async with vllm_server(
+        folder / "records.jsonl", 60, "--api-key", KEY, **environment
+    ) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{address}/v1", api_key=KEY, max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def http(address: str) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(address) as made:
+        yield made
+
+
+async def ask(client: AsyncOpenAI, **fields: Any) -> Any:
+    options: dict[str, Any] = {"model": "tiny", "messages": QUESTION, "temperature": 0}
+    return await client.chat.completions.create(**options, **fields)
+
+
+async def test_server_tools_run(client: AsyncOpenAI) -> None:
+    answer = await ask(client, extra_body={"server_tools": ["calculator"]})
+    assert "816" in answer.choices[0].message.content
+    assert answer.model_extra["caesura"]["calls"][0]["content"] == "816"
+
+
+async def test_what_vllm_answers_stays_its_own(client: AsyncOpenAI) -> None:
+    answer = await ask(client, tools=[calculator.spec()], logprobs=True)
+    assert answer.choices[0].message.tool_calls[0].function.name == "calculator"
+    assert answer.choices[0].logprobs.content
+    models = [each async for each in client.models.list()]
+    assert models[0].owned_by == "vllm"
+
+
+async def test_responses_are_ours(client: AsyncOpenAI) -> None:
+    made = await client.responses.create(model="tiny", input="Hello, who are you?")
+    again = await client.responses.retrieve(made.id)
+    assert again.output_text == made.output_text
+
+
+async def test_the_page_and_what_it_shows(http: aiohttp.ClientSession) -> None:
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for path, status, type_ in (
+        ("/ui/", 200, "text/html"),
+        ("/v1/trace", 200, "application/json"),
+        ("/v1/pending", 200, "application/json"),
+        ("/metrics", 200, "text/plain"),
+        ("/health", 200, None),
+    ):
+        async with http.get(path, headers=headers) as response:
+            assert response.status == status, path
+            assert type_ is None or response.content_type == type_
+            text = await response.text()
+        if path == "/metrics":
+            assert "caesura_tool_calls_total" in text and "vllm:" in text
+
+
+async def test_the_key_guards_our_routes_too(http: aiohttp.ClientSession) -> None:
+    for path in ("/v1/trace", "/v1/pending", "/artifacts/x.png"):
+        async with http.get(path) as response:
+            assert response.status == 401, path
