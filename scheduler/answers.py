@@ -29,7 +29,10 @@ class History:
     """Messages that end with an answer, as digests."""
 
     key: bytes
-    """Digest of all that shapes the prompt: the messages, the tools and the asker."""
+    """Digest of all that shapes the prompt: the messages, the tools and the template's variables.
+
+    The asker and the cache salt belong to it too.
+    """
     mark: bytes
     """Digest of the answer alone: the ids of its calls, or without calls its content."""
     reasoning: bytes | None
@@ -106,7 +109,8 @@ def history_of(messages: Sequence[Message], spec: SessionSpec) -> History:
     *before, answer = messages
     shown = {name: value for name, value in answer.items() if name not in REASONING}
     thought = [answer[name] for name in REASONING if answer.get(name)]
-    parts = [spec.asker, spec.tools, [_canonical(each) for each in (*before, shown)]]
+    shaped_by = [spec.tools, sorted(spec.template.items()), spec.cache_salt]
+    parts = [spec.asker, shaped_by, [_canonical(each) for each in (*before, shown)]]
     ids = [call.get("id") for call in answer.get("tool_calls") or ()]
     return History(
         key=_digest(parts),

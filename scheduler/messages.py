@@ -14,11 +14,41 @@ ToolSpec = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class TextFormat:
+    """What the text of a turn without calls must match.
+
+    `value` depends on `kind`: a JSON schema as an object, a regular expression, a grammar in EBNF,
+    or a list of texts for `choice`. For `json_object` it is None.
+    """
+
+    kind: Literal["json_schema", "json_object", "regex", "choice", "grammar"]
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRule:
+    """Which calls a turn may hold.
+
+    `required`: the turn is at least one call. `single`: the turn holds one call at most. `names`
+    are the tools that may be called; None allows all that are shown to the model. The arguments of
+    the tools in `strict` follow their schemas, as those of required calls always do.
+    """
+
+    required: bool = False
+    single: bool = False
+    names: tuple[str, ...] | None = None
+    strict: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """Sampling settings; None leaves a setting to the model's generation configuration.
 
-    `max_tokens` limits one turn (None: only the context window does). `stop` are texts that end
-    the turn and are not part of it.
+    `max_tokens` limits one turn (None: only the context window does), and `min_tokens` tokens come
+    before its end. `stop` are texts that end the turn and are not part of it, `stop_token_ids` are
+    tokens that do. `logit_bias` is added to the logits of tokens, by their ids. `bad_words` are
+    texts that the model does not write. `logprobs` is the number of most likely tokens to report
+    beside each token; None reports none. `text` and `calls` constrain what a turn may hold.
     """
 
     temperature: float | None = None
@@ -29,6 +59,15 @@ class Sampling:
     stop: tuple[str, ...] = ()
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    min_p: float | None = None
+    min_tokens: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words: tuple[str, ...] = ()
+    logprobs: int | None = None
+    text: TextFormat | None = None
+    calls: CallRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +79,11 @@ class SessionSpec:
     tools expect. `tool_choice` is `auto` or `none` (the tools are shown but calls are not parsed).
     `pauses` are hints about how long the tools' calls last, by tool name. `asker` is the identity
     of the client: a session never continues from the tokens of another asker's answer.
+
+    `template` are variables for the model's chat template, such as `enable_thinking`. With
+    `prefill`, the last message of the first turn is the begin of the model's answer. `cache_salt`
+    keeps the session's KV cache apart from that of sessions with another salt. `priority` counts
+    where vLLM schedules by priority; lower values come first.
     """
 
     tools: Sequence[ToolSpec] = ()
@@ -48,3 +92,13 @@ class SessionSpec:
     tool_choice: Literal["auto", "none"] = "auto"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
     asker: str = ""
+    template: Mapping[str, Any] = field(default_factory=dict)
+    prefill: bool = False
+    cache_salt: str | None = None
+    priority: int = 0
+
+
+def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:
+    """Return the tools of a session that a turn with these settings may call."""
+    names = sampling.calls.names if sampling.calls is not None else None
+    return [tool for tool in spec.tools if names is None or tool["function"]["name"] in names]

@@ -11,10 +11,27 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token, its bytes and the logarithm of its probability.
+
+    `top` are the most likely tokens in its place, the likeliest first.
+    """
+
+    token: str
+    logprob: float
+    data: bytes
+    top: "tuple[TokenLogprob, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Text that the model wrote for the user; it never contains calls."""
+    """Text that the model wrote for the user; it never contains calls.
+
+    `logprobs` are the tokens that end within the text, if the caller asked for them.
+    """
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
-from caesura.scheduler.messages import Sampling, SessionSpec
+from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
@@ -27,12 +27,16 @@ class Engine:
         self.llm = self
         self.given: list[str] = []
         self.render_threads = RenderThreads()
+        self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(
             encode=self.model.spelled,
-            prompt=lambda messages, tools: self.model.spelled(messages[-1]["content"]),
+            prompt=lambda messages, *_: self.model.spelled(messages[-1]["content"]),
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
+
+    def bytes_of(self, token_id: int) -> bytes:
+        return self.model.vocabulary.bytes_of(token_id)
 
     def token_text(self) -> None:
         return None
@@ -40,7 +44,7 @@ class Engine:
     def turn_parser(self, tools: Any) -> None:
         return None
 
-    def sampling_params(self, sampling: Sampling, max_tokens: int, watch: Any) -> Any:
+    def sampling_params(self, sampling: Any, max_tokens: int, watch: Any, grammar: Any) -> Any:
         assert watch[WATCH_KEY]["formats"] == ["react"]
         return None
 

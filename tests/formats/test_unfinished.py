@@ -95,12 +95,16 @@ class Engine:
         self.ends = self.model.ends
         self.llm = self
         self.render_threads = RenderThreads()
+        self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(
-            prompt=lambda messages, tools: [0],
+            prompt=lambda *_: [0],
             bridge=lambda *_: [0],
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
+
+    def bytes_of(self, token_id: int) -> bytes:
+        return self.model.vocabulary.bytes_of(token_id)
 
     def token_text(self) -> None:
         return None

@@ -34,13 +34,17 @@ class Engine:
     def __init__(self) -> None:
         self.llm = self.renderer = self
         self.render_threads = RenderThreads()
+        self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.rendering, self.released = threading.Event(), threading.Event()
         self.served: list[int] = []
 
     def token_text(self) -> None:
         """The text of its tokens is read by vLLM's detokenizer."""
 
-    def prompt(self, messages: Sequence[Message], tools: Any) -> list[int]:
+    def bytes_of(self, token: int) -> bytes:
+        return b"?"
+
+    def prompt(self, messages: Sequence[Message], *about: Any) -> list[int]:
         if len(messages[-1]["content"]) <= MAX_INLINE_CHARACTERS:
             return [1]
         self.rendering.set()

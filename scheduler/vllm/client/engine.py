@@ -12,7 +12,7 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
-from vllm.sampling_params import RequestOutputKind
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -23,6 +23,7 @@ from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
@@ -36,7 +37,7 @@ from caesura.scheduler.vllm.tokenizer import (
     vocabulary_from,
     writes_bytes,
 )
-from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
+from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY, WHOLE_TURN_KEY
 
 
 class VllmEngine:
@@ -70,6 +71,7 @@ class VllmEngine:
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
         self.renderer = made(self.tokenizer, self.ends, self._context_tokens)
         self.render_threads = RenderThreads()
+        self.grammars = GrammarMaker(self.formats, self.tokenizer)
         self.splicer = Splicer(
             self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
         )
@@ -123,8 +125,15 @@ class VllmEngine:
     def open(self, spec: SessionSpec) -> VllmSession:
         """Return a new session, which sends nothing to the engine before its first turn.
 
-        Raises `UsageError` if tools must run here and the model's format is unknown.
+        Raises `UsageError` if tools must run here and the model's format is unknown, and for a
+        priority where vLLM does not schedule by priority.
         """
+        policy = self.llm.vllm_config.scheduler_config.policy
+        if spec.priority and policy != "priority":
+            raise UsageError(
+                f"priority is {spec.priority}, but the engine schedules by {policy}; leave it out"
+                " or start with --scheduling-policy priority"
+            )
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, spec)
@@ -135,6 +144,12 @@ class VllmEngine:
             return None
         return TokenText(self._vocabulary)
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return the bytes that a token stands for."""
+        if self._vocabulary is None:
+            return self.renderer.text_of(token_id).encode()
+        return self._vocabulary.bytes_of(token_id)
+
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
         """Return a parser for the calls of one turn, or None without a turn-based format."""
         for name in self.formats:
@@ -143,26 +158,24 @@ class VllmEngine:
         return None
 
     def sampling_params(
-        self, sampling: Sampling, max_tokens: int, watch: dict[str, Any] | None
+        self,
+        sampling: Sampling,
+        max_tokens: int,
+        watch: dict[str, Any] | None,
+        grammar: StructuredOutputsParams | None = None,
     ) -> SamplingParams:
         """Return vLLM's sampling parameters; the model's generation configuration has the defaults.
 
-        Raises `UsageError` for values that vLLM refuses.
+        `grammar` constrains the turn, thinking included. Raises `UsageError` for values that vLLM
+        refuses.
         """
-        given = {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "seed": sampling.seed,
-            "presence_penalty": sampling.presence_penalty,
-            "frequency_penalty": sampling.frequency_penalty,
-        }
-        chosen = {**self._defaults, **{k: v for k, v in given.items() if v is not None}}
-        chosen["max_tokens"] = max_tokens
+        chosen = {**self._defaults, **_given(sampling), "max_tokens": max_tokens}
+        extra_args = {**(watch or {}), **({WHOLE_TURN_KEY: True} if grammar else {})}
         try:
             return SamplingParams(
                 **chosen,
-                extra_args=watch,
+                extra_args=extra_args or None,
+                structured_outputs=grammar,
                 output_kind=RequestOutputKind.DELTA,
                 # The parsers need the complete text. Calls may be written with special tokens,
                 # and the token that stops a turn may hold text.
@@ -232,6 +245,26 @@ def unknown_format(model: str) -> str:
         f"how {model} writes calls is not known from its chat template, so its calls are shown as"
         f" text; name its format with --format, or formats=[...]: {', '.join(NAMES)}"
     )
+
+
+def _given(sampling: Sampling) -> dict[str, Any]:
+    """Return the settings that the caller has chosen, under vLLM's names."""
+    given = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "min_tokens": sampling.min_tokens,
+        "stop_token_ids": list(sampling.stop_token_ids) or None,
+        "logit_bias": dict(sampling.logit_bias) or None,
+        "bad_words": list(sampling.bad_words) or None,
+        "logprobs": sampling.logprobs,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:

@@ -27,17 +27,21 @@ class LiveRequest:
         params: SamplingParams,
         resumable: bool,
         trace_headers: Callable[[], Mapping[str, str]] | None = None,
+        cache_salt: str | None = None,
+        priority: int = 0,
     ) -> None:
         self._llm = llm
+        self._cache_salt = cache_salt
         self._request_id = request_id
         self._resumable = resumable
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
-        # vLLM extends the list that it receives, so `_prompt` always makes a copy.
-        prompt: Any = self._inputs() if resumable else _prompt(tokens)
+        prompt: Any = self._inputs() if resumable else self._prompt(tokens)
         headers = None
         if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
             headers = trace_headers()  # with tracing off, vLLM would log a warning about them
-        self._outputs = llm.generate(prompt, params, request_id, trace_headers=headers)
+        self._outputs = llm.generate(
+            prompt, params, request_id, trace_headers=headers, priority=priority
+        )
         if resumable:
             self.push(tokens, params)
 
@@ -47,7 +51,7 @@ class LiveRequest:
         vLLM drops the last sampled token of a turn, whose KV was never computed, so the caller
         sends it again at the head of `tokens`.
         """
-        self._chunks.put_nowait(StreamingInput(_prompt(tokens), params))
+        self._chunks.put_nowait(StreamingInput(self._prompt(tokens), params))
 
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
@@ -85,6 +89,6 @@ class LiveRequest:
         while (chunk := await self._chunks.get()) is not None:
             yield chunk
 
-
-def _prompt(tokens: Sequence[int]) -> TokensInput:
-    return tokens_input(list(tokens))
+    def _prompt(self, tokens: Sequence[int]) -> TokensInput:
+        # vLLM extends the list that it receives, so it gets a copy.
+        return tokens_input(list(tokens), cache_salt=self._cache_salt)

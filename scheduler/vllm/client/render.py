@@ -8,13 +8,15 @@ already holds are never rendered or tokenised again.
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.token_length import max_characters_per_token
+
+NO_VARIABLES: Mapping[str, Any] = {}
 
 MAX_OPENER_TOKENS = 64
 """Maximum number of tokens of an opener of thinking, including the spaces after it."""
@@ -47,19 +49,33 @@ class Renderer:
 
     def end_text(self, token_id: int) -> str:
         """Return the text of a token that ends a turn, or an empty text for other tokens."""
-        return str(self._tokenizer.decode([token_id])) if token_id in self._ends else ""
+        return self.text_of(token_id) if token_id in self._ends else ""
+
+    def text_of(self, token_id: int) -> str:
+        """Return the text of one token."""
+        return str(self._tokenizer.decode([token_id]))
 
     def thinking(self, tokens: Sequence[int]) -> str:
         """Return the opener of thinking at the end of a prompt, or an empty text without one."""
         return open_at_end(self._tokenizer.decode(list(tokens[-MAX_OPENER_TOKENS:])))
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any] = NO_VARIABLES,
+        prefill: bool = False,
+    ) -> list[int]:
         """Return the tokens of a whole conversation, up to the begin of the model's next turn.
+
+        `template` are variables for the chat template. With `prefill` the model continues the last
+        message, which is the begin of its own turn.
 
         Raises `UsageError` if the model has no chat template or its template refuses the messages.
         Raises `ContextOverflow` for a text that cannot fit into the context window.
         """
-        return self._encode_bounded(self._render(messages, tools, open_turn=True))
+        end: Literal["open", "prefill"] = "prefill" if prefill else "open"
+        return self._encode_bounded(self._render(messages, tools, template, end))
 
     def bridge(
         self,
@@ -68,6 +84,7 @@ class Renderer:
         tools: Sequence[ToolSpec],
         last_token: int,
         system: Sequence[Message] = (),
+        template: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int] | None:
         """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
@@ -77,9 +94,9 @@ class Renderer:
         rendered again, or spliced. Raises the same as `prompt`.
         """
         question = [*system, QUESTION]
-        asked = self._render(question, tools, open_turn=False)
-        closed = self._render([*question, turn], tools, open_turn=False)
-        opened = self._render([*question, turn, *messages], tools, open_turn=True)
+        asked = self._render(question, tools, template, "closed")
+        closed = self._render([*question, turn], tools, template, "closed")
+        opened = self._render([*question, turn, *messages], tools, template, "open")
         if not (closed.startswith(asked) and opened.startswith(closed)):
             return None
         return self._behind(closed[len(asked) :], opened[len(closed) :], last_token)
@@ -91,6 +108,7 @@ class Renderer:
         tools: Sequence[ToolSpec],
         last_token: int,
         system: Sequence[Message] = (),
+        template: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int] | None:
         """Return what `bridge` does where the template would later write `turn` differently.
 
@@ -100,9 +118,9 @@ class Renderer:
         """
         question = [*system, QUESTION]
         before = [*question, _standing_in(turn)]
-        asked = self._render(question, tools, open_turn=False)
-        closed = self._render(before, tools, open_turn=False)
-        opened = self._render([*before, *messages], tools, open_turn=True)
+        asked = self._render(question, tools, template, "closed")
+        closed = self._render(before, tools, template, "closed")
+        opened = self._render([*before, *messages], tools, template, "open")
         if not (closed.startswith(asked) and opened.startswith(asked)):
             return None
         _, found, end = closed.partition(_STAND_IN)
@@ -139,15 +157,21 @@ class Renderer:
         return self.encode(text)
 
     def _render(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], open_turn: bool
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any],
+        end: Literal["open", "closed", "prefill"],
     ) -> str:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
                     [_for_template(message) for message in _with_observations(messages)],
                     tools=[dict(tool) for tool in tools] or None,
-                    add_generation_prompt=open_turn,
+                    add_generation_prompt=end == "open",
+                    continue_final_message=end == "prefill",
                     tokenize=False,
+                    **template,
                 )
             )
         except Exception as error:

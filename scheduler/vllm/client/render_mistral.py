@@ -9,7 +9,7 @@ from typing import Any
 
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import QUESTION, Renderer
+from caesura.scheduler.vllm.client.render import NO_VARIABLES, QUESTION, Renderer
 
 FIRST_VERSION_WITH_TEXT_BESIDE_CALLS = 5
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -19,7 +19,13 @@ MAX_NAME_CHARACTERS = 64
 class MistralRenderer(Renderer):
     """Renders messages for a model with vLLM's `MistralTokenizer`."""
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any] = NO_VARIABLES,
+        prefill: bool = False,
+    ) -> list[int]:
         """Return the tokens of a whole conversation, up to the begin of the model's next turn.
 
         Raises `UsageError` if mistral-common refuses the messages.
@@ -29,7 +35,11 @@ class MistralRenderer(Renderer):
         try:
             return list(
                 self._tokenizer.apply_chat_template(
-                    given, tools=[_described(tool) for tool in tools], add_generation_prompt=True
+                    given,
+                    tools=[_described(tool) for tool in tools],
+                    add_generation_prompt=not prefill,
+                    continue_final_message=prefill,
+                    **template,
                 )
             )
         except Exception as error:
@@ -43,14 +53,15 @@ class MistralRenderer(Renderer):
         tools: Sequence[ToolSpec],
         last_token: int,
         system: Sequence[Message] = (),
+        template: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int] | None:
         """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
 
         The result is None if earlier messages change when later ones follow: some versions write
         the tools before the last question.
         """
-        asked = self.prompt([*system, QUESTION], tools)
-        opened = self.prompt([*system, QUESTION, turn, *messages], tools)
+        asked = self.prompt([*system, QUESTION], tools, template)
+        opened = self.prompt([*system, QUESTION, turn, *messages], tools, template)
         if opened[: len(asked)] != asked:
             return None
         ends = (at for at in range(len(asked), len(opened)) if opened[at] in self._ends)
@@ -66,6 +77,7 @@ class MistralRenderer(Renderer):
         tools: Sequence[ToolSpec],
         last_token: int,
         system: Sequence[Message] = (),
+        template: Mapping[str, Any] = NO_VARIABLES,
     ) -> list[int] | None:
         """Return None: `bridge` never compares the turn, so its refusal is about other messages."""
         return None

@@ -13,18 +13,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from vllm.outputs import RequestOutput
+from vllm.outputs import CompletionOutput, RequestOutput
 
-from caesura.intercept.calls.events import Event, FollowUpReport, ResumeReport, TurnEnded
+from caesura.intercept.calls.events import (
+    CallFinished,
+    CallMalformed,
+    Event,
+    FollowUpReport,
+    ResumeReport,
+    TextDelta,
+    TurnEnded,
+)
 from caesura.intercept.calls.formats import INLINE, REACT, resolve
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.watch import Turn, Verdict, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec, callable_tools
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.parsing import new_call_id
+from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
 from caesura.scheduler.vllm.client.token_text import TokenText
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
@@ -59,9 +68,12 @@ class VllmSession:
         self._token_text: TokenText | None = None
         self._live: LiveRequest | None = None
         self._held_results: list[Message] = []
+        self._prefill_done = False
         self._in_line = False
         self._in_turn = False
         self._closed = False
+        self._ends = engine.ends
+        self._logprobs: ShownLogprobs | None = None
         self.tokens: list[int] = []
         """All tokens of the context, including the last sampled one."""
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
@@ -100,6 +112,8 @@ class VllmSession:
         reader = self._reader
         if reader is None or self._in_turn or self._in_line or self._held_results:
             return
+        if self._spec.prefill or self.tokens[-1] in self._ends - self._engine.ends:
+            return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
         # The tokens must hold no call that the follow-up will not answer, and no stop text.
         if made == len(answer[-1].get("tool_calls") or ()) and not reader.stopped:
@@ -132,7 +146,7 @@ class VllmSession:
         messages = [*self._held_results, *messages]
         self._held_results = []
         turn = self._reader.message()
-        self._history.append(turn)
+        self._add_turn(turn)
         splicer, spec = self._engine.splicer, self._spec
         bridge = await splicer.append(turn, messages, spec, self.tokens, sampling)
         self._history.extend(messages)
@@ -140,6 +154,14 @@ class VllmSession:
             return _Appended(bridge)
         logger.info("the chat template rewrites earlier turns: rendering all of them again")
         return await self._render()
+
+    def _add_turn(self, turn: Message) -> None:
+        """Append the model's turn to the history, behind the begin that the caller gave it."""
+        if self._spec.prefill and not self._prefill_done:
+            begin = self._history.pop()
+            turn = {**turn, "content": f"{begin.get('content') or ''}{turn.get('content') or ''}"}
+        self._prefill_done = True
+        self._history.append(turn)
 
     async def _begin(self, messages: Sequence[Message], sampling: Sampling) -> _Appended:
         """Return the tokens of the first messages, which may continue an earlier answer."""
@@ -155,7 +177,9 @@ class VllmSession:
 
     async def _render(self, report: FollowUpReport | None = None) -> _Appended:
         history, tools = tuple(self._history), self._spec.tools
-        prompt = partial(self._engine.renderer.prompt, history, tools)
+        prefill = self._spec.prefill and self._reader is None
+        template = self._spec.template
+        prompt = partial(self._engine.renderer.prompt, history, tools, template, prefill)
         tokens = await self._engine.render_threads.run(prompt, history, tools)
         return _Appended(tokens, replaces=True, follow_up=report)
 
@@ -187,15 +211,19 @@ class VllmSession:
             )
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         thinking = ""
-        if self._watched and appended.turn == "fresh":
+        if (self._watched or sampling.text is not None) and appended.turn == "fresh":
             thinking = self._engine.renderer.thinking(appended.tokens)
-        watch = self._watch(appended.turn, sampling.stop, thinking)
-        params = self._engine.sampling_params(sampling, max_tokens, watch)
+        watch = self._watch(appended.turn, sampling, thinking)
+        tools = self._spec.tools if self._watched else ()
+        grammar = self._engine.grammars.of_turn(tools, sampling, thinking)
+        self._ends = self._engine.ends | frozenset(sampling.stop_token_ids)
+        self._logprobs = ShownLogprobs.of(sampling.logprobs, self._engine.bytes_of)
+        params = self._engine.sampling_params(sampling, max_tokens, watch, grammar)
         if self._live is not None and appended.replaces:
             await self._live.abort()
             self._live = None
         if appended.turn == "fresh":
-            self._reader = self._new_reader(sampling.stop, thinking)
+            self._reader = self._new_reader(sampling, thinking)
             self._token_text = self._engine.token_text()
         request = self._live
         if request is not None:
@@ -209,35 +237,37 @@ class VllmSession:
                 params,
                 resumable=self._pausing,
                 trace_headers=self.trace_headers,
+                cache_salt=self._spec.cache_salt,
+                priority=self._spec.priority,
             )
             self._live = request
         self.tokens = [*context, *appended.tokens]
         return request
 
-    def _watch(self, turn: Turn, stop: tuple[str, ...], thinking: str) -> dict[str, Any] | None:
+    def _watch(self, turn: Turn, sampling: Sampling, thinking: str) -> dict[str, Any] | None:
         formats = self._engine.formats if self._pausing else ()
-        if not formats and not stop:
+        if not formats and not sampling.stop:
             return None
-        names = tuple(tool["function"]["name"] for tool in self._spec.tools)
+        names = tuple(tool["function"]["name"] for tool in callable_tools(self._spec, sampling))
         try:
-            plan = WatchPlan(formats, names, stop, turn, self._spec.pauses, thinking)
+            plan = WatchPlan(formats, names, sampling.stop, turn, self._spec.pauses, thinking)
         except ValueError as error:
             raise UsageError(f"too many tools or stop texts, send fewer: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
 
-    def _new_reader(self, stop: tuple[str, ...], opener: str) -> TurnReader:
+    def _new_reader(self, sampling: Sampling, opener: str) -> TurnReader:
         """Return a reader for a turn; it begins within thinking if `opener` is not empty."""
+        tools = callable_tools(self._spec, sampling)
         schemas = {
-            tool["function"]["name"]: tool["function"].get("parameters") or {}
-            for tool in self._spec.tools
+            tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
         }
         inline: InlineParser | ReactParser | None = None
         if self._pausing and {INLINE, REACT.name} & set(self._engine.formats):
             made = InlineParser if INLINE in self._engine.formats else ReactParser
             inline = made(schemas, new_call_id)
-        parser = self._engine.turn_parser(self._spec.tools) if self._watched else None
+        parser = self._engine.turn_parser(tools) if self._watched else None
         formats = resolve(self._engine.formats if self._watched else (), schemas)
-        return TurnReader(parser, inline, stop, Thinking(formats, opener))
+        return TurnReader(parser, inline, sampling.stop, Thinking(formats, opener))
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -251,11 +281,8 @@ class VllmSession:
                 last = output
                 piece = output.outputs[0]
                 token_ids = list(piece.token_ids)
-                self.tokens.extend(token_ids)
                 completion_tokens += len(token_ids)
-                text = piece.text if self._token_text is None else self._token_text.push(token_ids)
-                if piece.finish_reason is not None and token_ids:
-                    text = text.removesuffix(self._engine.renderer.end_text(token_ids[-1]))
+                text = self._take(piece, token_ids)
                 for event in self._reader.push(
                     text,
                     token_ids,
@@ -263,17 +290,17 @@ class VllmSession:
                     ended=piece.finish_reason is not None,
                     at_stop=_report_of(output).get("verdict") == Verdict.STOP.value,
                 ):
-                    yield event
+                    yield self._with_logprobs(event)
         assert last is not None
         finish = last.outputs[0].finish_reason
         if finish not in ("stop", "length"):
             raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
         report = _report_of(last)
         paused = bool(report.get("paused"))
-        self._in_line = paused and self.tokens[-1] not in self._engine.ends
+        self._in_line = paused and self.tokens[-1] not in self._ends
         if not self._in_line:
             for event in self._reader.end():
-                yield event
+                yield self._with_logprobs(event)
         reason: Literal["call", "stop", "length"] = "stop"
         if finish == "length":
             reason = "length"
@@ -292,6 +319,32 @@ class VllmSession:
             resume=resume,
             follow_up=appended.follow_up,
         )
+
+    def _take(self, piece: CompletionOutput, token_ids: list[int]) -> str:
+        """Record decoded tokens and return their text, without that of a turn's end."""
+        self.tokens.extend(token_ids)
+        text = piece.text if self._token_text is None else self._token_text.push(token_ids)
+        if self._logprobs is not None:
+            self._logprobs.push(token_ids, piece.logprobs or ())
+        if piece.finish_reason is not None and token_ids:
+            text = text.removesuffix(self._end_text(token_ids[-1]))
+        return text
+
+    def _end_text(self, token_id: int) -> str:
+        """Return the text of the token if it ends turns, for the model or for the caller."""
+        renderer = self._engine.renderer
+        asked = token_id in self._ends - self._engine.ends
+        return renderer.text_of(token_id) if asked else renderer.end_text(token_id)
+
+    def _with_logprobs(self, event: Event) -> Event:
+        """Return the event, with the tokens of its text if the caller asked for them."""
+        if self._logprobs is None:
+            return event
+        if isinstance(event, TextDelta):
+            return TextDelta(event.text, self._logprobs.shown(event.text))
+        if isinstance(event, CallFinished | CallMalformed):
+            self._logprobs.call_ended()
+        return event
 
 
 def _report_of(output: RequestOutput) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import partial
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
 from caesura.scheduler.errors import ContextOverflow, UsageError
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 
@@ -81,7 +81,7 @@ class Splicer:
         turn, new = messages[length - 1], messages[length:]
         system = [each for each in messages[:length] if each.get("role") == "system"]
         try:
-            suffix = await self._suffix(turn, new, spec.tools, found[-1], system)
+            suffix = await self._suffix(turn, new, spec, found[-1], system)
         except ContextOverflow:
             raise
         except UsageError:
@@ -106,11 +106,12 @@ class Splicer:
         The result is None if all messages have to be rendered again. Raises `UsageError` and
         `ContextOverflow` as `Renderer.bridge`.
         """
-        exact = partial(self._renderer.bridge, turn, messages, spec.tools, tokens[-1])
+        tools, template = spec.tools, spec.template
+        exact = partial(self._renderer.bridge, turn, messages, tools, tokens[-1], template=template)
         suffix = await self._threads.run(exact, turn, messages, spec.tools)
         if suffix is not None or self._answers is None:
             return suffix
-        suffix = await self._suffix(turn, messages, spec.tools, tokens[-1], ())
+        suffix = await self._suffix(turn, messages, spec, tokens[-1], ())
         if suffix is None or not self._has_room(len(tokens) + len(suffix), sampling.max_tokens):
             return None
         return suffix
@@ -119,17 +120,18 @@ class Splicer:
         self,
         turn: Message,
         messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
+        spec: SessionSpec,
         last_token: int,
         system: Sequence[Message],
     ) -> list[int] | None:
         """Return the tokens of `messages` behind a turn, or None if the template cannot say."""
 
+        tools = spec.tools
+
         def render() -> list[int] | None:
-            exact = self._renderer.bridge(turn, messages, tools, last_token, system)
-            if exact is not None:
-                return exact
-            return self._renderer.splice(turn, messages, tools, last_token, system)
+            about = (turn, messages, tools, last_token, system, spec.template)
+            exact = self._renderer.bridge(*about)
+            return exact if exact is not None else self._renderer.splice(*about)
 
         return await self._threads.run(render, turn, messages, tools, system)
 

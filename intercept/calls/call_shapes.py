@@ -1,0 +1,120 @@
+"""How a model is made to write a call: the texts around its arguments, for a grammar.
+
+A row of `caesura.intercept.calls.formats` says how to find a call among all the ways in which
+models write it. A row here says one exact way, which that format's parser reads.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from caesura.intercept.calls.formats import (
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    GLM,
+    HARMONY,
+    HERMES,
+    INLINE,
+    KIMI_K2,
+    LLAMA3_JSON,
+    MISTRAL,
+    QWEN3_CODER,
+    REACT,
+)
+
+NAME = "{NAME}"
+"""Stands for the tool's name in a shape."""
+
+NUMBER = "{NUMBER}"
+"""Stands for a whole number in a shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """One exact way of writing calls.
+
+    `opens` is the text after which nothing but a call may follow. `begin` and `end` surround the
+    arguments of a call, and `before` and `after` all calls of a turn. `between` separates two
+    calls; None where a turn holds one call only. `style` says how the arguments are written.
+    """
+
+    opens: str
+    begin: str
+    end: str
+    style: Literal["json", "qwen_xml", "glm_xml"] = "json"
+    between: str | None = ""
+    before: str = ""
+    after: str = ""
+
+
+_SHAPES = {
+    HERMES.name: CallShape(
+        HERMES.opens[0],
+        f'<tool_call>\n{{"name": "{NAME}", "arguments": ',
+        "}\n</tool_call>",
+        between="\n",
+    ),
+    QWEN3_CODER.name: CallShape(
+        QWEN3_CODER.opens[0],
+        f"<tool_call>\n<function={NAME}>\n",
+        "\n</function>\n</tool_call>",
+        style="qwen_xml",
+        between="\n",
+    ),
+    GLM.name: CallShape(
+        GLM.opens[0],
+        f"<tool_call>{NAME}\n",
+        "\n</tool_call>",
+        style="glm_xml",
+        between="\n",
+    ),
+    LLAMA3_JSON.name: CallShape(
+        '{"name": "', f'{{"name": "{NAME}", "parameters": ', "}", between=None
+    ),
+    MISTRAL.name: CallShape(
+        MISTRAL.opens[0],
+        f'{{"name": "{NAME}", "arguments": ',
+        "}",
+        between=", ",
+        before="[TOOL_CALLS][",
+        after="]",
+    ),
+    DEEPSEEK_V3.name: CallShape(
+        DEEPSEEK_V3.section[0],
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{NAME}\n```json\n",
+        "\n```<｜tool▁call▁end｜>",
+        between="\n",
+        before=DEEPSEEK_V3.section[0],
+        after=DEEPSEEK_V3.section[1],
+    ),
+    DEEPSEEK_V31.name: CallShape(
+        DEEPSEEK_V31.section[0],
+        f"<｜tool▁call▁begin｜>{NAME}<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        before=DEEPSEEK_V31.section[0],
+        after=DEEPSEEK_V31.section[1],
+    ),
+    KIMI_K2.name: CallShape(
+        KIMI_K2.section[0],
+        f"<|tool_call_begin|>functions.{NAME}:{NUMBER}<|tool_call_argument_begin|>",
+        "<|tool_call_end|>",
+        before=KIMI_K2.section[0],
+        after=KIMI_K2.section[1],
+    ),
+    REACT.name: CallShape("Action: ", f"Action: {NAME}\nAction Input: ", "\n", between=None),
+}
+
+_MISTRAL_V11 = CallShape(MISTRAL.opens[0], f"[TOOL_CALLS]{NAME}[ARGS]", "")
+"""Mistral's form since version 11 of its tokenizers, which have a token `[ARGS]`."""
+
+ONE_AT_A_TIME: frozenset[str] = frozenset({INLINE, REACT.name, HARMONY.name})
+"""Formats in which the model stops at each call, so that a turn never holds two."""
+
+
+def shape_of(name: str, has_args_token: bool = False) -> CallShape | None:
+    """Return the shape of the calls of a format, or None where a grammar can't describe them.
+
+    `has_args_token` says whether the model's vocabulary has Mistral's `[ARGS]`.
+    """
+    if name == MISTRAL.name and has_args_token:
+        return _MISTRAL_V11
+    return _SHAPES.get(name)

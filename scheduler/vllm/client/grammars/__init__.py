@@ -1,0 +1,1 @@
+"""Grammars of turns, as structural tags of vLLM's grammar library XGrammar."""

@@ -1,0 +1,121 @@
+"""The grammar of one turn, from the request's settings and the model's format of calls."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from vllm.sampling_params import StructuredOutputsParams
+from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+
+from caesura.intercept.calls.call_shapes import ONE_AT_A_TIME, CallShape, shape_of
+from caesura.intercept.calls.thinking import REGIONS
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
+from caesura.scheduler.vllm.client.grammars.parts import (
+    Part,
+    behind_thinking,
+    calls,
+    either,
+    text_in,
+    text_or_calls,
+)
+
+
+class GrammarMaker:
+    """Makes the grammars of one model's turns."""
+
+    def __init__(self, formats: Sequence[str], tokenizer: Any) -> None:
+        """Create it for a model that writes calls in `formats`."""
+        self._formats = tuple(formats)
+        has_args_token = "[ARGS]" in tokenizer.get_vocab()
+        shapes = [shape_of(name, has_args_token) for name in formats]
+        self._shape = next((shape for shape in shapes if shape is not None), None)
+        template = str(getattr(tokenizer, "chat_template", None) or "")
+        self._may_think = [opener for opener in REGIONS if opener in template]
+
+    def of_turn(
+        self, tools: Sequence[ToolSpec], sampling: Sampling, opener: str
+    ) -> StructuredOutputsParams | None:
+        """Return the grammar of a turn, or None if the model may write anything.
+
+        `tools` are those that the turn may call. `opener` is the marker of thinking after which
+        the turn begins, or empty. Raises `UsageError` for what no grammar of this model's calls
+        can express.
+        """
+        rule = sampling.calls or CallRule()
+        allowed = [tool for tool in tools if rule.names is None or _name(tool) in rule.names]
+        if rule.required and not allowed:
+            raise UsageError("a call is required, but no tool may be called; offer one")
+        if not tools:
+            return self._of_text(sampling.text, opener)
+        strict = {_name(tool) for tool in allowed if rule.required or _name(tool) in rule.strict}
+        single = rule.single and not set(self._formats) <= ONE_AT_A_TIME
+        limited = rule.required or single or len(allowed) < len(tools)
+        if not (limited or strict or sampling.text):
+            return None
+        shape = self._known_shape()
+        for tool in allowed:
+            if _name(tool) in rule.strict:
+                _check(tool["function"].get("parameters"), f"of the strict tool {_name(tool)!r}")
+        may_think = self._may_think
+        if rule.required:
+            part = calls(shape, allowed, rule.single, strict)
+        elif sampling.text is not None:
+            part = self._text(sampling.text)
+            if allowed:
+                part = either([calls(shape, allowed, rule.single, strict), part])
+        else:
+            part, may_think = text_or_calls(shape, allowed, rule.single, strict), []
+        return _tag(behind_thinking(part, opener, may_think))
+
+    def _known_shape(self) -> CallShape:
+        if self._shape is None:
+            known = ", ".join(self._formats) or "none"
+            raise UsageError(
+                "forced, strict or single calls, and an output format beside tools, need a grammar"
+                f" of the model's calls, which is not known for its formats: {known}; leave"
+                " tool_choice, strict, parallel_tool_calls and response_format at their defaults"
+            )
+        return self._shape
+
+    def _of_text(self, form: TextFormat | None, opener: str) -> StructuredOutputsParams | None:
+        """Return the grammar of a turn without tools."""
+        if form is None:
+            return None
+        if opener or self._may_think:
+            return _tag(behind_thinking(self._text(form), opener, self._may_think))
+        # vLLM chooses another grammar library for schemas that XGrammar cannot enforce.
+        match form.kind:
+            case "json_schema":
+                return StructuredOutputsParams(json=form.value)
+            case "json_object":
+                return StructuredOutputsParams(json_object=True)
+            case "regex":
+                return StructuredOutputsParams(regex=form.value)
+            case "choice":
+                return StructuredOutputsParams(choice=list(form.value))
+            case "grammar":
+                return StructuredOutputsParams(grammar=form.value)
+
+    def _text(self, form: TextFormat) -> Part:
+        if form.kind == "json_schema":
+            _check(form.value, "of the output format")
+        return text_in(form)
+
+
+def _tag(part: Part) -> StructuredOutputsParams:
+    whole = {"type": "structural_tag", "format": part}
+    return StructuredOutputsParams(structural_tag=json.dumps(whole, ensure_ascii=False))
+
+
+def _name(tool: ToolSpec) -> str:
+    return str(tool["function"]["name"])
+
+
+def _check(schema: Any, whose: str) -> None:
+    """Raise `UsageError` for a JSON schema of which XGrammar enforces only a part."""
+    if has_xgrammar_unsupported_json_features(schema or {}):
+        raise UsageError(
+            f"the JSON schema {whose} uses keywords that a grammar cannot enforce beside tools or"
+            " thinking, such as multipleOf, uniqueItems or an allOf of several; leave them out"
+        )

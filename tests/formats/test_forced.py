@@ -1,0 +1,170 @@
+"""Calls that a grammar makes a model write: the grammar allows them, and the parsers read them."""
+
+import json
+from typing import Any
+
+import pytest
+from xgrammar import Grammar
+from xgrammar.testing import _is_grammar_accept_string as allows
+
+from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape, shape_of
+from caesura.intercept.calls.watch import Verdict
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.messages import CallRule, Sampling, TextFormat
+from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
+
+from .world import MARKERS, decode, row_of, stand_in
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {}}}
+TOOLS = [WEATHER, CLOCK]
+ARGUMENTS: dict[str, Any] = {"city": "Bern", "days": 3}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+FORCED = Sampling(calls=CallRule(required=True))
+ONE = Sampling(calls=CallRule(required=True, single=True))
+OR_SCHEMA = Sampling(text=TextFormat("json_schema", SCHEMA))
+STRICT = Sampling(calls=CallRule(strict=frozenset({"weather"})))
+NAMED = Sampling(calls=CallRule(required=True, names=("clock",)))
+
+
+def shape(name: str) -> CallShape | None:
+    return shape_of(row_of(name), has_args_token=name == "mistral_v11")
+
+
+WITH_SHAPE = [name for name in MARKERS if shape(name)]
+WITHOUT_SHAPE = [name for name in MARKERS if not shape(name)]
+
+
+def maker(name: str, template: str = "") -> GrammarMaker:
+    tokenizer = stand_in(name).tokenizer
+    tokenizer.chat_template = template
+    return GrammarMaker([row_of(name)], tokenizer)
+
+
+def grammar(name: str, sampling: Sampling, opener: str = "", template: str = "") -> Grammar:
+    made = maker(name, template).of_turn(TOOLS, sampling, opener)
+    assert made is not None and made.structural_tag is not None
+    return Grammar.from_structural_tag(made.structural_tag)
+
+
+def call(name: str, tool: str, arguments: dict[str, Any]) -> str:
+    form = shape(name)
+    assert form is not None
+    body = json.dumps(arguments)
+    if form.style == "qwen_xml":
+        given = arguments.items()
+        body = "\n".join(f"<parameter={key}>\n{value}\n</parameter>" for key, value in given)
+    elif form.style == "glm_xml":
+        body = "\n".join(
+            f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
+            for key, value in arguments.items()
+        )
+    return form.begin.replace(NAME, tool).replace(NUMBER, "0") + body + form.end
+
+
+def turn(name: str, *calls: str) -> str:
+    form = shape(name)
+    assert form is not None
+    return form.before + (form.between or "").join(calls) + form.after
+
+
+@pytest.mark.parametrize("name", WITH_SHAPE)
+def test_a_forced_call_is_read(name: str) -> None:
+    text = turn(name, call(name, "weather", ARGUMENTS))
+    assert allows(grammar(name, FORCED), text)
+    model = stand_in(name)
+    outcome = decode(model, model.by_bytes(text), TOOLS)
+    ((called, arguments),) = outcome.calls
+    assert (called, json.loads(arguments)) == ("weather", ARGUMENTS)
+    assert outcome.verdict is Verdict.CALL
+    # The line that names the tool is text in ReAct, as its models' thoughts are.
+    assert not outcome.shown.removeprefix("Action: weather").strip()
+
+
+@pytest.mark.parametrize("name", WITH_SHAPE)
+def test_what_a_forced_turn_may_not_hold(name: str) -> None:
+    forced = grammar(name, FORCED)
+    good = call(name, "weather", ARGUMENTS)
+    assert not allows(forced, "Hello.")
+    assert not allows(forced, "Hello. " + turn(name, good))
+    assert not allows(forced, turn(name, call(name, "weather", {"town": "Bern"})))
+    assert not allows(forced, turn(name, call(name, "other", {})))
+    form = shape(name)
+    two = turn(name, good, good)
+    assert form is not None and allows(forced, two) == (form.between is not None)
+    assert not allows(grammar(name, ONE), two)
+    assert allows(grammar(name, NAMED), turn(name, call(name, "clock", {})))
+    assert not allows(grammar(name, NAMED), turn(name, good))
+
+
+@pytest.mark.parametrize("name", WITH_SHAPE)
+def test_calls_or_the_format(name: str) -> None:
+    made = grammar(name, OR_SCHEMA)
+    assert allows(made, '{"a": 1}')
+    assert allows(made, turn(name, call(name, "weather", {"anything": "x"})))
+    assert not allows(made, "Hello.")
+    assert not allows(made, '{"a": "x"}')
+
+
+@pytest.mark.parametrize("name", WITH_SHAPE)
+def test_strict_tools_leave_text_free(name: str) -> None:
+    made = grammar(name, STRICT)
+    good = turn(name, call(name, "weather", ARGUMENTS))
+    assert allows(made, "Hello, who are you?")
+    assert allows(made, good)
+    assert allows(made, "Hello.\n" + good)
+    assert not allows(made, turn(name, call(name, "weather", {"town": "Bern"})))
+    assert allows(made, turn(name, call(name, "clock", {"any": "thing"})))
+
+
+@pytest.mark.parametrize("name", WITHOUT_SHAPE)
+def test_formats_without_a_shape_refuse_to_be_forced(name: str) -> None:
+    for sampling in (FORCED, OR_SCHEMA, STRICT):
+        with pytest.raises(UsageError, match=row_of(name)):
+            maker(name).of_turn(TOOLS, sampling, "")
+    assert maker(name).of_turn(TOOLS, Sampling(), "") is None
+
+
+@pytest.mark.parametrize("name", ["inline", "react", "harmony"])
+def test_formats_that_stop_at_each_call_need_no_grammar_for_one(name: str) -> None:
+    assert maker(name).of_turn(TOOLS, Sampling(calls=CallRule(single=True)), "") is None
+
+
+def test_thinking_comes_before_what_is_forced() -> None:
+    text = turn("qwen3_coder", call("qwen3_coder", "weather", ARGUMENTS))
+    opened = grammar("qwen3_coder", FORCED, opener="<think>")
+    assert allows(opened, f"I could call <tool_call>.\n</think>\n\n{text}")
+    assert not allows(opened, text)
+    may = grammar("qwen3_coder", FORCED, template="... <think> ...")
+    assert allows(may, text)
+    assert allows(may, f"<think>\nHm.\n</think>\n\n{text}")
+    assert not allows(may, f"Hm.\n</think>\n\n{text}")
+    assert not allows(grammar("qwen3_coder", FORCED), f"<think>\nHm.\n</think>\n\n{text}")
+
+
+def test_no_tool_may_be_called() -> None:
+    nothing = Sampling(calls=CallRule(names=()))
+    made = grammar("hermes", nothing)
+    assert allows(made, "Hello.")
+    assert not allows(made, turn("hermes", call("hermes", "clock", {})))
+    with pytest.raises(UsageError, match="no tool may be called"):
+        maker("hermes").of_turn(TOOLS, Sampling(calls=CallRule(required=True, names=())), "")
+
+
+def test_names_are_escaped_where_they_are_json() -> None:
+    odd = {"type": "function", "function": {"name": 'a"b', "parameters": {}}}
+    made = maker("hermes").of_turn([odd], FORCED, "")
+    assert made is not None and made.structural_tag is not None
+    text = '<tool_call>\n{"name": "a\\"b", "arguments": {}}\n</tool_call>'
+    assert allows(Grammar.from_structural_tag(made.structural_tag), text)
