@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
@@ -47,8 +48,9 @@ async def run(
     `dispatcher` runs the calls of `own_tools`, the names in its registry. It answers a call of an
     unknown tool with an error, which the model sees. The caller runs the calls of `caller_tools`:
     a turn with such a call ends the run with reason `calls`, and drops its own calls.
-    `sampling` replaces the session's for every turn, unless it is None. `pausing` must be as in
-    the session's `SessionSpec`; if it is False, all calls are the caller's.
+    `sampling` replaces the session's for every turn, unless it is None. If it requires a call, then
+    only until the model has made one. `pausing` must be as in the session's `SessionSpec`; if it is
+    False, all calls are the caller's.
 
     The caller closes the session. The session can take another run only after a run that ended
     with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
@@ -75,10 +77,18 @@ async def run(
                 return
             while turn.waiting:
                 yield await budget.wait(turn.next_of_tools())
+            sampling = _after_a_call(sampling)
             lead = lead + turn.text if turn.inline else ""
             feed = turn.answers()
         finally:
             await turn.cancel()
+
+
+def _after_a_call(sampling: Sampling | None) -> Sampling | None:
+    """Return the settings without the requirement of a call, which has been met."""
+    if sampling is None or sampling.calls is None:
+        return sampling
+    return replace(sampling, calls=replace(sampling.calls, required=False))
 
 
 class _Turn:

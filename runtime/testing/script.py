@@ -13,8 +13,9 @@ from caesura.intercept.calls.events import (
     CallStarted,
     Event,
     TextDelta,
+    TokenLogprob,
 )
-from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.messages import CallRule, Message, ToolSpec
 
 
 class ScriptError(AssertionError):
@@ -133,10 +134,15 @@ def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
     return turn, max(used, 1), False
 
 
-def play(turn: Calls, piece_characters: int, new_id: Callable[[], str]) -> Iterator[Event]:
-    """Yield a turn's events except `TurnEnded`, with text and arguments in pieces."""
+def play(
+    turn: Calls, piece_characters: int, new_id: Callable[[], str], logprobs: int | None = None
+) -> Iterator[Event]:
+    """Yield a turn's events except `TurnEnded`, with text and arguments in pieces.
+
+    `logprobs` is that of `Sampling`; each piece is then a token, which is certain.
+    """
     for piece in _pieces(turn.text, piece_characters):
-        yield TextDelta(piece)
+        yield TextDelta(piece, () if logprobs is None else (_certain(piece, logprobs),))
     for each in turn.calls:
         call_id = new_id()
         if isinstance(each, Malformed):
@@ -150,6 +156,23 @@ def play(turn: Calls, piece_characters: int, new_id: Callable[[], str]) -> Itera
         for piece in _pieces(text, piece_characters):
             yield ArgumentsDelta(call_id, piece)
         yield CallFinished(call_id, name, text, turn.inline)
+
+
+def _certain(text: str, logprobs: int) -> TokenLogprob:
+    token = TokenLogprob(text, 0.0, text.encode())
+    return TokenLogprob(text, 0.0, text.encode(), (token,) if logprobs else ())
+
+
+def broken_rule(turn: Calls, rule: CallRule) -> str | None:
+    """Return how a turn violates the rule of its calls, or None if it does not."""
+    called = {each[0] for each in turn.calls if not isinstance(each, Malformed)}
+    if rule.required and not turn.calls:
+        return "calls no tool, but the turn requires a call"
+    if rule.single and len(turn.calls) > 1:
+        return f"holds {len(turn.calls)} calls, but the turn may hold one"
+    if rule.names is not None and not called <= set(rule.names):
+        return f"calls {sorted(called - set(rule.names))}, but may call {sorted(rule.names)}"
+    return None
 
 
 class Reader:

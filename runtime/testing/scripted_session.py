@@ -21,6 +21,7 @@ from caesura.runtime.testing.script import (
     Reader,
     ScriptError,
     as_calls,
+    broken_rule,
     count_units,
     cut,
     play,
@@ -106,7 +107,12 @@ class ScriptedSession:
         turn, tokens, was_cut = cut(as_calls(item), sampling.max_tokens)
         if turn.calls and self.spec.tool_choice == "none":
             raise self._error("calls a tool, but the session was opened with tool_choice='none'")
-        for event in play(turn, self._engine.piece_characters, self._engine.next_call_id):
+        if sampling.calls is not None and not was_cut:
+            broken = broken_rule(turn, sampling.calls)
+            if broken is not None:
+                raise self._error(broken)
+        size, new_id = self._engine.piece_characters, self._engine.next_call_id
+        for event in play(turn, size, new_id, sampling.logprobs):
             if isinstance(event, CallFinished | CallMalformed):
                 self._open_calls.append(event.call_id)
             yield event

@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from caesura.intercept.calls.events import (
@@ -11,12 +12,16 @@ from caesura.intercept.calls.events import (
     CallStarted,
     ResumeReport,
     TextDelta,
+    TokenLogprob,
     TurnEnded,
 )
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
 from caesura.runtime.server.chat.ran import ran_here
 
 Delta = dict[str, Any]
+
+LOGPROBS = "logprobs"
+"""Key in a delta of the log probabilities of its text, which a chunk has beside the delta."""
 
 
 class Answer:
@@ -30,12 +35,23 @@ class Answer:
     and tries again.
     """
 
-    def __init__(self, model: str, client_tools: frozenset[str], *, pausing: bool) -> None:
+    def __init__(
+        self,
+        model: str,
+        client_tools: frozenset[str],
+        *,
+        pausing: bool,
+        logprobs: bool = False,
+        forced_name: str | None = None,
+    ) -> None:
+        """Create an empty answer; `forced_name` is the tool that `tool_choice` names."""
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.created = int(time.time())
         self.model = model
         self._client_tools = client_tools
         self._pausing = pausing
+        self._forced_name = forced_name
+        self._logprobs: list[dict[str, Any]] | None = [] if logprobs else None
         self._text: list[str] = []
         self._new_paragraph = False
         self._shown: dict[str, _ShownCall] = {}
@@ -48,8 +64,8 @@ class Answer:
     def take(self, event: RunEvent) -> list[Delta]:
         """Add one event; return the deltas that a stream sends for it."""
         match event:
-            case TextDelta(text=text):
-                return self._say(text)
+            case TextDelta():
+                return self._say(event.text, event.logprobs)
             case CallStarted():
                 return [] if self._pausing else self._show(event.call_id, event.name)
             case ArgumentsDelta(call_id=call_id, text=text) if call_id in self._shown:
@@ -72,14 +88,18 @@ class Answer:
         """Record that a token limit ended the answer between two turns."""
         self._reason = "length"
 
-    def _say(self, text: str) -> list[Delta]:
+    def _say(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Delta]:
         if self._new_paragraph and text:
             # The model began a new message, which needs a break after the text before it.
             glued = self._text and not self._text[-1][-1:].isspace() and not text[:1].isspace()
             text = f"\n\n{text}" if glued else text
             self._new_paragraph = False
         self._text.append(text)
-        return [{"content": text}]
+        if self._logprobs is None:
+            return [{"content": text}]
+        shown = [_shown_logprob(token) for token in logprobs]
+        self._logprobs.extend(shown)
+        return [{"content": text, LOGPROBS: _logprobs(shown)}]
 
     def _show(self, call_id: str, name: str) -> list[Delta]:
         call = self._shown[call_id] = _ShownCall(len(self._shown), name)
@@ -121,7 +141,13 @@ class Answer:
         """OpenAI's `finish_reason` of the answer."""
         if self._reason == "length":
             return "length"
-        return "tool_calls" if self._shown else "stop"
+        if not self._shown or self._forced_name in {call.name for call in self._shown.values()}:
+            return "stop"  # OpenAI's also of a call that the client has chosen by its name
+        return "tool_calls"
+
+    def logprobs(self) -> dict[str, Any] | None:
+        """Return the tokens of the text with their log probabilities, if the client wants them."""
+        return None if self._logprobs is None else _logprobs(self._logprobs)
 
     def usage(self) -> dict[str, Any]:
         """Return the token counts of the whole request.
@@ -155,6 +181,19 @@ class Answer:
         return ran_here(ran, self._resumes)
 
 
+def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"content": content, "refusal": None}
+
+
+def _shown_logprob(token: TokenLogprob) -> dict[str, Any]:
+    top = [_bare_logprob(one) for one in token.top]
+    return _bare_logprob(token) | {"top_logprobs": top}
+
+
+def _bare_logprob(token: TokenLogprob) -> dict[str, Any]:
+    return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}
+
+
 class _ShownCall:
     """The sent part of a call of a client's tool."""
 
@@ -163,11 +202,11 @@ class _ShownCall:
         # Mistral's chat templates accept only ids of nine alphanumeric characters.
         self._id = uuid.uuid4().hex[:9]
         self._index = index
-        self._name = name
+        self.name = name
         self._sent = ""
 
     def opening(self) -> list[Delta]:
-        function = {"name": self._name, "arguments": ""}
+        function = {"name": self.name, "arguments": ""}
         return [self._delta({"id": self._id, "type": "function", "function": function})]
 
     def extend(self, text: str) -> list[Delta]:
@@ -179,7 +218,7 @@ class _ShownCall:
         return [] if self._sent else self.extend(arguments)
 
     def whole(self) -> dict[str, Any]:
-        function = {"name": self._name, "arguments": self._sent}
+        function = {"name": self.name, "arguments": self._sent}
         return {"id": self._id, "type": "function", "function": function}
 
     def _delta(self, fields: dict[str, Any]) -> Delta:

@@ -55,7 +55,7 @@ class ChatCompletions:
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
             plan = owned(plan, request.headers)
-            answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
+            answer = _answer(state.engine.model, plan)
             session = state.engine.open(plan.spec)
             try:
                 decoding = _decode(state, plan, session, answer, started, request.headers)
@@ -70,6 +70,17 @@ class ChatCompletions:
                 # Shielded, since a second cancellation must not leave the session in the engine.
                 await asyncio.shield(session.close(follow_up=answer.leaves_calls))
             await whole(request.scope, request.receive, send)
+
+
+def _answer(model: str, plan: Plan) -> Answer:
+    """Return the empty answer to a request with this plan."""
+    return Answer(
+        model,
+        plan.client_tools,
+        pausing=plan.spec.pausing,
+        logprobs=plan.sampling.logprobs is not None,
+        forced_name=plan.forced_name,
+    )
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:

@@ -7,9 +7,10 @@ from typing import Any
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool, NamedChoice
+from caesura.runtime.server.chat.output import AllowedChoice, NamedChoice
+from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.tools.registry import Registry
 
 
@@ -31,6 +32,8 @@ class Plan:
     registry: Registry
     client_tools: frozenset[str]
     limits: Limits
+    forced_name: str | None = None
+    """The tool that the request forces the model to call."""
 
 
 def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
@@ -38,12 +41,16 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
     check_model(request.model, model)
     registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
-    if isinstance(request.tool_choice, NamedChoice):
-        registry, clients = _only(request.tool_choice.function.name, registry, clients)
+    choice = request.tool_choice
+    if isinstance(choice, NamedChoice):
+        registry, clients = _only([choice.function.name], registry, clients)
     specs = [tool.spec() for tool in clients.values()] + registry.specs()
-    if request.tool_choice == "none":
+    if isinstance(choice, AllowedChoice):
+        registry, clients = _only(choice.names, registry, clients)
+    rule = _call_rule(request, (*clients, *registry.names))
+    if choice == "none":
         registry = Registry()  # the model sees the tools but cannot call them
-    sampling = request.sampling()
+    sampling = replace(request.sampling(), calls=rule)
     messages = _records(request.messages)
     return Plan(
         messages=messages,
@@ -55,12 +62,38 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
             pausing=len(registry) > 0,
             tool_choice="none" if request.tool_choice == "none" else "auto",
             pauses=pauses_of(registry),
+            template=request.template(),
+            prefill=request.continue_final_message,
+            cache_salt=request.cache_salt,
+            priority=request.priority,
         ),
         sampling=sampling,
         registry=registry,
         client_tools=frozenset(clients),
         limits=tightened(limits, request.token_limit),
+        forced_name=choice.function.name if isinstance(choice, NamedChoice) else None,
     )
+
+
+def _call_rule(request: ChatRequest, names: Sequence[str]) -> CallRule | None:
+    """Return which calls a turn may hold, or None if the model decides alone.
+
+    Raises `ApiError` if a call is required and there is no tool.
+    """
+    choice = request.tool_choice
+    allowed = choice.allowed_tools if isinstance(choice, AllowedChoice) else None
+    required = choice == "required" or isinstance(choice, NamedChoice)
+    required = required or (allowed is not None and allowed.mode == "required")
+    if required and not names:
+        raise invalid("tool_choice requires a call, but the request has no tools.", "tool_choice")
+    strict = frozenset(tool.function.name for tool in request.tools if tool.function.strict)
+    rule = CallRule(
+        required=required,
+        single=request.parallel_tool_calls is False,
+        names=tuple(names) if allowed is not None else None,
+        strict=strict & set(names),
+    )
+    return None if choice == "none" or rule == CallRule() else rule
 
 
 def check_model(asked: str, served: str) -> None:
@@ -92,13 +125,16 @@ def _client_tools(tools: Sequence[ClientTool], registry: Registry) -> dict[str, 
 
 
 def _only(
-    name: str, registry: Registry, clients: dict[str, ClientTool]
+    names: Sequence[str], registry: Registry, clients: dict[str, ClientTool]
 ) -> tuple[Registry, dict[str, ClientTool]]:
-    """Return the registry and the client's tools, reduced to the tool of that name."""
-    if name not in registry and name not in clients:
-        raise invalid(f"tool_choice names {name!r}, which is not among the tools.", "tool_choice")
-    kept = {name: clients[name]} if name in clients else {}
-    return registry.select([name] if name in registry else []), kept
+    """Return the registry and the client's tools, reduced to the tools of these names."""
+    for name in names:
+        if name not in registry and name not in clients:
+            raise invalid(
+                f"tool_choice names {name!r}, which is not among the tools.", "tool_choice"
+            )
+    kept = {name: clients[name] for name in names if name in clients}
+    return registry.select([name for name in names if name in registry]), kept
 
 
 def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:

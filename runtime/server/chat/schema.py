@@ -1,9 +1,8 @@
 """The schema of a chat completion request: the OpenAI fields that Caesura honours, and its own.
 
-The server ignores all other fields. `refuse_unsupported` refuses those that would change the
-answer. `tool_choice` may be `auto` or `none`. A named tool reduces the tools that are shown to
-that one. `required` means `auto`: the model is not forced to call a tool. `parallel_tool_calls`
-has no effect: the model decides how many calls a turn holds.
+`HARMLESS` fields change nothing in the answer and are ignored. `NEUTRAL` fields may have the value
+that changes nothing. Every other field is refused with its name. Fields that the parts of a message
+or of a tool do not name are ignored.
 """
 
 import json
@@ -20,13 +19,33 @@ from pydantic import (
     model_validator,
 )
 
+from caesura.runtime.server.chat.output import (
+    Name,
+    ResponseFormat,
+    StructuredOutputs,
+    ToolChoice,
+)
 from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
-from caesura.scheduler.messages import Sampling, ToolSpec
+from caesura.scheduler.messages import Sampling, TextFormat, ToolSpec
 
 MAX_MESSAGES = 65_536
 """Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
 MAX_TOOLS = 4_096
+MAX_TOP_LOGPROBS = 20
+RESERVED_VARIABLES = {
+    "add_generation_prompt",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "messages",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tools",
+}
+"""Variables of chat templates that a request must not set."""
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -61,7 +80,38 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=128)]
+HARMLESS = {
+    "metadata",
+    "prediction",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "request_id",
+    "safety_identifier",
+    "service_tier",
+    "session_id",
+    "store",
+}
+"""Fields of OpenAI's and vLLM's that do not change the answer."""
+
+NEUTRAL: Mapping[str, tuple[object, ...]] = {
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
+    "echo": (False,),
+    "ignore_eos": (False,),
+    "include_reasoning": (True,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "modalities": (["text"],),
+    "prompt_logprobs": (),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
+}
+"""Unsupported fields, and the values with which they change nothing; null always does."""
 
 
 class _Part(BaseModel):
@@ -111,11 +161,15 @@ class ChatMessage(_Part):
 
 
 class ToolFunction(_Part):
-    """The name, description and parameters of a client's tool."""
+    """The name, description and parameters of a client's tool.
+
+    With `strict`, the arguments of its calls follow the parameters' schema.
+    """
 
     name: Name
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class ClientTool(_Part):
@@ -134,13 +188,6 @@ class ClientTool(_Part):
         return {"type": "function", "function": function}
 
 
-class NamedChoice(_Part):
-    """`tool_choice` as an object: the one tool to show."""
-
-    type: Literal["function"]
-    function: ToolFunction
-
-
 class StreamOptions(_Part):
     """Options of a streamed answer."""
 
@@ -157,7 +204,8 @@ class ChatRequest(_Part):
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), BeforeValidator(_listed)] = []
-    tool_choice: Literal["none", "auto", "required"] | NamedChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -172,8 +220,24 @@ class ChatRequest(_Part):
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
+    repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
+    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    stop_token_ids: Annotated[list[TokenId], BeforeValidator(_listed)] = []
+    logit_bias: dict[TokenId, Annotated[FiniteFloat, Field(ge=-100, le=100)]] | None = None
+    bad_words: Annotated[list[Name], BeforeValidator(_listed)] = []
     logprobs: bool | None = None
-    response_format: dict[str, Any] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    continue_final_message: bool = False
+    add_generation_prompt: bool | None = None
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    priority: int = 0
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     @property
     def token_limit(self) -> int | None:
@@ -196,7 +260,27 @@ class ChatRequest(_Part):
             stop=tuple(self.stop),
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            min_p=self.min_p,
+            min_tokens=self.min_tokens,
+            stop_token_ids=tuple(self.stop_token_ids),
+            logit_bias=self.logit_bias or {},
+            bad_words=tuple(self.bad_words),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            text=self._text(),
         )
+
+    def _text(self) -> TextFormat | None:
+        form = self.structured_outputs or self.response_format
+        return form.text() if form is not None else None
+
+    def template(self) -> dict[str, Any]:
+        """Return the variables for the model's chat template, as vLLM's server names them."""
+        given: dict[str, Any] = {}
+        if self.reasoning_effort is not None:
+            given["reasoning_effort"] = self.reasoning_effort
+            given["enable_thinking"] = self.reasoning_effort != "none"
+        return given | (self.chat_template_kwargs or {})
 
 
 def parse(body: bytes) -> ChatRequest:
@@ -210,11 +294,39 @@ def parse(body: bytes) -> ChatRequest:
 
 
 def refuse_unsupported(request: ChatRequest) -> None:
-    """Raise `ApiError` for unsupported fields that would change the answer."""
+    """Raise `ApiError` that names a field which is unknown or not supported."""
     if request.n not in (None, 1):
         raise invalid(f"n must be 1, got {request.n}: a request has one answer.", "n")
-    if request.logprobs:
-        raise invalid("logprobs are not supported: leave the field out.", "logprobs")
-    if request.response_format and request.response_format.get("type") != "text":
-        given = str(request.response_format.get("type"))[:40]
-        raise invalid(f"response_format must be of type text, got {given!r}.", "response_format")
+    for name, value in (request.model_extra or {}).items():
+        if name in HARMLESS or value is None or value in NEUTRAL.get(name, ()):
+            continue
+        shown = name[:64]
+        raise invalid(f"{shown} is not supported here: leave the field out.", shown)
+    _refuse_contradictions(request)
+    for name in sorted(RESERVED_VARIABLES & set(request.chat_template_kwargs or {})):
+        raise invalid(
+            f"chat_template_kwargs may not set {name}, which the server sets itself.",
+            "chat_template_kwargs",
+        )
+
+
+def _refuse_contradictions(request: ChatRequest) -> None:
+    """Raise `ApiError` for fields that exclude each other."""
+    last = request.messages[-1]
+    if request.top_logprobs is not None and not request.logprobs:
+        raise invalid("top_logprobs needs logprobs: true beside it.", "top_logprobs")
+    if request.response_format is not None and request.structured_outputs is not None:
+        raise invalid(
+            "structured_outputs and response_format exclude each other: send one of them.",
+            "structured_outputs",
+        )
+    if request.continue_final_message and (last.role != "assistant" or last.tool_calls):
+        raise invalid(
+            "continue_final_message needs an assistant message without calls as the last one.",
+            "continue_final_message",
+        )
+    if request.add_generation_prompt == request.continue_final_message:
+        raise invalid(
+            "add_generation_prompt must be the opposite of continue_final_message: leave it out.",
+            "add_generation_prompt",
+        )

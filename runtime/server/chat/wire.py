@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.answer import LOGPROBS, Answer, Delta
 from caesura.tools.people import Pending
 
 
@@ -11,7 +11,7 @@ def completion(answer: Answer) -> dict[str, Any]:
     choice = {
         "index": 0,
         "message": answer.message(),
-        "logprobs": None,
+        "logprobs": answer.logprobs(),
         "finish_reason": answer.finish_reason,
     }
     body = _head(answer, "chat.completion") | {"choices": [choice], "usage": answer.usage()}
@@ -33,7 +33,9 @@ class Chunks:
 
     def delta(self, delta: Delta, finish_reason: str | None = None) -> dict[str, Any]:
         """Return a chunk that holds one delta."""
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        logprobs = delta.get(LOGPROBS)
+        delta = {key: value for key, value in delta.items() if key != LOGPROBS}
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
         body = _head(self._answer, "chat.completion.chunk") | {"choices": [choice]}
         return body | {"usage": None} if self._include_usage else body
 

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from caesura.runtime.server.chat.schema import parse
+from caesura.runtime.server.chat.schema import HARMLESS, NEUTRAL, parse
 from caesura.runtime.server.http.errors import ApiError
+from caesura.scheduler.messages import Sampling, TextFormat
 
 
 def body(**fields):
@@ -15,6 +16,10 @@ def body(**fields):
 
 def message(**fields):
     return {"messages": [fields]}
+
+
+def schema(given):
+    return {"type": "json_schema", "json_schema": {"name": "one", "schema": given}}
 
 
 @pytest.mark.parametrize(
@@ -44,8 +49,39 @@ def message(**fields):
         (body(tools=[{"type": "retrieval"}]), "tools[0].type", "'function'"),
         (body(tools=[{"type": "function", "function": {}}]), "tools[0].function.name", "missing"),
         (body(tool_choice="always"), "tool_choice", "'required'"),
-        (body(logprobs=True), "logprobs", "not supported"),
-        (body(response_format={"type": "json_object"}), "response_format", "type text"),
+        (body(top_logprobs=2), "top_logprobs", "needs logprobs: true"),
+        (body(logprobs=True, top_logprobs=21), "top_logprobs", "less than or equal to 20"),
+        (body(logit_bias={"x": 1}), "logit_bias.x", "integer"),
+        (body(logit_bias={"5": 101}), "logit_bias", "less than or equal to 100"),
+        (body(min_p=2), "min_p", "less than or equal to 1"),
+        (body(cache_salt=""), "cache_salt", "must not be empty"),
+        (body(response_format={"type": "xml"}), "response_format.type", "'json_schema'"),
+        (
+            body(response_format={"type": "json_schema"}),
+            "response_format",
+            "json_schema is missing",
+        ),
+        (
+            body(response_format=schema({"type": "objekt"})),
+            "response_format.json_schema.schema",
+            "not a valid JSON schema: 'objekt'",
+        ),
+        (body(structured_outputs={}), "structured_outputs", "exactly one"),
+        (body(structured_outputs={"choice": ["a"], "regex": "b"}), "structured_outputs", "got 2"),
+        (body(structured_outputs={"x": 1}), "structured_outputs.x", "not a field"),
+        (
+            body(structured_outputs={"regex": "b"}, response_format={"type": "json_object"}),
+            "structured_outputs",
+            "exclude each other",
+        ),
+        (body(continue_final_message=True), "continue_final_message", "assistant message"),
+        (body(add_generation_prompt=False), "add_generation_prompt", "opposite"),
+        (body(chat_template_kwargs={"tools": []}), "chat_template_kwargs", "may not set tools"),
+        (body(ignore_eos=True), "ignore_eos", "ignore_eos is not supported"),
+        (body(functions=[]), "functions", "functions is not supported"),
+        (body(audio={"voice": "x"}), "audio", "audio is not supported"),
+        (body(modalities=["text", "audio"]), "modalities", "not supported"),
+        (body(**{"x" * 1000: 1}), "x" * 64, "not supported"),
     ],
 )
 def test_refused(raw, param, words):
@@ -85,6 +121,72 @@ def test_sampling():
     assert sampling.stop == ("\n",)
     assert (sampling.presence_penalty, sampling.frequency_penalty) == (1, -1)
     assert parse(body()).sampling() == type(sampling)()
+
+
+def test_sampling_fields_of_vllm():
+    given = body(
+        min_p=0.1,
+        repetition_penalty=1.2,
+        min_tokens=3,
+        stop_token_ids=[7, 8],
+        logit_bias={"5": -100, "6": 2.5},
+        bad_words=["hm"],
+        logprobs=True,
+        top_logprobs=4,
+    )
+    assert parse(given).sampling() == Sampling(
+        min_p=0.1,
+        repetition_penalty=1.2,
+        min_tokens=3,
+        stop_token_ids=(7, 8),
+        logit_bias={5: -100, 6: 2.5},
+        bad_words=("hm",),
+        logprobs=4,
+    )
+    assert parse(body(logprobs=True)).sampling().logprobs == 0
+    assert parse(body(logprobs=False)).sampling().logprobs is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "form"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, TextFormat("json_object")),
+        (
+            {"response_format": schema({"type": "integer"})},
+            TextFormat("json_schema", {"type": "integer"}),
+        ),
+        (
+            {"structured_outputs": {"json": {"type": "integer"}}},
+            TextFormat("json_schema", {"type": "integer"}),
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, TextFormat("regex", "a+")),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, TextFormat("choice", ("a", "b"))),
+        ({"structured_outputs": {"grammar": "root ::= x"}}, TextFormat("grammar", "root ::= x")),
+        ({"structured_outputs": {"json_object": True}}, TextFormat("json_object")),
+    ],
+)
+def test_formats(fields, form):
+    assert parse(body(**fields)).sampling().text == form
+
+
+def test_fields_that_change_nothing_are_taken():
+    for field in HARMLESS:
+        parse(body(**{field: "x"}))
+    for field, values in NEUTRAL.items():
+        for value in (*values, None):
+            if field != "add_generation_prompt":
+                parse(body(**{field: value}))
+
+
+def test_variables_of_the_template():
+    assert parse(body()).template() == {}
+    low = parse(body(reasoning_effort="low", chat_template_kwargs={"style": "dry"}))
+    assert low.template() == {"reasoning_effort": "low", "enable_thinking": True, "style": "dry"}
+    off = parse(body(reasoning_effort="none"))
+    assert off.template() == {"reasoning_effort": "none", "enable_thinking": False}
+    both = parse(body(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}))
+    assert both.template()["enable_thinking"] is True
 
 
 async def test_history_reaches_the_engine_in_one_shape(serve_script):

@@ -204,7 +204,9 @@ async def test_stream_is_kept_alive_while_a_tool_runs(serve_script, hanging):
 
 
 async def test_tool_choice(serve_script, double, weather):
-    served = await serve_script(["Fine."] * 4, [double])
+    turns = [call("weather", city="Oslo"), "Fine.", call("weather", city="Oslo")]
+    turns += [call("double", number=1), "Fine."]
+    served = await serve_script(turns, [double])
     both = {"tools": [weather], "server_tools": ["double"]}
 
     async def spec(choice):
