@@ -8,6 +8,7 @@ from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 from tests.formats.world import stand_in, tool
 
@@ -34,6 +35,7 @@ class Engine:
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
+        self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
 
     def bytes_of(self, token_id: int) -> bytes:
         return self.model.vocabulary.bytes_of(token_id)

@@ -16,6 +16,7 @@ from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.parsing import turn_parser
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.tools import Dispatcher, Registry
 from caesura.tools import tool as tool_of
@@ -98,10 +99,11 @@ class Engine:
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(
             prompt=lambda *_: [0],
-            bridge=lambda *_: [0],
+            bridge=lambda *_, **__: [0],
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
         )
+        self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
 
     def bytes_of(self, token_id: int) -> bytes:
         return self.model.vocabulary.bytes_of(token_id)

@@ -18,6 +18,7 @@ from caesura.scheduler.vllm.client.render_threads import (
     count_characters,
 )
 from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.splice import Splicer
 
 LARGE = "a" * (MAX_INLINE_CHARACTERS + 1)
 LONG_SECONDS = 20
@@ -35,6 +36,7 @@ class Engine:
         self.llm = self.renderer = self
         self.render_threads = RenderThreads()
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
+        self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
         self.rendering, self.released = threading.Event(), threading.Event()
         self.served: list[int] = []
 

@@ -45,7 +45,10 @@ class GrammarMaker:
         rule = sampling.calls or CallRule()
         allowed = [tool for tool in tools if rule.names is None or _name(tool) in rule.names]
         if rule.required and not allowed:
-            raise UsageError("a call is required, but no tool may be called; offer one")
+            shown = ", ".join(map(_name, tools)) or "none"
+            raise UsageError(
+                f"a call is required, but no tool may be called of those shown: {shown}; allow one"
+            )
         if not tools:
             return self._of_text(sampling.text, opener)
         strict = {_name(tool) for tool in allowed if rule.required or _name(tool) in rule.strict}
