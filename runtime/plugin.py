@@ -77,12 +77,14 @@ class EndpointPlugin:
         recorder = await self._stack.enter_async_context(
             recorded(engine, traces, config, f"vllm serve, {served}", "serve")
         )
-        keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
+        given_keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
+        keys = [key for key in given_keys if key]
         app = create_app(
             engine,
             toolset.registry,
-            api_key=[key for key in keys if key] or None,
+            api_key=keys or None,
             allowed_hosts=[args.host] if args.host else [],
+            allowed_origins=[each for each in args.allowed_origins if each != "*" or keys],
             artifacts=toolset.services.artifacts,
             limits=configured_limits(config.limits),
             people=people_of(toolset.services),

@@ -5,8 +5,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
@@ -55,15 +56,20 @@ class Application:
         traces: Traces,
         responses: Responses,
         access: Check,
-        routes: list[BaseRoute],
+        router: Router,
         connections: Connections,
+        cors: Collection[str],
     ) -> None:
         self._state = state
         self._traces = traces
         self._responses = responses
-        self._routes = routes
+        self._router = router
         self._connections = connections
-        self._app = Counted(Errors(Access(self._connections, access)), state.metrics)
+        self._app: ASGIApp = Counted(Errors(Access(self._connections, access)), state.metrics)
+        if cors:
+            self._app = CORSMiddleware(
+                self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
+            )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or start and end with the server."""
@@ -104,7 +110,7 @@ class Application:
 
     def has_route(self, scope: Scope) -> bool:
         """Return whether one of this application's own routes takes the request."""
-        return any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+        return any(route.matches(scope)[0] is Match.FULL for route in self._router.routes)
 
     @property
     def completions(self) -> int:
@@ -122,6 +128,7 @@ def create_app(
     *,
     api_key: str | Collection[str] | None = None,
     allowed_hosts: Collection[str] = (),
+    allowed_origins: Collection[str] = (),
     artifacts: ArtifactStore | None = None,
     limits: Limits | None = None,
     people: People | None = None,
@@ -139,6 +146,7 @@ def create_app(
     With `api_key`, one or several, every route except `/health` and the files under `/ui/`
     requires a key as a bearer token. Without a key, a request must address the server by an IP
     address, by `localhost` or by one of `allowed_hosts`, and not come from a foreign web page.
+    Pages of `allowed_origins` may read the answers (CORS).
 
     The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
     that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
@@ -153,7 +161,7 @@ def create_app(
     Raises `UsageError` for a setting out of range.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
-    access = access_check(api_key, allowed_hosts)
+    access = access_check(api_key, allowed_hosts, allowed_origins)
     spans = tracing_of(tracing, recorder)
     metrics = Metrics(None if spans is None else spans.exports, recorder)
     state = State(
@@ -169,20 +177,18 @@ def create_app(
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
-    routes = _all_routes(state, vllm, responses, traces, artifacts)
-    default = Delegation(vllm, state.gate) if vllm else _no_route
-    router = Router(routes, redirect_slashes=False, default=default)
+    router = _router(state, vllm, responses, traces, artifacts)
     connections = Connections(router, client_max_size)
-    return Application(state, traces, responses, access, routes, connections)
+    return Application(state, traces, responses, access, router, connections, allowed_origins)
 
 
-def _all_routes(
+def _router(
     state: State,
     vllm: VllmServer | None,
     responses: Responses,
     traces: Traces,
     artifacts: ArtifactStore | None,
-) -> list[BaseRoute]:
+) -> Router:
     delegation = Delegation(vllm, state.gate) if vllm else None
     chat = Streamed(ChatCompletions(state, delegation).answer)
     routes: list[BaseRoute] = [
@@ -200,7 +206,7 @@ def _all_routes(
         routes += artifact_routes(artifacts)
     if state.people is not None:
         routes += people_routes(state.people, state.keep_alive_seconds)
-    return routes
+    return Router(routes, redirect_slashes=False, default=delegation or _no_route)
 
 
 def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_seconds: float) -> None:

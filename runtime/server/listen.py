@@ -41,6 +41,7 @@ class AppOptions(TypedDict, total=False):
 
     api_key: str | Collection[str] | None
     allowed_hosts: Collection[str]
+    allowed_origins: Collection[str]
     artifacts: ArtifactStore | None
     limits: Limits | None
     people: People | None

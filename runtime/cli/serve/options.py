@@ -54,7 +54,26 @@ class ServerOptions:
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 8000
     api_key: Annotated[
-        str | None, typer.Option(envvar="CAESURA_API_KEY", help="Key that clients must send.")
+        list[str] | None,
+        typer.Option(
+            envvar=["CAESURA_API_KEY", "VLLM_API_KEY"],
+            help="Key that clients must send, repeatable. `ps` shows it: better use the"
+            " environment or --api-key-file.",
+        ),
+    ] = None
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="A file of keys, one in a line; # begins a comment."
+        ),
+    ] = None
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="A web page's origin, such as https://app.example.com, that may use this server"
+            " from a browser (CORS), repeatable. `*`, all pages, needs a key.",
+        ),
     ] = None
     allowed_host: Annotated[
         list[str] | None,
@@ -83,6 +102,26 @@ class ServerOptions:
             help="Keep stored responses and conversations in memory only, until the server ends.",
         ),
     ] = False
+
+    def keys(self) -> list[str] | None:
+        """Return the keys of the options and of the file, or None if no key was asked for.
+
+        Raises `UsageError` for a file that cannot be read, or that holds no key.
+        """
+        keys = list(self.api_key or ())
+        if self.api_key_file is not None:
+            try:
+                text = self.api_key_file.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise UsageError(f"--api-key-file {self.api_key_file}: {error}") from error
+            lines = (line.partition("#")[0].strip() for line in text.splitlines())
+            found = [line for line in lines if line]
+            if not found:
+                raise UsageError(
+                    f"--api-key-file {self.api_key_file} holds no key: write one in a line of it"
+                )
+            keys += found
+        return keys or None
 
     def store(self) -> Store:
         """Return the store of responses and conversations."""

@@ -15,7 +15,7 @@ from caesura.runtime.launch import adopt, calibration_of, vllm_server
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
-from caesura.runtime.server.http.access import is_loopback
+from caesura.runtime.server.http.access import access_check, is_loopback
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
@@ -36,6 +36,8 @@ async def serve_model(
     """
     paused.check()
     traces.check()
+    keys = server.keys()
+    access_check(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
     async with (
         read.toolset() as toolset,
@@ -58,15 +60,16 @@ async def serve_model(
         # Recording starts here, so that it holds nothing of a calibration.
         async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
             _say(traces_line(recorder))
-            if server.api_key is None and not is_loopback(server.host):
+            if keys is None and not is_loopback(server.host):
                 console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
             await serve(
                 engine,
                 toolset.registry,
                 server.host,
                 server.port,
-                api_key=server.api_key,
+                api_key=keys,
                 allowed_hosts=server.allowed_host or (),
+                allowed_origins=server.allowed_origin or (),
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),

@@ -46,13 +46,20 @@ class Access:
         await self._app(scope, receive, send)
 
 
-def access_check(api_key: str | Collection[str] | None, allowed_hosts: Iterable[str]) -> Check:
+def access_check(
+    api_key: str | Collection[str] | None,
+    allowed_hosts: Iterable[str],
+    allowed_origins: Collection[str] = (),
+) -> Check:
     """Return the check of a server with keys, or of one without a key for some host names.
 
-    Raises `UsageError` for an empty key and for an allowed host that is not a valid host name.
+    Pages of `allowed_origins` may use a server without a key. Raises `UsageError` for an empty key,
+    for an allowed host that is not a valid host name, and for an origin that is none.
     """
+    for origin in allowed_origins:
+        _check_is_origin(origin, api_key is not None)
     if api_key is None:
-        return _own_names(allowed_hosts)
+        return _own_names(allowed_hosts, frozenset(allowed_origins))
     keys = [api_key] if isinstance(api_key, str) else list(api_key)
     if not keys or not all(key.strip() for key in keys):
         raise UsageError(f"api_key is empty, got {api_key!r}: omit it to serve without a key")
@@ -81,12 +88,12 @@ def _authentication(keys: Iterable[str]) -> Check:
     return authenticate
 
 
-def _own_names(allowed_hosts: Iterable[str]) -> Check:
+def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:
     """Return a check that refuses, with 403, requests that a foreign web page may have sent.
 
     `Host` may be `localhost`, one of `allowed_hosts` (names without a port) or an IP address.
-    DNS rebinding cannot forge an IP address. An `Origin` must be the address in `Host`, or have
-    one of the allowed names. `/health` is answered under every name.
+    DNS rebinding cannot forge an IP address. An `Origin` must be the address in `Host`, one of
+    `origins`, or have one of the allowed names. `/health` is answered under every name.
     """
     allowed = frozenset(map(_checked, allowed_hosts))
 
@@ -94,7 +101,7 @@ def _own_names(allowed_hosts: Iterable[str]) -> Check:
         if request.scope["path"] != HEALTH:
             for host in request.headers.getlist("Host"):
                 _check_host(host, allowed)
-            for origin in request.headers.getlist("Origin"):
+            for origin in set(request.headers.getlist("Origin")) - origins:
                 _check_origin(origin, request.headers.get("Host", ""), allowed)
 
     return refuse_foreign
@@ -154,8 +161,24 @@ def _check_origin(origin: str, host: str, allowed: frozenset[str]) -> None:
         raise ApiError(
             403,
             f"This server takes no requests from pages of {_shown(origin)}: start it with "
-            "--allowed-host and the name in that address, or with an API key.",
+            "--allowed-origin and that address, --allowed-host and its name, or an API key.",
             code="origin_not_allowed",
+        )
+
+
+def _check_is_origin(origin: str, has_key: bool) -> None:
+    if origin == "*":
+        if not has_key:
+            raise UsageError(
+                "allowed origin '*' lets every web page use the tools: name the origins, or set an"
+                " API key"
+            )
+        return
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or f"{parts.scheme}://{parts.netloc}" != origin:
+        raise UsageError(
+            f"allowed origin {origin!r} is not an origin: give a scheme, a name and perhaps a port,"
+            " such as https://app.example.com, without a path"
         )
 
 

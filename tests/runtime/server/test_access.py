@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from caesura.runtime.cli.serve.options import ServerOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
@@ -185,3 +186,62 @@ async def test_a_server_answers_under_the_name_that_it_listens_on(monkeypatch):
 )  # fmt: skip
 def test_loopback_addresses_are_known(host, loopback):
     assert is_loopback(host) is loopback
+
+
+APP = "https://app.example.com"
+
+
+@pytest.mark.parametrize("key", [None, "secret"])
+async def test_pages_of_an_allowed_origin_may_read_answers(serve_script, key):
+    served = await serve_script(["Fine."], api_key=key, allowed_origins=[APP])
+    wish = {"Origin": APP, "Access-Control-Request-Method": "POST"}
+    wish["Access-Control-Request-Headers"] = "authorization,content-type"
+    async with served.http.options("/v1/chat/completions", headers=wish) as response:
+        assert response.status == 200
+        assert response.headers["Access-Control-Allow-Origin"] == APP
+        assert "authorization" in response.headers["Access-Control-Allow-Headers"]
+    headers = {"Origin": APP} | ({"Authorization": f"Bearer {key}"} if key else {})
+    async with served.http.post(
+        "/v1/chat/completions", json=served.body(), headers=headers
+    ) as response:
+        assert response.status == 200
+        assert response.headers["Access-Control-Allow-Origin"] == APP
+    async with served.http.get("/v1/models", headers=headers | FOREIGN) as response:
+        assert "Access-Control-Allow-Origin" not in response.headers
+        assert response.status == (200 if key else 403)
+
+
+async def test_without_origins_there_is_no_cors(serve_script):
+    served = await serve_script(["Fine."], api_key="secret")
+    headers = {"Origin": APP, "Authorization": "Bearer secret"}
+    async with served.http.get("/v1/models", headers=headers) as response:
+        assert response.status == 200
+        assert "Access-Control-Allow-Origin" not in response.headers
+
+
+@pytest.mark.parametrize("origin", ["*", "app.example.com", "https://a.example/x", "ftp://a"])
+def test_what_is_no_origin_is_refused_at_the_start(origin):
+    with pytest.raises(UsageError, match=r"allowed origin .* give|name the origins"):
+        create_app(ScriptedEngine([]), Registry(), allowed_origins=[origin])
+
+
+async def test_each_of_several_keys_is_valid(serve_script):
+    served = await serve_script([], api_key=["first", "second"])
+    for key, status in (("first", 200), ("second", 200), ("third", 401)):
+        headers = {"Authorization": f"Bearer {key}"}
+        async with served.http.get("/v1/models", headers=headers) as response:
+            assert response.status == status
+
+
+def test_keys_from_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("# ours\nfirst\n\nsecond  # of the lab\n")
+    assert ServerOptions(api_key=["zeroth"], api_key_file=file).keys() == [
+        "zeroth",
+        "first",
+        "second",
+    ]
+    assert ServerOptions().keys() is None
+    file.write_text("# nothing\n")
+    with pytest.raises(UsageError, match="holds no key"):
+        ServerOptions(api_key_file=file).keys()
