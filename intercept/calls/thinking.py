@@ -32,6 +32,28 @@ def open_at_end(prompt: str) -> str:
     return next((opener for opener in REGIONS if end.endswith(opener)), "")
 
 
+def without_thinking(text: bytes, formats: Iterable[CallFormat]) -> bytes:
+    """Return a turn's text without its regions of thinking.
+
+    The text may begin within a region: it does so if a closer comes before any opener.
+    """
+    first = first_hit(text, MARKERS)
+    begins_inside = first is not None and first.marker >= len(_OPENS)
+    opener = tuple(REGIONS)[first.marker - len(_OPENS)] if first and begins_inside else ""
+    thinking, kept = Thinking(formats, opener), b""
+    while (hit := thinking.next(text)) is not None:
+        if not thinking.inside:
+            kept += text[: hit.start]
+            thinking.passed(text[: hit.start])
+        end = hit.end
+        if not thinking.pass_marker(hit):
+            end = hit.start + 1
+            kept += text[hit.start : end]
+            thinking.passed(text[hit.start : end])
+        text = text[end:]
+    return kept if thinking.inside else kept + text
+
+
 class Thinking:
     """Follows one turn and knows whether the model is thinking.
 

@@ -9,6 +9,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.formats import INLINE, CallFormat, resolve
+from caesura.intercept.calls.thinking import without_thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint, slowest
@@ -98,7 +99,7 @@ def find_call(
     tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]
 ) -> tuple[bool, str | None]:
     """Return whether the tokens hold a call, and the last call's tool if its name is found."""
-    text = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
+    text = _text_of(tokens, vocabulary, formats)
     at, start, named = -1, -1, ""
     for form in formats:
         found = max((text.rfind(opener.encode()) for opener in form.opens), default=-1)
@@ -132,11 +133,16 @@ def hinted(
     determines the duration of the pause.
     """
     if any(hint.person for hint in pauses.values()):
-        data = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
-        text = data.decode(errors="replace")
+        text = _text_of(tokens, vocabulary, formats).decode(errors="replace")
         tool = slowest(_names_in(text, formats), pauses) or tool
     hint = pauses.get(tool) if tool is not None else None
     return (tool, None) if hint is None or tool is None else (hint.key(tool), hint)
+
+
+def _text_of(tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]) -> bytes:
+    """Return the text of the last `MAX_TOKENS` tokens, without thinking, which holds no call."""
+    data = b"".join(vocabulary.bytes_of(token) for token in tokens[-MAX_TOKENS:])
+    return without_thinking(data, formats)
 
 
 def _names_in(text: str, formats: Sequence[CallFormat]) -> set[str]:

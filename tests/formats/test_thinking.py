@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from caesura.intercept.calls.formats import resolve
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
+from caesura.intercept.pause_hints import PauseHint
+from caesura.scheduler.vllm.call_detection import find_call, hinted
 from tests.formats.cases import NOW, SEARCH, TOOLS
 from tests.formats.rendering import RENDER
 from tests.formats.world import MARKERS, Outcome, StandIn, decode, row_of, stand_in
@@ -168,3 +171,18 @@ def test_tokens_that_hold_a_marker_of_thinking_and_more() -> None:
         index = next(i for i, edge in enumerate(edges[1:]) if edge >= end)
         assert found == (index, Verdict.CALL)
         assert watch.overshoot == data[end : edges[index + 1]]
+
+
+@pytest.mark.parametrize(("opener", "thinking"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_scheduler_expects_no_pause_of_a_tool_within_thinking(
+    name: str, opener: str, thinking: str
+) -> None:
+    model = stand_in(name)
+    formats = resolve([row_of(name)], [tool["function"]["name"] for tool in TOOLS])
+    thought = opener + mentioned(name) + closer(opener, thinking)
+    assert find_call(model.spelled(f"{thought}\nNo."), model.vocabulary, formats) == (False, None)
+    tokens = model.spelled(thought + RENDER[name]([SEARCH]))
+    assert find_call(tokens, model.vocabulary, formats) == (True, "search")
+    asks = {"now": PauseHint(60.0, person=True)}
+    assert hinted("search", tokens, model.vocabulary, formats, asks) == ("search", None)
