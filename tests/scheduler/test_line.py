@@ -11,9 +11,8 @@ from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.rank.view import Queued, QueueView, Score
 from caesura.scheduler.settings import Settings
 
-from .invariants import check_all, check_rest
 from .steering import CALL, IN_EVERY_MODE, until_paused
-from .test_random import all_is_told_and_nothing_left, clients_act
+from .test_random import clients_come_and_go
 from .world import World, make_scheduler
 
 RANKINGS = ["fcfs", "ssjf", "ssjf:ageing=2", "lamps", "caesura", "caesura:beta=0"]
@@ -260,13 +259,7 @@ def test_every_policy_serves_everybody(ranking: str, admission: str) -> None:
             chunk=rng.choice(["auto", "vllm", 24]),
         )
     )
-    for index in range(80):
-        clients_act(world, rng, index)
-        check_all(world)
-    world.run(3000)
-    world.step()
-    check_rest(world)
-    all_is_told_and_nothing_left(world)
+    clients_come_and_go(world, rng, 80)
 
 
 SEEDS = [
@@ -292,13 +285,7 @@ def test_no_whim_of_a_ranking_loses_anything(seed: int, asynchronous: bool, dept
     )
     world.scheduler.parts.queue.ranking = Whim(rng)
     world.scheduler.parts.sessions.admission = Fickle(rng)
-    for index in range(150):
-        clients_act(world, rng, index)
-        check_all(world)
-    world.run(3000)
-    world.step()
-    check_rest(world)
-    all_is_told_and_nothing_left(world)
+    clients_come_and_go(world, rng, 150)
 
 
 @pytest.mark.parametrize(

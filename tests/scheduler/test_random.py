@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from .invariants import check_all, check_rest
 from .world import World, make_scheduler
 
 CALL = "sum [calc(1+2) ->"
@@ -23,7 +24,7 @@ def random_session(world: World, rng: random.Random, index: int) -> None:
 
 
 def clients_act(world: World, rng: random.Random, index: int) -> None:
-    """Let somebody come, a step be made, tools return and clients leave."""
+    """Let a client come, make a step, and let tools return and clients leave."""
     if rng.random() < 0.25:
         random_session(world, rng, index)
     world.step()
@@ -32,6 +33,17 @@ def clients_act(world: World, rng: random.Random, index: int) -> None:
             world.answer(session)
         elif not session.finished and rng.random() < 0.005:
             world.abort(session)
+
+
+def clients_come_and_go(world: World, rng: random.Random, steps: int) -> None:
+    """Let clients act for so many steps and then finish; check all invariants on the way."""
+    for index in range(steps):
+        clients_act(world, rng, index)
+        check_all(world)
+    world.run(3000)
+    world.step()
+    check_rest(world)
+    all_is_told_and_nothing_left(world)
 
 
 def all_is_told_and_nothing_left(world: World) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from caesura.scheduler.vllm.compose import check_speculation
 
-from .invariants import check_all, check_rest, said_as_planned
+from .invariants import check_rest, said_as_planned
 from .steering import CALL, IN_EVERY_MODE, until_paused
-from .test_random import all_is_told_and_nothing_left, clients_act
+from .test_random import clients_come_and_go
 from .world import World, make_scheduler
 
 
@@ -68,10 +68,4 @@ def test_random_clients_with_drafts(seed: int, asynchronous: bool, depth: int) -
         ),
         depth,
     )
-    for index in range(120):
-        clients_act(world, rng, index)
-        check_all(world)
-    world.run(3000)
-    world.step()
-    check_rest(world)
-    all_is_told_and_nothing_left(world)
+    clients_come_and_go(world, rng, 120)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta
+from caesura.intercept.calls.events import CallMalformed, Event
 from caesura.intercept.calls.inline import InlineParser, inline_arguments, inline_result
+
+from .reading import calls_of, counted_ids, read_turn, text_of
 
 SCHEMAS = {
     "calculator": {"properties": {"expression": {"type": "string"}}, "required": ["expression"]},
@@ -22,22 +24,11 @@ SCHEMAS = {
 
 
 def parser() -> InlineParser:
-    counter = itertools.count(1)
-    return InlineParser(SCHEMAS, lambda: f"call{next(counter)}")
+    return InlineParser(SCHEMAS, counted_ids())
 
 
 def read(*pieces: str, end: bool = True) -> list[Event]:
-    reader = parser()
-    events = [event for piece in pieces for event in reader.push(piece)]
-    return [*events, *(reader.end() if end else ())]
-
-
-def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
-def calls_of(events: list[Event]) -> list[tuple[str, dict[str, object]]]:
-    return [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, CallFinished)]
+    return read_turn(parser(), pieces, end)
 
 
 def test_the_reader_sees_the_sentence_and_not_the_bracket() -> None:

@@ -1,14 +1,15 @@
 """Calls written as lines, as the reader and the runtime see them."""
 
 import itertools
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta
+from caesura.intercept.calls.events import CallFinished, CallMalformed, Event
 from caesura.intercept.calls.react import ReactParser, action_input, observation
+
+from .reading import calls_of, counted_ids, read_turn, text_of
 
 SCHEMAS = {
     "calculator": {"properties": {"expression": {"type": "string"}}, "required": ["expression"]},
@@ -17,22 +18,11 @@ SCHEMAS = {
 
 
 def parser() -> ReactParser:
-    counter = itertools.count(1)
-    return ReactParser(SCHEMAS, lambda: f"call{next(counter)}")
+    return ReactParser(SCHEMAS, counted_ids())
 
 
 def read(*pieces: str, end: bool = True) -> list[Event]:
-    reader = parser()
-    events = [event for piece in pieces for event in reader.push(piece)]
-    return [*events, *(reader.end() if end else ())]
-
-
-def text_of(events: list[Event]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
-def calls_of(events: list[Event]) -> list[tuple[str, object]]:
-    return [(e.name, json.loads(e.arguments)) for e in events if isinstance(e, CallFinished)]
+    return read_turn(parser(), pieces, end)
 
 
 CALL = "Thought: sums.\nAction: calculator\nAction Input: 12*7\n"
