@@ -137,17 +137,3 @@ class Hanging:
 @pytest.fixture
 def hanging() -> Hanging:
     return Hanging()
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Wait, for half a minute at most, until a condition holds."""
-
-    async def wait(condition: Callable[[], bool]) -> None:
-        for _ in range(15_000):
-            if condition():
-                return
-            await asyncio.sleep(0.002)
-        raise TimeoutError
-
-    return wait

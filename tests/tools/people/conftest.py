@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -57,17 +57,3 @@ class Asking:
 async def asking(tmp_path: Path) -> AsyncIterator[Asking]:
     async with AsyncExitStack() as stack:
         yield Asking(tmp_path / "people.sqlite", stack)
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Wait, for half a minute at most, until a condition holds."""
-
-    async def wait(condition: Callable[[], Any]) -> None:
-        for _ in range(15_000):
-            if condition():
-                return
-            await asyncio.sleep(0.002)
-        raise TimeoutError
-
-    return wait
