@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,11 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
-def run(work: Coroutine[Any, Any, Any]) -> None:
+
+def run(work: Coroutine[Any, Any, Any], loop_factory: LoopFactory | None = None) -> None:
     """Run a command; print a known error as one line, without a stack trace."""
-    with mistakes_told():
-        asyncio.run(work)
+    with mistakes_told(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(work)
 
 
 def set_log_level(verbose: bool) -> None:
@@ -106,8 +108,9 @@ def serve(
     """Serve an OpenAI-style endpoint whose tools run inside the request."""
     set_log_level(verbose)
     from caesura.runtime.cli.serve.serve import serve_model
+    from caesura.runtime.server.listen import loop_factory
 
-    run(serve_model(source, server, paused, traces))
+    run(serve_model(source, server, paused, traces), loop_factory())
 
 
 @app.command()

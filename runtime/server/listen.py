@@ -63,6 +63,11 @@ def allow_thread_switches() -> None:
     sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes a server's loop: uvloop's if it is there, as in vLLM's own server."""
+    return uvicorn.Config("", loop="auto").get_loop_factory()
+
+
 @contextmanager
 def frozen_heap() -> Iterator[None]:
     """Exclude all objects that exist now from garbage collection while the context lasts.
