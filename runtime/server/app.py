@@ -189,7 +189,7 @@ def _router(
     traces: Traces,
     artifacts: ArtifactStore | None,
 ) -> Router:
-    delegation = Delegation(vllm, state.gate) if vllm else None
+    delegation = Delegation(vllm, state.gate, state.engine.context_tokens) if vllm else None
     chat = Streamed(ChatCompletions(state, delegation).answer)
     routes: list[BaseRoute] = [
         Route(CHAT, chat, methods=["POST"], middleware=[Middleware(JsonOnly)]),

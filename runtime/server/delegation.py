@@ -37,9 +37,11 @@ _MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
-    def __init__(self, vllm: VllmServer, gate: Gate) -> None:
+    def __init__(self, vllm: VllmServer, gate: Gate, context_tokens: int) -> None:
+        """Create it; the context window has `context_tokens`."""
         self._app = OwnErrors(vllm.app)
         self._gate = gate
+        self._context_tokens = context_tokens
         self._max_characters = vllm.max_characters
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,8 +84,9 @@ class Delegation:
         most_characters = self._max_characters
         if most_characters is not None and characters > most_characters:
             raise invalid(
-                f"This request has {characters} characters, and the model's context window holds "
-                f"{most_characters} at most: shorten it.",
+                f"This model's maximum context length is {self._context_tokens} tokens, which hold "
+                f"{most_characters} characters at most, and this request has {characters}: "
+                "shorten it.",
                 "messages" if "messages" in data else None,
                 "context_length_exceeded",
             )

@@ -1,10 +1,12 @@
 """Facts from a model's tokenizer: the bytes of its tokens, and the model's formats of calls."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from vllm.utils.mistral import is_mistral_tokenizer
 
-from caesura.intercept.calls.formats import MISTRAL, detect
+from caesura.intercept.calls.formats import MISTRAL, detect, resolve
+from caesura.intercept.calls.thinking import REGIONS
 from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
 
 _METASPACE = "\u2581"
@@ -28,6 +30,22 @@ def writes_bytes(tokenizer: Any) -> bool:
     tool's name and the id of its call.
     """
     return is_mistral_tokenizer(tokenizer) and tokenizer.is_tekken
+
+
+def reads_special_tokens(tokenizer: Any, formats: Iterable[str]) -> bool:
+    """Return whether calls or thinking are written with special tokens of the model.
+
+    If not, special tokens never belong to an answer's text.
+    """
+    decoder = getattr(tokenizer, "added_tokens_decoder", None)
+    if decoder is None:
+        return True
+    written = [*REGIONS, *REGIONS.values()]
+    for form in resolve(formats, ()):
+        written += [*form.opens, form.closes or "", *form.anchors, *form.section, form.shape]
+    return any(
+        token.content in text for token in decoder.values() if token.special for text in written
+    )
 
 
 def vocabulary_from(tokenizer: Any) -> Vocabulary:

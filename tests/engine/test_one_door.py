@@ -78,8 +78,8 @@ class Way(BaseModel):
 
 
 async def test_a_schema_holds(door: Door, settled: Settled) -> None:
-    bounded = {"json": Way.model_json_schema(), "disable_any_whitespace": True}
-    answer = await door.chat(extra_body={"structured_outputs": bounded})
+    pattern = r'\{"direction": "(north|south)", "sure": (true|false)\}'
+    answer = await door.chat(extra_body={"structured_outputs": {"regex": pattern}})
     Way.model_validate_json(answer.choices[0].message.content)
     # A tiny model may write spaces without end where JSON allows them.
     schema = {"name": "way", "schema": Way.model_json_schema()}
@@ -163,3 +163,12 @@ async def test_a_client_that_leaves_frees_its_request(door: Door, settled: Settl
         break
     await stream.close()
     await settled()
+
+
+async def test_special_tokens_are_not_shown(door: Door, settled: Settled) -> None:
+    favour = {"<|endoftext|>": 0, "<|im_start|>": 1}
+    for field in ({}, {"server_tools": ["calculator"]}):
+        answer = await door.chat(
+            max_tokens=4, logit_bias={str(each): 100 for each in favour.values()}, extra_body=field
+        )
+        assert not any(text in (answer.choices[0].message.content or "") for text in favour)

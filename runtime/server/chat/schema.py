@@ -62,11 +62,12 @@ def _joined(content: object) -> object:
 def _part_text(number: int, part: object) -> str:
     if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
         raise ValueError(f"part {number} must be an object whose type is a string")
-    if part["type"] != "text":
-        raise ValueError(f"part {number} is of type {part['type']!r}; only text is supported")
-    if not isinstance(part.get("text"), str):
-        raise ValueError(f"part {number} must have a text that is a string")
-    return str(part["text"])
+    kind = part["type"]
+    if kind not in ("text", "refusal"):  # a refusal is an assistant's text, as OpenAI's models say
+        raise ValueError(f"part {number} is of type {kind!r}; only text is supported")
+    if not isinstance(part.get(kind), str):
+        raise ValueError(f"part {number} must have a {kind} that is a string")
+    return str(part[kind])
 
 
 def _json_text(arguments: object) -> object:

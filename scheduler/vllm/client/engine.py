@@ -34,6 +34,7 @@ from caesura.scheduler.vllm.client.token_text import TokenText
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
+    reads_special_tokens,
     vocabulary_from,
     writes_bytes,
 )
@@ -77,6 +78,7 @@ class VllmEngine:
         )
         self._defaults = _default_sampling(llm)
         self._vocabulary = self._check_format()
+        self._reads_special = reads_special_tokens(self.tokenizer, self.formats)
 
     @property
     def model(self) -> str:
@@ -177,9 +179,9 @@ class VllmEngine:
                 extra_args=extra_args or None,
                 structured_outputs=grammar,
                 output_kind=RequestOutputKind.DELTA,
-                # The parsers need the complete text. Calls may be written with special tokens,
-                # and the token that stops a turn may hold text.
-                skip_special_tokens=False,
+                # The parsers need the text of special tokens with which calls are written.
+                skip_special_tokens=not self._reads_special,
+                # The token that stops a turn may hold text.
                 include_stop_str_in_output=True,
             )
         except (ValueError, VLLMValidationError) as error:

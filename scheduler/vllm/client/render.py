@@ -150,9 +150,9 @@ class Renderer:
         most = self.max_characters
         if most is not None and len(text) > most:
             raise ContextOverflow(
-                f"the conversation has {len(text)} characters, and the model's context window"
-                f" of {self._context_tokens} tokens holds {most} at most; shorten it or raise"
-                " --max-model-len"
+                f"This model's maximum context length is {self._context_tokens} tokens, which hold"
+                f" {most} characters at most, and the conversation has {len(text)}; shorten it or"
+                " raise --max-model-len"
             )
         return self.encode(text)
 
@@ -218,5 +218,6 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
         try:
             function["arguments"] = json.loads(arguments or "{}")
         except ValueError:
-            function["arguments"] = {}
+            # Templates need an object. The model shall see what it wrote.
+            function["arguments"] = {"malformed_arguments": arguments}
     return {**call, "function": function}

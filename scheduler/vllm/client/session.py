@@ -205,8 +205,9 @@ class VllmSession:
         room = self._engine.context_tokens - len(context) - len(appended.tokens)
         if room < 1:
             raise ContextOverflow(
-                f"the conversation has {len(context) + len(appended.tokens)} tokens and the model's"
-                f" context window is {self._engine.context_tokens}; shorten it or raise"
+                # LiteLLM recognises an overflow by the first words.
+                f"This model's maximum context length is {self._engine.context_tokens} tokens, and"
+                f" the conversation has {len(context) + len(appended.tokens)}; shorten it or raise"
                 " --max-model-len"
             )
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)

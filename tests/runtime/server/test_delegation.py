@@ -55,7 +55,7 @@ async def test_the_key_guards_what_lies_behind(serve_script):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"prompt": "' + b"x" * 51 + b'"}', "has 51 characters"),
+        (b'{"prompt": "' + b"x" * 51 + b'"}', "and this request has 51"),
         (b'{"prompt": ' + b"[" * 300 + b"]" * 300 + b"}", "nested more than 200 deep"),
         (b'{"prompt": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deeply"),
         (b'{"prompt": "\\ud800"}', "half a character"),
