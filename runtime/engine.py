@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from caesura.intercept.calls.events import Event
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -77,8 +77,8 @@ class Engine(Protocol):
         """Return the number of tokens of the text alone; any thread may call this."""
         ...
 
-    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
-        """Return the number of tokens of a prompt, as a first turn with these messages has.
+    async def count_prompt(self, spec: SessionSpec, messages: Sequence[Message]) -> int:
+        """Return the number of tokens of the prompt that a new session's first turn would have.
 
         Raises `ContextOverflow` for a text that is certainly longer than the context window.
         """

@@ -22,7 +22,7 @@ from caesura.runtime.testing.script import (
 )
 from caesura.runtime.testing.scripted_session import ScriptedSession, message_units
 from caesura.scheduler.answers import Answers
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
@@ -86,7 +86,7 @@ class ScriptedEngine:
         """The settings that hold where a request has none; a script has none of its own."""
         return Sampling()
 
-    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
+    async def count_prompt(self, spec: SessionSpec, messages: Sequence[Message]) -> int:
         """Return the number of scripted tokens of the messages."""
         return sum(map(message_units, messages))
 

@@ -97,7 +97,7 @@ class Answer:
         self._text.append(text)
         if self._logprobs is None:
             return [{"content": text}]
-        shown = [_shown_logprob(token) for token in logprobs]
+        shown = [shown_logprob(token) for token in logprobs]
         self._logprobs.extend(shown)
         return [{"content": text, LOGPROBS: _logprobs(shown)}]
 
@@ -185,7 +185,8 @@ def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:
     return {"content": content, "refusal": None}
 
 
-def _shown_logprob(token: TokenLogprob) -> dict[str, Any]:
+def shown_logprob(token: TokenLogprob) -> dict[str, Any]:
+    """Return a token as clients get it, with the most likely ones in its place."""
     top = [_bare_logprob(one) for one in token.top]
     return _bare_logprob(token) | {"top_logprobs": top}
 

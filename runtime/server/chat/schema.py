@@ -25,6 +25,7 @@ from caesura.runtime.server.chat.output import (
     StructuredOutputs,
     ToolChoice,
 )
+from caesura.runtime.server.chat.template import TemplateVariables, template_variables
 from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
 from caesura.scheduler.messages import Sampling, TextFormat, ToolSpec
@@ -33,19 +34,8 @@ MAX_MESSAGES = 65_536
 """Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
 MAX_TOOLS = 4_096
 MAX_TOP_LOGPROBS = 20
-RESERVED_VARIABLES = {
-    "add_generation_prompt",
-    "chat_template",
-    "continue_final_message",
-    "conversation",
-    "messages",
-    "return_dict",
-    "return_tensors",
-    "tokenize",
-    "tools",
-}
-"""Variables of chat templates that a request must not set."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -219,8 +209,8 @@ class ChatRequest(_Part):
     top_k: Annotated[int, Field(ge=-1)] | None = None
     user: str | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    presence_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[FiniteFloat, Field(ge=-2, le=2)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
     min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
     min_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -231,7 +221,7 @@ class ChatRequest(_Part):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: TemplateVariables | None = None
     reasoning_effort: str | None = None
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None
@@ -277,11 +267,7 @@ class ChatRequest(_Part):
 
     def template(self) -> dict[str, Any]:
         """Return the variables for the model's chat template, as vLLM's server names them."""
-        given: dict[str, Any] = {}
-        if self.reasoning_effort is not None:
-            given["reasoning_effort"] = self.reasoning_effort
-            given["enable_thinking"] = self.reasoning_effort != "none"
-        return given | (self.chat_template_kwargs or {})
+        return template_variables(self.reasoning_effort, self.chat_template_kwargs)
 
 
 def parse(body: bytes) -> ChatRequest:
@@ -304,11 +290,6 @@ def refuse_unsupported(request: ChatRequest) -> None:
         shown = name[:64]
         raise invalid(f"{shown} is not supported here: leave the field out.", shown)
     _refuse_contradictions(request)
-    for name in sorted(RESERVED_VARIABLES & set(request.chat_template_kwargs or {})):
-        raise invalid(
-            f"chat_template_kwargs may not set {name}, which the server sets itself.",
-            "chat_template_kwargs",
-        )
 
 
 def _refuse_contradictions(request: ChatRequest) -> None:

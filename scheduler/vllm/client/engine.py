@@ -116,12 +116,13 @@ class VllmEngine:
             top_k=defaults.get("top_k"),
         )
 
-    async def count_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> int:
-        """Return the number of tokens of a prompt; a thread renders a large one.
+    async def count_prompt(self, spec: SessionSpec, messages: Sequence[Message]) -> int:
+        """Return the number of tokens of a first turn's prompt; a thread renders a large one.
 
         Raises `UsageError` and `ContextOverflow` as `Renderer.prompt` does.
         """
-        prompt = partial(self.renderer.prompt, messages, tools)
+        renderer, tools = self.renderer, spec.tools
+        prompt = partial(renderer.prompt, messages, tools, spec.template, spec.prefill)
         return len(await self.render_threads.run(prompt, messages, tools))
 
     def open(self, spec: SessionSpec) -> VllmSession:

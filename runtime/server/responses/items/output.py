@@ -4,9 +4,11 @@ An item's events are kept back while an earlier item is open. Clients that follo
 was opened last would otherwise lose the parts of interleaved items.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from caesura.intercept.calls.events import TokenLogprob
+from caesura.runtime.server.chat.answer import shown_logprob
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.given import Item
 
@@ -102,19 +104,23 @@ class MessageItem(OutputItem):
             "content": [],
         }
         self._text: list[str] = []
+        self._logprobs: list[dict[str, Any]] = []
         super().__init__(outputs, item)
         self._say("response.content_part.added", content_index=0, part=self._part(""))
 
-    def write(self, text: str) -> None:
-        """Append text."""
+    def write(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> None:
+        """Append text, and the probabilities of its tokens if the client wants them."""
+        told = list(map(shown_logprob, logprobs))
         self._text.append(text)
-        self._say("response.output_text.delta", content_index=0, delta=text, logprobs=[])
+        self._logprobs += told
+        self._say("response.output_text.delta", content_index=0, delta=text, logprobs=told)
 
     def close(self, status: str = "completed") -> None:
         """Close the message."""
         text = "".join(self._text)
         part = self._part(text)
-        self._say("response.output_text.done", content_index=0, text=text, logprobs=[])
+        told = part["logprobs"]
+        self._say("response.output_text.done", content_index=0, text=text, logprobs=told)
         self._say("response.content_part.done", content_index=0, part=part)
         self._item |= {"status": status, "content": [part]}
         self._close()
@@ -129,9 +135,9 @@ class MessageItem(OutputItem):
             return dict(self._item)
         return self._item | {"content": [self._part("".join(self._text))]}
 
-    @staticmethod
-    def _part(text: str) -> Item:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    def _part(self, text: str) -> Item:
+        logprobs = list(self._logprobs)
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 class CallItem(OutputItem):

@@ -23,7 +23,7 @@ from caesura.runtime.server.responses.request.tools import (
     Tool,
 )
 from caesura.runtime.server.responses.run.answer import Shown
-from caesura.scheduler.messages import Message, SessionSpec, ToolSpec
+from caesura.scheduler.messages import CallRule, Message, SessionSpec, ToolSpec
 from caesura.tools.context import current
 from caesura.tools.errors import Permanent
 from caesura.tools.people import People
@@ -49,6 +49,8 @@ class Offer:
     registry: Registry
     named: frozenset[str]
     """The server's tools that the request named in the form of an MCP server."""
+    rule: CallRule | None = None
+    """Which calls a turn may hold; None if the model decides alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +73,8 @@ def make_plan(
     tools: Registry,
     limits: Limits,
     people: People | None,
-    asker: str = "",
 ) -> ResponsePlan:
-    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served.
-
-    `asker` is a digest of the client's identity.
-    """
+    """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     check_model(request.model, model)
     offer = offered(request, tools, people)
     own = messages_of(items, history.messages)
@@ -85,14 +83,16 @@ def make_plan(
         raise invalid("input is missing: send a text, or a list of items.", "input")
     registry = offer.registry
     calls_allowed = request.tool_choice != "none"
-    sampling = request.sampling()
+    sampling = replace(request.sampling(), calls=offer.rule)
     spec = SessionSpec(
         tools=offer.specs,
         sampling=sampling,
         pausing=calls_allowed and len(registry) > 0,
         tool_choice="auto" if calls_allowed else "none",
         pauses=pauses_of(registry) if calls_allowed else {},
-        asker=asker,
+        template=request.template(),
+        cache_salt=request.cache_salt,
+        priority=request.priority,
     )
     run = Plan(
         messages=messages,
@@ -178,19 +178,55 @@ def _functions(tool: Tool) -> list[tuple[FunctionTool, str | None]]:
 
 
 def _chosen(offer: Offer, request: Prompt) -> Offer:
-    """Return the tools, reduced to those that the tool choice allows."""
+    """Return the tools that the tool choice allows, with the rule of calls that it makes.
+
+    The model is shown a chosen tool alone, but all tools beside the allowed ones.
+    """
     choice = request.tool_choice
-    if choice is None or isinstance(choice, str):
-        return offer
-    choices = choice.tools if isinstance(choice, AllowedTools) else [choice]
-    names = {name for each in choices for name in _names_in(each, offer)}
-    registry = offer.registry.select([name for name in offer.registry.names if name in names])
+    kept = offer
+    if not (choice is None or isinstance(choice, str)):
+        choices = choice.tools if isinstance(choice, AllowedTools) else [choice]
+        kept = _only({name for each in choices for name in _names_in(each, offer)}, offer)
+        if isinstance(choice, AllowedTools):
+            kept = replace(kept, specs=offer.specs)
+    return kept if choice == "none" else replace(kept, rule=_rule(kept, request))
+
+
+def _only(names: set[str], offer: Offer) -> Offer:
+    """Return the offer, reduced to the tools of these flat names."""
     return Offer(
         [spec for spec in offer.specs if spec["function"]["name"] in names],
         {flat: told for flat, told in offer.client.items() if flat in names},
-        registry,
+        offer.registry.select([name for name in offer.registry.names if name in names]),
         offer.named & names,
     )
+
+
+def _rule(offer: Offer, request: Prompt) -> CallRule | None:
+    """Return which calls a turn may hold, or None if the model decides alone.
+
+    Raises `ApiError` if a call is required and there is no tool.
+    """
+    choice = request.tool_choice
+    names = (*offer.client, *offer.registry.names)
+    allowed = choice if isinstance(choice, AllowedTools) else None
+    required = (choice if allowed is None else allowed.mode) not in (None, "auto", "none")
+    if required and not names:
+        raise invalid("tool_choice requires a call, but the request has no tools.", "tool_choice")
+    rule = CallRule(
+        required=required,
+        single=request.parallel_tool_calls is False,
+        names=names if allowed is not None else None,
+        strict=_strict(request.tools) & set(names),
+    )
+    return None if rule == CallRule() else rule
+
+
+def _strict(tools: Sequence[Tool]) -> frozenset[str]:
+    """Return the flat names of the client's tools whose calls follow their schemas."""
+    functions = [each for tool in tools for each in _functions(tool)]
+    strict = [(function, namespace) for function, namespace in functions if function.strict]
+    return frozenset(function.spec(space)["function"]["name"] for function, space in strict)
 
 
 def _names_in(choice: ChosenFunction | ChosenServerTool, offer: Offer) -> set[str]:

@@ -1,27 +1,42 @@
 """The schema of a request to `/v1/responses`.
 
 A field that is not listed here is refused. These fields have no effect on the answer, and a
-response returns them: `metadata`, `prompt_cache_key`, `reasoning`, `safety_identifier`, `user` and
-`text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
+response returns them: `metadata`, `prompt_cache_key`, `reasoning.summary`, `safety_identifier`,
+`user` and `text.verbosity`. These have no effect at all: `service_tier`, `stream_options`,
 `prompt_cache_retention`, `prompt_cache_options` and `client_metadata`.
 """
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from caesura.runtime.server.chat.output import StructuredOutputs, valid_schema
+from caesura.runtime.server.chat.schema import (
+    MAX_TOP_LOGPROBS,
+    Penalty,
+    TokenId,
+)
+from caesura.runtime.server.chat.template import TemplateVariables, template_variables
 from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.given import Item, items_of
 from caesura.runtime.server.responses.request.tools import OtherTool, ToolChoice, Tools
-from caesura.scheduler.messages import Sampling
+from caesura.scheduler.messages import Sampling, TextFormat
 
 Body = TypeVar("Body", bound=BaseModel)
 
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARACTERS = 64
 MAX_METADATA_VALUE_CHARACTERS = 512
-MAX_TOP_LOGPROBS = 20
 LOGPROBS = "message.output_text.logprobs"
 
 Includable = Literal[
@@ -42,7 +57,6 @@ Metadata = Annotated[
     ],
     Field(max_length=MAX_METADATA_PAIRS),
 ]
-Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
 
 def _listed(value: object) -> object:
@@ -74,6 +88,23 @@ class Format(_Part):
     description: str | None = None
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
     strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> Self:
+        if self.type == "json_schema" and (self.schema_ is None or not self.name):
+            raise ValueError("a json_schema needs a name and a schema")
+        return self
+
+    @field_validator("schema_")
+    @classmethod
+    def _valid(cls, schema: Any) -> Any:
+        return schema if schema is None else valid_schema(schema)
+
+    def constraint(self) -> TextFormat | None:
+        """Return the format for the engine, or None for free text."""
+        if self.type == "json_schema":
+            return TextFormat("json_schema", self.schema_)
+        return TextFormat("json_object") if self.type == "json_object" else None
 
     def public(self) -> dict[str, Any]:
         """Return the format as a response tells it."""
@@ -118,13 +149,19 @@ class Prompt(Continued):
     reasoning: Reasoning | None = None
     truncation: Literal["auto", "disabled"] | None = None
     parallel_tool_calls: bool | None = None
+    chat_template_kwargs: TemplateVariables | None = None
+
+    def template(self) -> dict[str, Any]:
+        """Return the variables for the model's chat template."""
+        effort = None if self.reasoning is None else self.reasoning.effort
+        return template_variables(effort, self.chat_template_kwargs)
 
 
 class ResponseRequest(Prompt):
     """The body of `POST /v1/responses`.
 
-    `server_tools` is Caesura's own field, as in chat completions. `top_k`, `seed` and `stop` are
-    those of chat completions too.
+    `server_tools` is Caesura's own field, as in chat completions. The fields from `top_k` to
+    `priority` are those of chat completions too.
     """
 
     model: str
@@ -134,12 +171,21 @@ class ResponseRequest(Prompt):
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
+    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
+    stop_token_ids: Annotated[list[TokenId], BeforeValidator(_listed)] = []
+    logit_bias: dict[TokenId, Annotated[FiniteFloat, Field(ge=-100, le=100)]] | None = None
+    bad_words: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
+    structured_outputs: StructuredOutputs | None = None
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    priority: int = 0
     stream: bool | None = None
     store: bool | None = None
     background: bool | None = None
@@ -173,7 +219,25 @@ class ResponseRequest(Prompt):
             stop=tuple(self.stop),
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            min_p=self.min_p,
+            min_tokens=self.min_tokens,
+            stop_token_ids=tuple(self.stop_token_ids),
+            logit_bias=self.logit_bias or {},
+            bad_words=tuple(self.bad_words),
+            logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
+            text=self._constraint(),
         )
+
+    @property
+    def format(self) -> Format | None:
+        """The form of the answer's text, or None if the request leaves it out."""
+        return None if self.text is None else self.text.format
+
+    def _constraint(self) -> TextFormat | None:
+        if self.structured_outputs is not None:
+            return self.structured_outputs.text()
+        return None if self.format is None else self.format.constraint()
 
 
 class TokenCountRequest(Prompt):
@@ -218,24 +282,18 @@ def parsed_as(kind: type[Body], body: bytes | str) -> Body:
 
 
 def refuse_unsupported(request: ResponseRequest) -> None:
-    """Raise `ApiError` for fields that contradict each other, or that would change the answer."""
+    """Raise `ApiError` for fields that exclude each other, and for tools of another kind."""
     if request.previous_response_id is not None and request.conversation is not None:
         message = "previous_response_id and conversation exclude each other: send one of them."
         raise invalid(message, "previous_response_id")
     if request.background and not request.stored:
         message = "background needs store: leave store out or send true, got false."
         raise invalid(message, "background")
-    if request.text is not None and request.text.format is not None:
-        kind = request.text.format.type
-        if kind != "text":
-            message = f"text.format must be of type text, got {kind!r}."
-            raise invalid(message, "text.format")
-    if LOGPROBS in request.include or request.top_logprobs:
-        field = "include" if LOGPROBS in request.include else "top_logprobs"
-        raise invalid(f"{field}: logprobs are not supported: leave the field out.", field)
-    if request.parallel_tool_calls is False:
-        message = "parallel_tool_calls must be true: the model decides how many calls a turn has."
-        raise invalid(message, "parallel_tool_calls")
+    if request.structured_outputs is not None and request.format is not None:
+        message = "structured_outputs and text.format exclude each other: send one of them."
+        raise invalid(message, "structured_outputs")
+    if request.top_logprobs and LOGPROBS not in request.include:
+        raise invalid(f"top_logprobs needs {LOGPROBS!r} in include beside it.", "top_logprobs")
     _refuse_tools(request)
 
 

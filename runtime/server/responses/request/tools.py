@@ -160,7 +160,7 @@ class AllowedTools(_Part):
     """`tool_choice`: the tools that the model may call, out of those that it is shown."""
 
     type: Literal["allowed_tools"]
-    mode: Literal["auto", "required", "none"] = "auto"
+    mode: Literal["auto", "required"] = "auto"
     tools: Annotated[list[ChosenFunction | ChosenServerTool], Field(min_length=1)]
 
 

@@ -41,7 +41,8 @@ async def counted_tokens(
     messages = with_instructions(asked.instructions, [*history.messages, *own])
     if not messages:
         raise invalid("input is missing: send a text, or a list of items.", "input")
-    return await state.engine.count_prompt(messages, offer.specs)
+    spec = SessionSpec(tools=offer.specs, template=asked.template())
+    return await state.engine.count_prompt(spec, messages)
 
 
 async def compacted(

@@ -80,7 +80,7 @@ class Answer:
         self._outputs = Outputs()
         self._sequence = 0
         self._message: MessageItem | None = None
-        self._spaces = ""
+        self._spaces: list[TextDelta] = []
         """White space that no text followed yet; calls are often written behind some."""
         self._called: dict[str, CallItem] = {}
         self._turn = ids.new_turn()
@@ -110,8 +110,8 @@ class Answer:
     def take(self, event: RunEvent) -> list[Event]:
         """Add one event of the run; return the events that a stream sends for it."""
         match event:
-            case TextDelta(text=text):
-                self._write(text)
+            case TextDelta():
+                self._write(event)
             case CallStarted():
                 self._start_call(event)
             case ArgumentsDelta(call_id=call_id, text=text):
@@ -150,8 +150,7 @@ class Answer:
         """Complete the response at the Unix time `now`; return the last events."""
         if self._message is None and not len(self._outputs):
             self._message = MessageItem(self._outputs)
-            if self._spaces:
-                self._message.write(self._spaces)
+            self._write_spaces(self._message)
         self._close_message("incomplete" if self._is_cut else "completed")
         self._abandon()
         self.resource.complete(MAX_OUTPUT_TOKENS if self._is_cut else None, now)
@@ -212,19 +211,25 @@ class Answer:
 
     # -- text ------------------------------------------------------------------------------------
 
-    def _write(self, text: str) -> None:
+    def _write(self, event: TextDelta) -> None:
         self._turn_has_ended = False
+        if self._message is None and not event.text.strip():
+            self._spaces.append(event)
+            return
         if self._message is None:
-            text, self._spaces = self._spaces + text, ""
-            if not text.strip():
-                self._spaces = text
-                return
             self._message = MessageItem(self._outputs)
-        if text:
-            self._message.write(text)
+            self._write_spaces(self._message)
+        if event.text:
+            self._message.write(event.text, event.logprobs)
+
+    def _write_spaces(self, message: MessageItem) -> None:
+        for event in self._spaces:
+            if event.text:
+                message.write(event.text, event.logprobs)
+        self._spaces = []
 
     def _close_message(self, status: str = "completed") -> None:
-        self._spaces = ""
+        self._spaces = []
         if self._message is not None:
             self._message.close(status)
             self._message = None
@@ -289,7 +294,7 @@ class Answer:
         elif event.call_id in self._called:
             self._called[event.call_id].close(event.text, "incomplete")
         else:
-            self._write(event.text)
+            self._write(TextDelta(event.text))
 
     def _end_arguments(self, call_id: str, name: str, arguments: str) -> None:
         call = self._open(call_id, name)

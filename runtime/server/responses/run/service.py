@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypeVar
 
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.chat.asker import asker_of
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.responses.items.given import REFERENCE, Item
@@ -66,7 +65,7 @@ class Responses:
         history = await self.history(request, recent or {})
         if (found := await self._resumed(request, items)) is not None:
             return found
-        plan = await self._planned(request, items, history, headers)
+        plan = await self._planned(request, items, history)
         part = self._part(request, items, history, plan)
         return part, await self._start(part, plan, history, headers, started)
 
@@ -83,21 +82,16 @@ class Responses:
         """
         items = await self.resolved(given)
         history = await self.history(request, recent or {})
-        plan = await self._planned(request, items, history, headers)
+        plan = await self._planned(request, items, history)
         part = self._part(request, items, history, plan)
         await part.end(partial(part.answer.skip, time.time()), plan.own, self._save)
         return part, None
 
     async def _planned(
-        self,
-        request: ResponseRequest,
-        items: Sequence[Item],
-        history: History,
-        headers: Mapping[str, str],
+        self, request: ResponseRequest, items: Sequence[Item], history: History
     ) -> ResponsePlan:
         state = self._state
-        asker = asker_of(request.who, headers)
-        about = (state.engine.model, state.tools, state.limits, state.people, asker)
+        about = (state.engine.model, state.tools, state.limits, state.people)
         return await asyncio.to_thread(make_plan, request, items, history, *about)
 
     def _part(
