@@ -123,7 +123,8 @@ class TurnEnded:
     complete) or `length` (a token limit cut it). `prompt_tokens` were appended for this turn and
     `completion_tokens` were decoded in it. `cached_tokens` of the context came from the KV cache
     when the turn began. `resume` is set when the turn resumed a paused request, and `follow_up`
-    when it began with a history that holds an earlier answer.
+    when it began with a history that holds an earlier answer. `stop_text` is the stop text of the
+    caller that ended the turn.
     """
 
     reason: Literal["call", "stop", "length"]
@@ -132,6 +133,7 @@ class TurnEnded:
     cached_tokens: int
     resume: ResumeReport | None = None
     follow_up: FollowUpReport | None = None
+    stop_text: str | None = None
 
 
 CallEvent = CallStarted | ArgumentsDelta | CallFinished | CallMalformed

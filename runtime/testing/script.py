@@ -115,6 +115,15 @@ def as_calls(item: Item) -> Calls:
             return item
 
 
+def stopped(turn: Calls, stops: Sequence[str]) -> tuple[Calls, str | None]:
+    """Cut a turn before the first stop text in its text; return it, and that stop text or None."""
+    places = [(turn.text.find(stop), stop) for stop in stops if stop in turn.text]
+    if not places:
+        return turn, None
+    start, stop = min(places)
+    return Calls(turn.text[:start]), stop
+
+
 def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
     """Cut a turn to `max_tokens`; return it, its tokens, and whether it was cut.
 

@@ -25,6 +25,7 @@ from caesura.runtime.testing.script import (
     count_units,
     cut,
     play,
+    stopped,
 )
 from caesura.scheduler.answers import history_of, length_up_to_answer
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
@@ -46,6 +47,7 @@ class ScriptedSession:
         self._context = 0
         self._open_calls: list[str] = []
         self._busy = False
+        self._stop_text: str | None = None
         self._broken_off = False
         self.request_id: str | None = f"scripted-{number}"
         """The id of the session's request, as in a real engine."""
@@ -85,7 +87,9 @@ class ScriptedSession:
             self._busy = False
 
     async def remember(self, answer: Sequence[Message]) -> None:
-        """Let a later session continue from this one's scripted tokens."""
+        """Let a later session continue from this one's scripted tokens, unless a stop text cut."""
+        if self._stop_text is not None:
+            return
         history = history_of((*self.turns[0], *answer), self.spec)
         self._engine.answers.remember(history, [0] * self._context)
 
@@ -104,10 +108,11 @@ class ScriptedSession:
         resumed = self._accept(messages, prompt)
         self.samplings.append(sampling)
         item = await self._reader.read(self.messages, self.spec.tools, self._error)
-        turn, tokens, was_cut = cut(as_calls(item), sampling.max_tokens)
+        turn, stop_text = stopped(as_calls(item), sampling.stop)
+        turn, tokens, was_cut = cut(turn, sampling.max_tokens)
         if turn.calls and self.spec.tool_choice == "none":
             raise self._error("calls a tool, but the session was opened with tool_choice='none'")
-        if sampling.calls is not None and not was_cut:
+        if sampling.calls is not None and not was_cut and stop_text is None:
             broken = broken_rule(turn, sampling.calls)
             if broken is not None:
                 raise self._error(broken)
@@ -124,7 +129,10 @@ class ScriptedSession:
         self._broken_off = False
         self._context += prompt + tokens
         report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
-        yield TurnEnded(_reason(turn, was_cut), prompt, tokens, cached, report, follow_up)
+        self._stop_text = None if was_cut else stop_text
+        yield TurnEnded(
+            _reason(turn, was_cut), prompt, tokens, cached, report, follow_up, self._stop_text
+        )
 
     def _follow_up(self, messages: tuple[Message, ...]) -> FollowUpReport | None:
         length = length_up_to_answer(messages)

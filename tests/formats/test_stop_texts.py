@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from caesura.intercept.calls.events import CallFinished, TextDelta
+from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.run.loop import run
@@ -114,8 +114,10 @@ async def test_the_client_gets_the_text_before_the_stop_text(stop: str) -> None:
         sampling=Sampling(stop=(stop,)),
         pausing=False,
     )
-    deltas = [delta async for event in events for delta in answer.take(event)]
+    taken = [event async for event in events]
+    deltas = [delta for event in taken for delta in answer.take(event)]
     assert "".join(delta["content"] for delta in deltas) == before
     assert answer.message() == {"role": "assistant", "content": before}
     assert answer.finish_reason == "stop"
+    assert [event.stop_text for event in taken if isinstance(event, TurnEnded)] == [stop]
     await session.close()

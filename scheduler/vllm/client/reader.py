@@ -53,9 +53,9 @@ class TurnReader:
         """The calls of the turn so far, malformed ones included."""
 
     @property
-    def stopped(self) -> bool:
-        """Whether a stop text ended the turn, so that its tokens hold more than `text`."""
-        return self._stops.hit
+    def stop_text(self) -> str | None:
+        """The stop text that ended the turn, whose tokens then hold more than `text`, or None."""
+        return self._stop_cut.hit or self._stops.hit
 
     def answer(self, content: str) -> str:
         """Return the text to insert for the result of the inline call that paused the turn."""

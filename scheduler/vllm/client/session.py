@@ -116,7 +116,7 @@ class VllmSession:
             return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
         # The tokens must hold no call that the follow-up will not answer, and no stop text.
-        if made == len(answer[-1].get("tool_calls") or ()) and not reader.stopped:
+        if made == len(answer[-1].get("tool_calls") or ()) and reader.stop_text is None:
             messages = (*self._asked, *answer)
             await self._engine.splicer.remember(messages, self._spec, self.tokens)
 
@@ -319,6 +319,7 @@ class VllmSession:
             cached_tokens=resume.cached_tokens if resume else last.num_cached_tokens or 0,
             resume=resume,
             follow_up=appended.follow_up,
+            stop_text=self._reader.stop_text if reason == "stop" else None,
         )
 
     def _take(self, piece: CompletionOutput, token_ids: list[int]) -> str:

@@ -13,6 +13,8 @@ class StopCut:
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = [text.encode() for text in stops]
         self._window = b""
+        self.hit: str | None = None
+        """The stop text that ended the output."""
 
     def push(self, text: str, ended: bool, at_stop: bool) -> str:
         """Return the output that cannot belong to a stop text.
@@ -24,6 +26,7 @@ class StopCut:
         found = first_hit(self._window, self._stops) if at_stop else None
         if found is not None:
             size, ended = found.start, True
+            self.hit = self._stops[found.marker].decode()
         elif not ended:
             size -= held_back(self._window, self._stops)
         ready, self._window = self._window[:size], b"" if ended else self._window[size:]
@@ -36,16 +39,17 @@ class StopText:
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = [text.encode() for text in stops]
         self._window = b""
-        self.hit = False
+        self.hit: str | None = None
+        """The stop text that was found."""
 
     def push(self, text: str) -> str:
         """Return the part of the text that cannot belong to a stop text."""
-        if self.hit or not self._stops:
-            return "" if self.hit else text
+        if self.hit is not None or not self._stops:
+            return text if self.hit is None else ""
         self._window += text.encode()
         found = first_hit(self._window, self._stops)
         if found is not None:
-            self.hit = True
+            self.hit = self._stops[found.marker].decode()
             return self._window[: found.start].decode()
         kept = held_back(self._window, self._stops)
         ready = self._window[: len(self._window) - kept]
@@ -55,4 +59,4 @@ class StopText:
     def end(self) -> str:
         """Return the text that was held back, at the end of the turn."""
         text, self._window = self._window, b""
-        return "" if self.hit else text.decode()
+        return text.decode() if self.hit is None else ""

@@ -45,6 +45,12 @@ async def test_text_streams_in_pieces():
     assert events[-1] == TurnEnded("stop", 3, 2, 0)
 
 
+async def test_a_stop_text_ends_the_turn_before_its_calls():
+    engine = ScriptedEngine([calls(call("add", a=1), text="one two three")])
+    events = await turn(engine.open(SessionSpec()), sampling=Sampling(stop=("three", " two")))
+    assert events == [TextDelta("one"), TurnEnded("stop", 3, 1, 0, stop_text=" two")]
+
+
 async def test_a_call_streams_its_arguments():
     engine = ScriptedEngine([call("add", a=1, b=[2])], piece_characters=8)
     events = await turn(engine.open(SessionSpec()))
