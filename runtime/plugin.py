@@ -1,9 +1,9 @@
 """An endpoint plugin for `vllm serve`: Caesura's routes inside vLLM's own server.
 
 `VLLM_PLUGINS=caesura vllm serve MODEL --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler`
-then answers chat completions with `server_tools`, `/v1/responses`, `/ui/`, `/v1/trace` and
-`/v1/pending`. vLLM's server answers everything else as before. The environment variable
-`CAESURA_CONFIG` names a `caesura.toml`, and `CAESURA_TRACE` a file of traces, or `off`.
+then answers chat completions and messages with `server_tools`, `/v1/responses`, `/ui/`,
+`/v1/trace` and `/v1/pending`. vLLM's server answers everything else as before. The environment
+variable `CAESURA_CONFIG` names a `caesura.toml`, and `CAESURA_TRACE` a file of traces, or `off`.
 """
 
 import logging
@@ -27,11 +27,14 @@ from caesura.runtime.launch import inside
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import SERVER_TOOLS, Again
+from caesura.runtime.server.http.anthropic_form import MESSAGES
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 
 log = logging.getLogger(__name__)
 
+BY_BODY = {CHAT, MESSAGES}
+"""The routes of both, where a body with server tools is ours."""
 CONFIG, TRACE = "CAESURA_CONFIG", "CAESURA_TRACE"
 
 
@@ -108,7 +111,7 @@ class EndpointPlugin:
             receive = self._closing(receive)
         ours = self._ours
         if ours is not None and ours.has_route(scope):
-            if scope["path"] != CHAT:
+            if scope["path"] not in BY_BODY:
                 await ours(scope, receive, send)
                 return
             body = await Request(scope, receive).body()

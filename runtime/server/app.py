@@ -19,10 +19,12 @@ from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.access import Access, Check, JsonOnly, access_check
+from caesura.runtime.server.http.anthropic_form import MESSAGES
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.http.stream import Streamed
+from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
 from caesura.runtime.server.responses.routes.conversations import conversation_routes
@@ -140,12 +142,13 @@ def create_app(
     store: Store | None = None,
     vllm: VllmServer | None = None,
 ) -> Application:
-    """Return an ASGI application that serves `engine` with OpenAI's HTTP API.
+    """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
     A client may ask the server to run any of `tools`, with the field `server_tools`.
     With `api_key`, one or several, every route except `/health` and the files under `/ui/`
-    requires a key as a bearer token. Without a key, a request must address the server by an IP
-    address, by `localhost` or by one of `allowed_hosts`, and not come from a foreign web page.
+    requires a key, as a bearer token or as `x-api-key`. Without a key, a request must address the
+    server by an IP address, by `localhost` or by one of `allowed_hosts`, and not come from a
+    foreign web page.
     Pages of `allowed_origins` may read the answers (CORS).
 
     The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
@@ -155,8 +158,8 @@ def create_app(
     `store` keeps responses and conversations, in memory by default.
     The caller closes the engine, the people and the recorder.
 
-    `vllm` answers every route that is not Caesura's, and chat completions without `server_tools`.
-    `serve` runs the application, and so does any ASGI server.
+    `vllm` answers every route that is not Caesura's, and chat completions and messages without
+    `server_tools`. `serve` runs the application, and so does any ASGI server.
 
     Raises `UsageError` for a setting out of range.
     """
@@ -191,8 +194,11 @@ def _router(
 ) -> Router:
     delegation = Delegation(vllm, state.gate, state.engine.context_tokens) if vllm else None
     chat = Streamed(ChatCompletions(state, delegation).answer)
+    messages = Streamed(Messages(state, delegation).answer)
+    json_only = [Middleware(JsonOnly)]
     routes: list[BaseRoute] = [
-        Route(CHAT, chat, methods=["POST"], middleware=[Middleware(JsonOnly)]),
+        Route(CHAT, chat, methods=["POST"], middleware=json_only),
+        Route(MESSAGES, messages, methods=["POST"], middleware=json_only),
         *response_routes(responses, state),
         *socket_routes(responses),
         *conversation_routes(responses),

@@ -1,17 +1,47 @@
 """Decoding one request: its run over an engine's session, counted and traced."""
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from caesura.runtime.engine import EngineSession
+from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
 from caesura.runtime.run.loop import run
 from caesura.runtime.server.chat.asker import asker_of, owner_of
 from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.state import State
+from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
+
+Piece = TypeVar("Piece")
+
+
+class Answering(Protocol[Piece]):
+    """An answer that is built from a run's events, in the form of some API."""
+
+    id: str
+
+    @property
+    def leaves_calls(self) -> bool:
+        """Whether the answer ended with calls that the client will answer later."""
+        ...
+
+    def take(self, event: RunEvent) -> list[Piece]:
+        """Add one event; return the pieces that a stream sends for it."""
+        ...
+
+    def cut(self) -> None:
+        """Record that a token limit ended the answer between two turns."""
+        ...
+
+    def message(self) -> Message:
+        """Return the whole answer as a message of a later history."""
+        ...
 
 
 def owned(plan: Plan, headers: Mapping[str, str]) -> Plan:
@@ -52,3 +82,47 @@ async def decode(
             async for event in events:
                 state.metrics.observe(event, plan.spec.pausing, plan.registry)
                 yield event
+
+
+@asynccontextmanager
+async def opened(
+    state: State, plan: Plan, answer: Answering[Piece]
+) -> AsyncIterator[EngineSession]:
+    """Open the engine's session of an answer, and close it in every case."""
+    session = state.engine.open(plan.spec)
+    try:
+        yield session
+    finally:
+        # Shielded, since a second cancellation must not leave the session in the engine.
+        await asyncio.shield(session.close(follow_up=answer.leaves_calls))
+
+
+async def pieces(
+    state: State,
+    plan: Plan,
+    session: EngineSession,
+    answer: Answering[Piece],
+    started: float,
+    headers: Mapping[str, str],
+) -> AsyncGenerator[Piece, None]:
+    """Run the plan to its end; yield the answer's pieces as they come.
+
+    `started` is the time at which the request came, by `time.monotonic`.
+    """
+    waiting = True
+    events = decode(state, plan, session, answer.id, headers)
+    try:
+        async with aclosing(events):
+            async for event in events:
+                for piece in answer.take(event):
+                    if waiting:
+                        state.metrics.first_token.observe(time.monotonic() - started)
+                        waiting = False
+                    yield piece
+    except LimitReached as limit:
+        # A turn that ended with a call used up the tokens. The client sees a truncated answer.
+        if limit.limit != "max_tokens":
+            raise
+        answer.cut()
+    else:
+        await session.remember([answer.message()])

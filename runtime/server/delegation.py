@@ -4,11 +4,9 @@ vLLM's server parses a body and renders its messages in the event loop, in which
 requests stream. It answers a text with half a character with status 500.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from starlette.requests import Request
@@ -18,16 +16,14 @@ from caesura.runtime.engine import VllmServer
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.access import JSON
+from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import invalid
 
 SERVER_TOOLS = b'"server_tools"'
 """The field whose requests are answered here, as it stands in a body."""
-MAX_INLINE_BODY_BYTES = 64 * 2**10
-"""The largest body that the event loop parses itself; a thread parses larger ones."""
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
-_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_TEXT = frozenset({"url", "data", "image_url", "input_audio", "video_url", "file", "source"})
 """Fields that hold pictures and sounds, which become other numbers of tokens than text."""
@@ -54,6 +50,13 @@ class Delegation:
             await self.parse(await request.body())
         await self.answer(request, send)
 
+    async def took(self, request: Request, send: Send) -> bool:
+        """Let vLLM answer a request unless it names server tools; return whether it did."""
+        if (await self.parse(await request.body())).get("server_tools"):
+            return False
+        await self.answer(request, send)
+        return True
+
     async def answer(self, request: Request, send: Send) -> None:
         """Let vLLM answer a request whose body was parsed. Raises `ApiError` 429."""
         body = await request.body()
@@ -62,9 +65,7 @@ class Delegation:
 
     async def parse(self, body: bytes) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""
-        if len(body) <= MAX_INLINE_BODY_BYTES:
-            return self._parsed(body)
-        return await asyncio.get_running_loop().run_in_executor(_PARSING, self._parsed, body)
+        return await parsed(self._parsed, body)
 
     def _parsed(self, body: bytes) -> dict[str, Any]:
         try:

@@ -4,6 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 
+from caesura.runtime.server.http.access import authorization_of
+
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 
@@ -17,7 +19,7 @@ def asker_of(user: str | None, headers: Mapping[str, str]) -> str:
     key = headers.get(IDEMPOTENCY_KEY)
     if not user and not key:
         return ""
-    text = json.dumps(["http", headers.get("Authorization"), user or None, key or None])
+    text = json.dumps(["http", authorization_of(headers), user or None, key or None])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -26,7 +28,7 @@ def owner_of(user: str | None, headers: Mapping[str, str]) -> str:
 
     Only a later request of the same owner continues from the tokens of an answer.
     """
-    key = headers.get("Authorization")
+    key = authorization_of(headers)
     if not user and not key:
         return ""
     return hashlib.sha256(json.dumps(["owner", key, user or None]).encode()).hexdigest()

@@ -1,34 +1,27 @@
 """`POST /v1/chat/completions`: each request has one engine session and one run."""
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Send
 
-from caesura.runtime.engine import EngineSession
-from caesura.runtime.errors import LimitReached
 from caesura.runtime.server.chat.answer import Answer, Delta
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.wire import Chunks, completion
-from caesura.runtime.server.decoding import decode, owned
+from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.counting import count_as
 from caesura.runtime.server.http.errors import from_exception
 from caesura.runtime.server.http.stream import EventStream
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.state import State
 from caesura.tools.people import Pending
-
-MAX_INLINE_BODY_BYTES = 64 * 2**10
-"""The largest body that the event loop parses itself; a thread parses larger ones."""
-_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 
 
 class ChatCompletions:
@@ -47,18 +40,14 @@ class ChatCompletions:
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None:
-            parsed = await self._delegation.parse(await request.body())
-            if not parsed.get("server_tools"):
-                await self._delegation.answer(request, send)
-                return
+        if self._delegation is not None and await self._delegation.took(request, send):
+            return
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
             plan = owned(plan, request.headers)
             answer = _answer(state.engine.model, plan)
-            session = state.engine.open(plan.spec)
-            try:
-                decoding = _decode(state, plan, session, answer, started, request.headers)
+            async with opened(state, plan, answer) as session:
+                decoding = pieces(state, plan, session, answer, started, request.headers)
                 async with aclosing(decoding) as deltas:
                     if asked.stream:
                         await _stream(state, request, send, asked, plan, answer, deltas)
@@ -66,9 +55,6 @@ class ChatCompletions:
                     async for _ in deltas:
                         pass
                 whole = JsonAnswer(completion(answer))
-            finally:
-                # Shielded, since a second cancellation must not leave the session in the engine.
-                await asyncio.shield(session.close(follow_up=answer.leaves_calls))
             await whole(request.scope, request.receive, send)
 
 
@@ -84,43 +70,13 @@ def _answer(model: str, plan: Plan) -> Answer:
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
-    """Parse and check a body, in a thread if it is large; raise `ApiError` if it is invalid."""
+    """Parse and check a body; raise `ApiError` if it is invalid."""
 
-    def planned() -> tuple[ChatRequest, Plan]:
+    def planned(body: bytes) -> tuple[ChatRequest, Plan]:
         asked = parse(body)
         return asked, make_plan(asked, state.engine.model, state.tools, state.limits)
 
-    if len(body) <= MAX_INLINE_BODY_BYTES:
-        return planned()
-    return await asyncio.get_running_loop().run_in_executor(_PARSING, planned)
-
-
-async def _decode(
-    state: State,
-    plan: Plan,
-    session: EngineSession,
-    answer: Answer,
-    started: float,
-    headers: Mapping[str, str],
-) -> AsyncGenerator[Delta, None]:
-    """Run the plan to its end; yield the deltas for the client as they come."""
-    waiting = True
-    events = decode(state, plan, session, answer.id, headers)
-    try:
-        async with aclosing(events):
-            async for event in events:
-                for delta in answer.take(event):
-                    if waiting:
-                        state.metrics.first_token.observe(time.monotonic() - started)
-                        waiting = False
-                    yield delta
-    except LimitReached as limit:
-        # A turn that ended with a call used up the tokens. The client sees a truncated answer.
-        if limit.limit != "max_tokens":
-            raise
-        answer.cut()
-    else:
-        await session.remember([answer.message()])
+    return await parsed(planned, body)
 
 
 async def _stream(

@@ -10,7 +10,7 @@ The type of a body stops requests that a browser sends without a preflight reque
 import hmac
 import ipaddress
 import string
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
@@ -66,12 +66,18 @@ def access_check(
     return _authentication(keys)
 
 
+def authorization_of(headers: Mapping[str, str]) -> str | None:
+    """Return the header `Authorization`, or one with the key in Anthropic's `x-api-key`."""
+    key = headers.get("x-api-key")
+    return headers.get("Authorization") or (f"Bearer {key}" if key else None)
+
+
 def _authentication(keys: Iterable[str]) -> Check:
     """Return a check that requires one of the keys, except on routes that hold no data."""
     expected = [key.encode() for key in keys]
 
     def authenticate(request: HTTPConnection) -> None:
-        scheme, _, shown = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, shown = (authorization_of(request.headers) or "").partition(" ")
         given = shown.strip().encode("latin-1")
         # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = scheme.lower() == "bearer" and True in {
@@ -80,7 +86,7 @@ def _authentication(keys: Iterable[str]) -> Check:
         if not known and request.scope["path"] not in WITHOUT_KEY:
             raise ApiError(
                 401,
-                "The API key is missing or wrong: send it as a bearer token.",
+                "The API key is missing or wrong: send it as a bearer token, or as x-api-key.",
                 code="invalid_api_key",
                 headers={"WWW-Authenticate": "Bearer"},
             )

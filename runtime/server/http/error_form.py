@@ -1,4 +1,4 @@
-"""Errors of vLLM's own server, in the form and with the codes of OpenAI's API."""
+"""Errors of vLLM's own server, in the form and with the codes of ours."""
 
 import json
 from typing import Any
@@ -19,7 +19,7 @@ class OwnErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, and an error in OpenAI's form."""
+        """Answer one request, and an error in the form of the path's API."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -52,7 +52,7 @@ async def _answer(head: Message, body: bytes, scope: Scope, receive: Receive, se
         if name.lower() not in (b"content-length", b"content-type")
     }
     error.headers.update(kept)
-    await error.response()(scope, receive, send)
+    await error.response(scope["path"])(scope, receive, send)
 
 
 def _error(status: int, body: bytes) -> ApiError | None:

@@ -1,4 +1,7 @@
-"""Errors in the OpenAI API's form: `{"error": {message, type, param, code}}` and a status."""
+"""Errors in the OpenAI API's form: `{"error": {message, type, param, code}}` and a status.
+
+The routes of Anthropic's API have its form.
+"""
 
 import logging
 from typing import Any
@@ -14,6 +17,7 @@ from caesura.runtime.errors import (
     UsageError,
 )
 from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_anthropic
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """Return the error object, for a response or for a chunk of a stream."""
+        """Return the error object in OpenAI's form."""
         error = {
             "message": self.message,
             "type": self.type,
@@ -49,9 +53,15 @@ class ApiError(Exception):
         }
         return {"error": error}
 
-    def response(self) -> JsonAnswer:
-        """Return the whole HTTP response."""
-        return JsonAnswer(self.body(), self.status, self.headers)
+    def body_on(self, path: str) -> dict[str, Any]:
+        """Return the error object in the form of the API to which a path belongs."""
+        if speaks_anthropic(path):
+            return anthropic_error(self.status, self.message, self.code)
+        return self.body()
+
+    def response(self, path: str) -> JsonAnswer:
+        """Return the whole HTTP response to a request of a path."""
+        return JsonAnswer(self.body_on(path), self.status, self.headers)
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -111,7 +121,7 @@ class Errors:
             if begun:
                 log.error("an answer was cut short: %s", error)
             elif scope["type"] == "http":
-                await told.response()(scope, receive, send)
+                await told.response(scope["path"])(scope, receive, send)
             else:
                 await send({"type": "websocket.close", "code": 1008, "reason": told.message})
 

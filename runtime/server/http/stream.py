@@ -56,16 +56,28 @@ class Streamed:
         await self._handler(Request(scope, receive), send)
 
 
+def typed_event(event: Mapping[str, Any]) -> bytes:
+    """Return a server-sent event that is named by its field `type`, for one write."""
+    data = json.dumps(event, separators=(",", ":"))
+    return f"event: {event['type']}\ndata: {data}\n\n".encode()
+
+
 class EventStream:
-    """A stream of events. As a context manager it sends a comment after each long silence.
+    """A stream of events. As a context manager it breaks each long silence, with a comment.
 
     The stream sends its headers with the first event or comment. An earlier error can therefore
     still be answered with a status of its own.
     """
 
     def __init__(
-        self, send: Send, keep_alive_seconds: float, headers: Mapping[str, str] | None = None
+        self,
+        send: Send,
+        keep_alive_seconds: float,
+        headers: Mapping[str, str] | None = None,
+        keep_alive: bytes = b": keep-alive\n\n",
     ) -> None:
+        """Create a stream that sends `keep_alive`, a comment or an event, after each silence."""
+        self._keep_alive_text = keep_alive
         self._pieces = Pieces(send, {**_HEADERS, **(headers or {})})
         self._seconds = keep_alive_seconds
         self._lock = asyncio.Lock()
@@ -88,6 +100,10 @@ class EventStream:
     async def send_event(self, event: bytes) -> None:
         """Send the bytes of one event, which end with its empty line."""
         await self._write(event)
+
+    async def send_typed(self, event: Mapping[str, Any]) -> None:
+        """Send one event under the name in its field `type`."""
+        await self._write(typed_event(event))
 
     async def send_done(self) -> None:
         """Send `[DONE]`, which marks the stream as complete."""
@@ -131,4 +147,4 @@ class EventStream:
                 if left > 0:
                     await asyncio.sleep(left)
                 else:
-                    await self._write(b": keep-alive\n\n")
+                    await self._write(self._keep_alive_text)

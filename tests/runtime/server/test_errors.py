@@ -9,6 +9,7 @@ from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, 
 from caesura.runtime.server import create_app
 from caesura.runtime.server.chat import handler
 from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
+from caesura.runtime.server.http.bodies import MAX_INLINE_BODY_BYTES
 from caesura.runtime.testing import call, fail
 from caesura.tools.registry import Registry
 
@@ -133,13 +134,13 @@ async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypa
     parse = handler.parse
 
     def waiting(body):
-        if len(body) > handler.MAX_INLINE_BODY_BYTES:
+        if len(body) > MAX_INLINE_BODY_BYTES:
             reading.set()
             assert released.wait(20), "nothing else was done meanwhile"
         return parse(body)
 
     monkeypatch.setattr(handler, "parse", waiting)
-    content = "x" * handler.MAX_INLINE_BODY_BYTES
+    content = "x" * MAX_INLINE_BODY_BYTES
     large = asyncio.create_task(served.chat(messages=[{"role": "user", "content": content}]))
     await asyncio.to_thread(reading.wait, 20)
     _, small = await served.chat()

@@ -1,10 +1,7 @@
 """The routes of `/v1/responses`."""
 
 import asyncio
-import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -14,10 +11,10 @@ from starlette.types import Send
 
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.counting import count_as
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
-from caesura.runtime.server.responses.items.output import Event
 from caesura.runtime.server.responses.request.schema import parse, parse_compact, parse_count
 from caesura.runtime.server.responses.routes.compact import compacted, counted_tokens
 from caesura.runtime.server.responses.routes.listing import page
@@ -26,12 +23,7 @@ from caesura.runtime.server.responses.run.resource import FINAL
 from caesura.runtime.server.responses.run.service import Responses
 from caesura.runtime.server.state import State
 
-T = TypeVar("T")
-
-MAX_INLINE_BODY_BYTES = 64 * 2**10
-"""The largest body that the event loop parses itself; a thread parses larger ones."""
 MAX_NUMBER_DIGITS = 9
-_PARSING = ThreadPoolExecutor(2, "caesura-parsing")
 
 
 def response_routes(responses: Responses, state: State) -> list[BaseRoute]:
@@ -141,23 +133,10 @@ class ResponseHandlers:
             async for event in feed.read(after):
                 if feed.error is not None and feed.failed_first and not stream.begun:
                     raise feed.error  # nothing was sent, so the error can have a status
-                await stream.send_event(as_bytes(event))
+                await stream.send_typed(event)
             if feed.error is not None:
                 count_as(request.scope, feed.error.status)
             await stream.end()
-
-
-def as_bytes(event: Event) -> bytes:
-    """Return a server-sent event with its type, for one write."""
-    data = json.dumps(event, separators=(",", ":"))
-    return f"event: {event['type']}\ndata: {data}\n\n".encode()
-
-
-async def parsed(parse_body: Callable[[bytes], T], body: bytes) -> T:
-    """Return the request in a body, parsed in a thread if it is large; raise `ApiError`."""
-    if len(body) <= MAX_INLINE_BODY_BYTES:
-        return parse_body(body)
-    return await asyncio.get_running_loop().run_in_executor(_PARSING, parse_body, body)
 
 
 def _number(said: str | None) -> int:

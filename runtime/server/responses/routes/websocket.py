@@ -12,10 +12,10 @@ from typing import Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.errors import ApiError, from_exception, invalid
 from caesura.runtime.server.responses.items.output import Event
 from caesura.runtime.server.responses.request.schema import ResponseRequest, parse
-from caesura.runtime.server.responses.routes.handler import parsed
 from caesura.runtime.server.responses.run.live import Part
 from caesura.runtime.server.responses.run.service import Responses
 from caesura.runtime.server.responses.store import Stored

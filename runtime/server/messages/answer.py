@@ -1,0 +1,193 @@
+"""One answer, built from a run's events: events of a stream, or Anthropic's object `message`."""
+
+import json
+import uuid
+from typing import Any, Literal
+
+from caesura.intercept.calls.events import (
+    CallFinished,
+    CallMalformed,
+    ResumeReport,
+    TextDelta,
+    TurnEnded,
+)
+from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
+from caesura.runtime.server.chat.ran import ran_here
+from caesura.runtime.server.messages.blocks import Block, answer_record
+from caesura.scheduler.messages import Message
+from caesura.tools.people import Pending
+
+Event = dict[str, Any]
+PING: Event = {"type": "ping"}
+
+
+class Answer:
+    """The part of a run that the client sees: blocks of text, and calls of the client's tools.
+
+    A call is shown once it is complete. If the server runs tools (`pausing`), the model learns of
+    a malformed call and tries again. Otherwise a malformed call is text.
+    """
+
+    def __init__(self, model: str, client_tools: frozenset[str], *, pausing: bool) -> None:
+        self.id = f"msg_{uuid.uuid4().hex}"
+        self._model = model
+        self._client_tools = client_tools
+        self._pausing = pausing
+        self._content: list[dict[str, Any]] = []
+        self._text: list[str] | None = None
+        """The pieces of the block of text that is open."""
+        self._new_paragraph = False
+        self._ran: dict[str, ToolReturned | None] = {}
+        self._resumes: list[ResumeReport] = []
+        self._usage = UsageCount()
+        self._cached_tokens: int | None = None
+        self._reason: Literal["stop", "length", "calls"] = "stop"
+        self._stop_text: str | None = None
+
+    def take(self, event: RunEvent) -> list[Event]:
+        """Add one event; return the events that a stream sends for it."""
+        match event:
+            case TextDelta(text=text):
+                return self._say(text)
+            case CallFinished() if not self._pausing or event.name in self._client_tools:
+                return self._show(event)
+            case CallMalformed() if not self._pausing:
+                return self._say(event.text)
+            case CallFinished() | CallMalformed():
+                self._ran[event.call_id] = None  # keeps the order of the calls
+                self._new_paragraph = not event.inline
+            case TurnEnded():
+                self._end_turn(event)
+            case ToolReturned(call=call):
+                self._ran[call.id] = event
+            case RunEnded(reason=reason):
+                self._reason = reason
+            case _:
+                pass
+        return []
+
+    def cut(self) -> None:
+        """Record that a token limit ended the answer between two turns."""
+        self._reason = "length"
+
+    def _say(self, text: str) -> list[Event]:
+        if not text:
+            return []
+        events: list[Event] = []
+        if self._text is None:
+            self._text = []
+            events.append(self._start({"type": "text", "text": ""}))
+        elif self._new_paragraph and not self._text[-1][-1:].isspace() and not text[:1].isspace():
+            text = f"\n\n{text}"  # the model began a new message after a call of the server's
+        self._new_paragraph = False
+        self._text.append(text)
+        return [*events, self._delta({"type": "text_delta", "text": text})]
+
+    def _show(self, call: CallFinished) -> list[Event]:
+        events = self._end_text()
+        # Mistral's chat templates accept only ids of nine alphanumeric characters.
+        block = {"type": "tool_use", "id": uuid.uuid4().hex[:9], "name": call.name}
+        events.append(self._start(block | {"input": {}}))
+        self._content[-1] = block | {"input": json.loads(call.arguments)}
+        events.append(self._delta({"type": "input_json_delta", "partial_json": call.arguments}))
+        return [*events, self._stop()]
+
+    def _end_text(self) -> list[Event]:
+        """Close the block of text that is open, if there is one."""
+        if self._text is None:
+            return []
+        self._content = self._blocks()
+        self._text = None
+        return [self._stop()]
+
+    def _blocks(self) -> list[dict[str, Any]]:
+        """Return the blocks so far."""
+        if self._text is None:
+            return self._content
+        return [*self._content[:-1], {"type": "text", "text": "".join(self._text)}]
+
+    def _start(self, block: dict[str, Any]) -> Event:
+        self._content.append(block)
+        return {"type": "content_block_start", "index": self._index, "content_block": block}
+
+    def _delta(self, delta: dict[str, Any]) -> Event:
+        return {"type": "content_block_delta", "index": self._index, "delta": delta}
+
+    def _stop(self) -> Event:
+        return {"type": "content_block_stop", "index": self._index}
+
+    @property
+    def _index(self) -> int:
+        return len(self._content) - 1
+
+    def _end_turn(self, turn: TurnEnded) -> None:
+        self._usage.take(turn)
+        self._stop_text = turn.stop_text
+        if self._cached_tokens is None:
+            self._cached_tokens = turn.cached_tokens
+        if turn.resume is not None:
+            self._resumes.append(turn.resume)
+
+    @property
+    def leaves_calls(self) -> bool:
+        """Whether the answer ended with calls that the client will answer later."""
+        return self._reason == "calls"
+
+    def message(self) -> Message:
+        """Return the answer as a chat message, as a later history with its blocks has it."""
+        return answer_record([Block.model_validate(block) for block in self._blocks()])
+
+    def whole(self) -> dict[str, Any]:
+        """Return the object `message`; its field `caesura` is present only if the server ran tools.
+
+        `caesura` holds the server's own calls, as in chat completions.
+        """
+        return self._head(self._blocks()) | self._end() | {"usage": self._tokens()} | self._own()
+
+    def opening(self) -> Event:
+        """Return the first event of a stream; no token is counted yet."""
+        unknown = {"stop_reason": None, "stop_sequence": None}
+        usage = {"input_tokens": 0, "output_tokens": 0}
+        message = self._head([]) | unknown | {"usage": usage}
+        return {"type": "message_start", "message": message}
+
+    def pending(self, item: Pending) -> Event:
+        """Return a ping with an item that waits for a person."""
+        return PING | {"caesura": {"pending": item.public()}}
+
+    def closing(self) -> list[Event]:
+        """Return the events after the last piece: the end of its block, and of the message."""
+        end = {"type": "message_delta", "delta": self._end(), "usage": self._tokens()}
+        return [*self._end_text(), end | self._own(), {"type": "message_stop"}]
+
+    def _head(self, content: list[dict[str, Any]]) -> dict[str, Any]:
+        head = {"id": self.id, "type": "message", "role": "assistant", "model": self._model}
+        return head | {"content": content}
+
+    def _end(self) -> dict[str, Any]:
+        """Return why the answer ended."""
+        if self._reason == "length":
+            return {"stop_reason": "max_tokens", "stop_sequence": None}
+        if any(block["type"] == "tool_use" for block in self._content):
+            return {"stop_reason": "tool_use", "stop_sequence": None}
+        reason = "end_turn" if self._stop_text is None else "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": self._stop_text}
+
+    def _tokens(self) -> dict[str, Any]:
+        """Return the token counts of the whole request.
+
+        Tokens that were in the KV cache when the request began count as read from a cache. Those
+        that later turns found there are left out.
+        """
+        total = self._usage.total
+        cached = min(self._cached_tokens or 0, total.prompt_tokens)
+        return {
+            "input_tokens": total.prompt_tokens - cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": cached,
+            "output_tokens": total.completion_tokens,
+        }
+
+    def _own(self) -> dict[str, Any]:
+        ran = [returned for returned in self._ran.values() if returned is not None]
+        return {"caesura": ran_here(ran, self._resumes)} if ran else {}

@@ -1,0 +1,99 @@
+"""`POST /v1/messages`: each request has one engine session and one run."""
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.requests import Request
+from starlette.types import Send
+
+from caesura.runtime.server.chat.plan import Plan, make_plan
+from caesura.runtime.server.decoding import opened, owned, pieces
+from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.counting import count_as
+from caesura.runtime.server.http.errors import from_exception
+from caesura.runtime.server.http.stream import EventStream, typed_event
+from caesura.runtime.server.messages.answer import PING, Answer, Event
+from caesura.runtime.server.messages.schema import MessagesRequest, parse
+from caesura.runtime.server.people import pending_told
+from caesura.runtime.server.state import State
+from caesura.tools.people import Pending
+
+
+class Messages:
+    """The handler of the route."""
+
+    def __init__(self, state: State, delegation: Delegation | None) -> None:
+        self._state = state
+        self._delegation = delegation
+
+    async def answer(self, request: Request, send: Send) -> None:
+        """Answer a request, streamed or whole.
+
+        vLLM's own server, where there is one, answers requests without `server_tools`.
+        In every case the handler closes the engine's session and cancels the tools under way,
+        also when the client leaves.
+        """
+        started = time.monotonic()
+        state = self._state
+        if self._delegation is not None and await self._delegation.took(request, send):
+            return
+        with state.gate.enter():
+            asked, plan = await parsed(self._planned, await request.body())
+            plan = owned(plan, request.headers)
+            answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
+            async with opened(state, plan, answer) as session:
+                decoding = pieces(state, plan, session, answer, started, request.headers)
+                async with aclosing(decoding) as events:
+                    if asked.stream:
+                        await _stream(state, request, send, plan, answer, events)
+                        return
+                    async for _ in events:
+                        pass
+            await JsonAnswer(answer.whole())(request.scope, request.receive, send)
+
+    def _planned(self, body: bytes) -> tuple[MessagesRequest, Plan]:
+        """Parse and check a body; raise `ApiError` if it is invalid."""
+        asked, chat = parse(body)
+        state = self._state
+        return asked, make_plan(chat, state.engine.model, state.tools, state.limits)
+
+
+async def _stream(
+    state: State,
+    request: Request,
+    send: Send,
+    plan: Plan,
+    answer: Answer,
+    events: AsyncGenerator[Event, None],
+) -> None:
+    ping = typed_event(PING)
+    async with EventStream(send, state.keep_alive_seconds, keep_alive=ping) as stream:
+        opened = False
+
+        async def tell(event: Event) -> None:
+            nonlocal opened
+            if not opened:
+                opened = True
+                await stream.send_typed(answer.opening())
+            await stream.send_typed(event)
+
+        async def tell_pending(item: Pending) -> None:
+            await tell(answer.pending(item))
+
+        try:
+            async with pending_told(state.people, answer.id, plan.registry, tell_pending):
+                async for event in events:
+                    await tell(event)
+            for event in answer.closing():
+                await tell(event)
+        except Exception as error:
+            await stream.hush()
+            if not stream.begun:
+                raise
+            told = from_exception(error)
+            count_as(request.scope, told.status)
+            await stream.send_typed(told.body_on(request.url.path))
+        await stream.end()

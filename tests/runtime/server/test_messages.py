@@ -1,0 +1,424 @@
+"""`/v1/messages`, as the wire shows it: shapes, blocks, events, server tools and follow-ups."""
+
+import json
+from typing import Any
+
+import pytest
+from starlette.responses import JSONResponse
+
+from caesura.runtime.engine import VllmServer
+from caesura.runtime.errors import ContextOverflow, EngineFailed
+from caesura.runtime.testing import Calls, ScriptedEngine, call, calls, fail, inline, malformed
+from caesura.scheduler.messages import CallRule, TextFormat
+from tests.runtime.server.test_follow_ups import counted
+
+MODEL = "tiny/scripted"
+WEATHER = {
+    "name": "weather",
+    "description": "Tell the weather.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    """A valid request, with `fields` over it; a field that is ... is left out."""
+    whole = {"model": MODEL, "max_tokens": 100, "messages": [HELLO]} | fields
+    return {name: value for name, value in whole.items() if value is not ...}
+
+
+async def ask(served: Any, headers: Any = None, **fields: Any) -> tuple[int, dict[str, Any]]:
+    """POST a request; the status and the parsed answer."""
+    async with served.http.post("/v1/messages", json=body(**fields), headers=headers) as response:
+        return response.status, await response.json()
+
+
+async def stream(served: Any, **fields: Any) -> list[dict[str, Any]]:
+    """POST a streamed request; its events, whose names are their types."""
+    async with served.http.post("/v1/messages", json=body(stream=True, **fields)) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "text/event-stream"
+        blocks = (await response.text()).removesuffix("\n\n").split("\n\n")
+    events = []
+    for block in blocks:
+        name, data = block.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+    return events
+
+
+def put_together(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The message that a client makes of a stream, which must be well-formed."""
+    first, *middle, delta, last = [event for event in events if event["type"] != "ping"]
+    assert (first["type"], delta["type"]) == ("message_start", "message_delta")
+    assert last == {"type": "message_stop"}
+    message = first["message"] | delta["delta"] | {"usage": delta["usage"]}
+    content, texts = message["content"], []
+    for event in middle:
+        kind = event["type"].removeprefix("content_block_")
+        assert event["index"] == len(content) - (kind != "start")
+        if kind == "start":
+            texts = []
+            content.append(event["content_block"])
+        elif kind == "delta":
+            texts.append(event["delta"].get("text") or event["delta"]["partial_json"])
+        elif content[-1]["type"] == "text":
+            content[-1]["text"] = "".join(texts)
+        else:
+            content[-1]["input"] = json.loads("".join(texts))
+    if "caesura" in delta:
+        message["caesura"] = delta["caesura"]
+    return message
+
+
+async def test_a_whole_answer(serve_script):
+    served = await serve_script(["Hello to you."])
+    status, answer = await ask(served)
+    assert status == 200
+    assert answer.pop("id").startswith("msg_")
+    assert answer == {
+        "type": "message",
+        "role": "assistant",
+        "model": MODEL,
+        "content": [{"type": "text", "text": "Hello to you."}],
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 1,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 3,
+        },
+    }
+    assert served.engine.open_sessions == 0
+
+
+SCRIPTS = {
+    "text": (["one two three"], {}),
+    "nothing": ([""], {}),
+    "calls": ([calls(call("weather", city="Ulm"), call("weather"), text="Well. ")], {}),
+    "length": (["one two three"], {"max_tokens": 2}),
+    "stop text": (["one two three"], {"stop_sequences": ["three", " two"]}),
+    "malformed": ([malformed("weather(", "no bracket", "weather")], {}),
+    "server tool": (
+        [calls(call("double", number=2), text="Let me see."), "It is 4."],
+        {"server_tools": ["double"]},
+    ),
+    "both": (
+        [call("double", number=2), call("weather", city="Ulm")],
+        {"server_tools": ["double"]},
+    ),
+    "in mid sentence": (
+        [inline("It is ", "double", number=2), "4."],
+        {"server_tools": ["double"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_stream_says_the_same_as_a_whole_answer(serve_script, double, name):
+    script, fields = SCRIPTS[name]
+    served = await serve_script([*script, *script], [double])
+    _, whole = await ask(served, tools=[WEATHER], **fields)
+    streamed = put_together(await stream(served, tools=[WEATHER], **fields))
+    for answer in (whole, streamed):
+        del answer["id"]
+        for block in answer["content"]:
+            block.pop("id", None)
+        for made in answer.get("caesura", {}).get("calls", ()):
+            del made["seconds"]
+    assert streamed == whole
+
+
+async def test_calls_of_the_clients_tools(serve_script):
+    made = calls(call("weather", city="Ulm"), call("weather", city="Bonn"), text="Let me look.")
+    served = await serve_script([made])
+    _, answer = await ask(served, tools=[WEATHER])
+    text, *used = answer["content"]
+    assert text == {"type": "text", "text": "Let me look."}
+    assert [block["input"] for block in used] == [{"city": "Ulm"}, {"city": "Bonn"}]
+    assert {(block["type"], block["name"]) for block in used} == {("tool_use", "weather")}
+    assert len({block["id"] for block in used}) == 2
+    assert answer["stop_reason"] == "tool_use"
+    assert served.engine.sessions[0].follow_up
+    [shown] = served.engine.sessions[0].spec.tools
+    assert shown["function"]["parameters"] == WEATHER["input_schema"]
+
+
+async def test_a_stop_text_and_a_limit(serve_script):
+    served = await serve_script(["one two three", "one two three"])
+    _, answer = await ask(served, stop_sequences=["three", " two"])
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", " two")
+    assert answer["content"] == [{"type": "text", "text": "one"}]
+    _, answer = await ask(served, max_tokens=2)
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("max_tokens", None)
+
+
+async def test_server_tools_run_within_the_request(serve_script, double):
+    script = [calls(call("double", number=2), text="Let me see."), "It is 4."]
+    served = await serve_script(script, [double])
+    _, answer = await ask(served, server_tools=["double"])
+    assert answer["content"] == [{"type": "text", "text": "Let me see.\n\nIt is 4."}]
+    assert answer["stop_reason"] == "end_turn"
+    [made] = answer["caesura"]["calls"]
+    assert (made["name"], made["content"]) == ("double", "4")
+    assert len(answer["caesura"]["resumes"]) == 1
+
+
+async def test_a_limit_between_two_turns_cuts_the_answer(serve_script, double):
+    served = await serve_script([call("double", number=2)], [double])
+    _, answer = await ask(served, server_tools=["double"], max_tokens=3)
+    assert answer["stop_reason"] == "max_tokens"
+
+
+async def test_a_history_of_blocks(serve_script):
+    served = await serve_script(["Fine."])
+    use = {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Köln"}}
+    parts = [{"type": "text", "text": "rain", "cache_control": {"type": "ephemeral"}}] * 2
+    results = [
+        {"type": "text", "text": "So?"},
+        {"type": "tool_result", "tool_use_id": "a", "content": parts},
+        {"type": "tool_result", "tool_use_id": "b", "content": "no such city", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "c"},
+    ]
+    said = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "text", "text": "Let "},
+        {"type": "text", "text": "me look."},
+        use,
+    ]
+    system = [
+        {"type": "text", "text": "x-anthropic-billing-header: cch=123"},
+        {"type": "text", "text": "Be brief."},
+        {"type": "text", "text": "Be kind."},
+    ]
+    messages = [
+        HELLO,
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": results},
+        {"role": "system", "content": "Hurry."},
+    ]
+    status, answer = await ask(served, system=system, messages=messages, tools=[WEATHER])
+    assert status == 200, answer
+    function = {"name": "weather", "arguments": '{"city": "Köln"}'}
+    assert served.engine.sessions[0].turns[0] == (
+        {"role": "system", "content": "Be brief.\nBe kind."},
+        {"role": "user", "content": "Hello"},
+        {
+            "role": "assistant",
+            "content": "Let me look.",
+            "tool_calls": [{"id": "a", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "a", "name": "weather", "content": "rain\nrain"},
+        {"role": "tool", "tool_call_id": "b", "content": "error: no such city"},
+        {"role": "tool", "tool_call_id": "c", "content": ""},
+        {"role": "user", "content": "So?"},
+        {"role": "system", "content": "Hurry."},
+    )
+
+
+async def test_a_last_answer_is_continued(serve_script):
+    served = await serve_script(["re."])
+    status, _ = await ask(served, messages=[HELLO, {"role": "assistant", "content": "He"}])
+    assert status == 200
+    assert served.engine.sessions[0].spec.prefill
+
+
+async def test_settings_reach_the_engine(serve_script):
+    served = await serve_script([call("weather")])
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    await ask(
+        served,
+        tools=[WEATHER | {"strict": True}],
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+        temperature=0.5,
+        top_p=0.9,
+        top_k=5,
+        stop_sequences=["x"],
+        thinking={"type": "disabled"},
+        output_config={"effort": "low", "format": {"type": "json_schema", "schema": schema}},
+        cache_salt="salt",
+        service_tier="auto",
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    )
+    session = served.engine.sessions[0]
+    [sampling] = session.samplings
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 5)
+    assert (sampling.max_tokens, sampling.stop) == (100, ("x",))
+    assert sampling.text == TextFormat("json_schema", schema)
+    assert sampling.calls == CallRule(required=True, single=True, strict=frozenset({"weather"}))
+    assert session.spec.template == {"reasoning_effort": "low", "enable_thinking": False}
+    assert session.spec.cache_salt == "salt"
+
+
+@pytest.mark.parametrize("choice", ["none", "auto", "tool"])
+async def test_tool_choices(serve_script, double, choice):
+    forced = choice == "tool"
+    served = await serve_script([call("weather") if forced else "No."], [double])
+    named = {"name": "weather"} if forced else {}
+    fields = {"tools": [WEATHER], "server_tools": ["double"]}
+    _, answer = await ask(served, tool_choice={"type": choice} | named, **fields)
+    assert answer["stop_reason"] == ("tool_use" if forced else "end_turn")
+    spec = served.engine.sessions[0].spec
+    assert spec.tool_choice == ("none" if choice == "none" else "auto")
+    assert spec.pausing is (choice == "auto")
+    assert len(spec.tools) == (1 if forced else 2)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_follow_up_with_the_answer_is_spliced(serve_script, streams):
+    made = Calls("Let me look.", [("weather", '{"b":1.50,  "city":"K\\u00f6ln"}')])
+    served = await serve_script([made, "Rain."])
+    if streams:
+        answer = put_together(await stream(served, tools=[WEATHER]))
+    else:
+        _, answer = await ask(served, tools=[WEATHER])
+    [use] = [block for block in answer["content"] if block["type"] == "tool_use"]
+    result = {"type": "tool_result", "tool_use_id": use["id"], "content": "rain"}
+    history = [
+        HELLO,
+        {"role": "assistant", "content": answer["content"]},
+        {"role": "user", "content": [result]},
+    ]
+    _, after = await ask(served, messages=history, tools=[WEATHER])
+    assert await counted(served) == {("spliced", "unchanged"): 1}
+    assert after["usage"]["cache_read_input_tokens"] > 0
+    assert after["usage"]["input_tokens"] < after["usage"]["cache_read_input_tokens"]
+
+
+async def test_a_follow_up_belongs_to_its_asker(serve_script):
+    served = await serve_script(["Hi.", "Fine.", "Fine."])
+    me, you = {"user_id": "me"}, {"user_id": "you"}
+    await ask(served, metadata=me)
+    history = [HELLO, {"role": "assistant", "content": "Hi."}, HELLO]
+    await ask(served, messages=history, metadata=you)
+    await ask(served, messages=history, metadata=me)
+    assert await counted(served) == {("rendered", "unknown"): 1, ("spliced", "unchanged"): 1}
+
+
+async def test_silence_is_broken_by_pings(serve_script, hanging, eventually):
+    script = [call("hang"), "Done."]
+    served = await serve_script(script, [hanging.tool], keep_alive_seconds=0.02)
+    fields = body(server_tools=["hang"], stream=True)
+    async with served.http.post("/v1/messages", json=fields) as response:
+        ping = await response.content.readuntil(b"\n\n")
+        assert ping == b'event: ping\ndata: {"type":"ping"}\n\n'
+        hanging.released.set()
+        assert b"message_stop" in await response.read()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"max_tokens": ...}, "max_tokens is missing."),
+        ({"max_tokens": 0}, "max_tokens: "),
+        ({"messages": []}, "messages must not be empty."),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]: role must be one of"),
+        ({"system": [{"type": "image", "source": {}}]}, "system[0]: a block of type 'image'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "messages[0].content[0]: a block of type 'image' is not read here",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a",
+              "name": "x", "input": {}}]}]},
+            "messages[0]: content[0]: a message of role user may not hold tool_use",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
+            "must have the field tool_use_id",
+        ),
+        (
+            {"messages": [HELLO, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
+              "name": "x", "input": {}}]}]},
+            "send their results behind it",
+        ),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]: a tool of type 'bash_"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].name: there is already a tool"),
+        ({"tool_choice": {"type": "any"}}, "the request has no tools"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice: name is missing"),
+        ({"tool_choice": {"type": "tool", "name": "x"}}, "tool_choice names 'x'"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, "thinking: a budget"),
+        ({"container": "x"}, "container is not supported here"),
+        ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
+        ({"server_tools": ["nothing"]}, "server_tools: "),
+        ({"stop_sequences": [""]}, "stop_sequences[0] must not be empty."),
+    ],
+)  # fmt: skip
+async def test_wrong_requests(serve_script, fields, told):
+    served = await serve_script([])
+    status, answer = await ask(served, **fields)
+    assert status == 400
+    assert answer["type"] == "error"
+    assert set(answer["error"]) == {"type", "message"}
+    assert answer["error"]["type"] == "invalid_request_error"
+    assert told in answer["error"]["message"]
+    assert served.engine.sessions == []
+
+
+async def test_errors_of_every_status_have_anthropics_form(serve_script):
+    served = await serve_script([fail(ContextOverflow("too much")), fail(EngineFailed("gone"))])
+    status, answer = await ask(served)
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    assert answer["error"]["message"] == "prompt is too long: too much"
+    status, answer = await ask(served)
+    assert (status, answer["error"]["type"]) == (503, "api_error")
+    status, answer = await ask(served, model="other")
+    assert (status, answer["error"]["type"]) == (404, "not_found_error")
+    for send, expected in (
+        (served.http.get("/v1/messages"), (405, "invalid_request_error")),
+        (served.http.get("/v1/messages/batches"), (404, "not_found_error")),
+        (served.http.post("/v1/messages", data=b"x"), (415, "invalid_request_error")),
+        (served.http.post("/v1/messages", json=[]), (400, "invalid_request_error")),
+        (
+            served.http.post("/v1/messages", json={}, headers={"Host": "evil.example"}),
+            (403, "permission_error"),
+        ),
+    ):
+        async with send as response:
+            told = await response.json()
+            assert (response.status, told["error"]["type"]) == expected
+            assert told["type"] == "error"
+
+
+async def test_an_error_within_a_stream(serve_script):
+    served = await serve_script([fail(EngineFailed("gone"), text="one two")])
+    *_, last = await stream(served)
+    message = "The engine has failed: restart it."
+    assert last == {"type": "error", "error": {"type": "api_error", "message": message}}
+
+
+async def test_the_key_may_come_as_x_api_key(serve_script):
+    served = await serve_script(["Hi.", "Fine.", "Fine."], api_key="secret")
+    for headers in ({}, {"x-api-key": "wrong"}, {"x-api-key": "secret ish"}):
+        status, answer = await ask(served, headers)
+        assert (status, answer["error"]["type"]) == (401, "authentication_error")
+    assert (await ask(served, {"x-api-key": "secret"}))[0] == 200
+    history = [HELLO, {"role": "assistant", "content": "Hi."}, HELLO]
+    assert (await ask(served, {"Authorization": "Bearer secret"}, messages=history))[0] == 200
+    headers = {"Authorization": "Bearer secret"}
+    async with served.http.get("/metrics", headers=headers) as response:
+        assert 'outcome="spliced",why="unchanged"} 1.0' in await response.text()
+
+
+async def test_what_names_no_server_tools_goes_on_to_vllm(serve_script, double):
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        error = {"type": "BadRequestError", "message": "This model's maximum context length is 5"}
+        answer = JSONResponse({"type": "error", "error": error}, 400)
+        await answer(scope, receive, send)
+
+    served = await serve_script(["Ours."], [double], vllm=VllmServer(behind, None))
+    status, answer = await ask(served, odd="field")
+    assert (status, answer["type"]) == (400, "error")
+    assert answer["error"]["type"] == "invalid_request_error"
+    assert answer["error"]["message"].startswith("prompt is too long: This model's maximum")
+    status, answer = await ask(served, server_tools=["double"])
+    assert (status, answer["content"][0]["text"]) == (200, "Ours.")
+
+
+async def test_pieces_of_text_come_as_they_are_decoded(serve_script):
+    engine = ScriptedEngine(["one two three"], model=MODEL, piece_characters=3)
+    served = await serve_script(engine)
+    events = await stream(served)
+    deltas = [event["delta"]["text"] for event in events if event["type"] == "content_block_delta"]
+    assert len(deltas) == 5 and "".join(deltas) == "one two three"
