@@ -3,7 +3,8 @@
 `VLLM_PLUGINS=caesura vllm serve MODEL --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler`
 then answers chat completions and messages with `server_tools`, `/v1/responses`, `/ui/`,
 `/v1/trace` and `/v1/pending`. vLLM's server answers everything else as before. The environment
-variable `CAESURA_CONFIG` names a `caesura.toml`, and `CAESURA_TRACE` a file of traces, or `off`.
+variable `CAESURA_CONFIG` names a `caesura.toml`, `CAESURA_TRACE` a file of traces, or `off`, and
+`CAESURA_RESPONSES` the file of stored responses; `off` keeps these in memory.
 """
 
 import logging
@@ -28,6 +29,8 @@ from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import SERVER_TOOLS, Again
 from caesura.runtime.server.http.anthropic_form import MESSAGES
+from caesura.runtime.server.responses.store import Store
+from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 
@@ -35,7 +38,8 @@ log = logging.getLogger(__name__)
 
 BY_BODY = {CHAT, MESSAGES}
 """The routes of both, where a body with server tools is ours."""
-CONFIG, TRACE = "CAESURA_CONFIG", "CAESURA_TRACE"
+CONFIG, TRACE, RESPONSES = "CAESURA_CONFIG", "CAESURA_TRACE", "CAESURA_RESPONSES"
+OFF = "off"
 
 
 class EndpointPlugin:
@@ -76,7 +80,7 @@ class EndpointPlugin:
         config = Config.load(None if given is None else Path(given))
         toolset = await self._stack.enter_async_context(config.toolset())
         trace = environment.get(TRACE, "")
-        traces = Traces(Path(trace) if trace not in ("", "off") else None, trace == "off")
+        traces = Traces(Path(trace) if trace not in ("", OFF) else None, trace == OFF)
         recorder = await self._stack.enter_async_context(
             recorded(engine, traces, config, f"vllm serve, {served}", "serve")
         )
@@ -92,11 +96,13 @@ class EndpointPlugin:
             limits=configured_limits(config.limits),
             people=people_of(toolset.services),
             recorder=recorder,
+            store=store_of(environment),
             vllm=VllmServer(self._to_vllm, engine.max_characters, listens=True),
         )
         if "PROMETHEUS_MULTIPROC_DIR" not in environment:
             app.metrics.join(REGISTRY)
         await app.start()
+        self._stack.push_async_callback(app.close)  # after `leave`
         self._stack.push_async_callback(app.leave)
         return app
 
@@ -131,6 +137,14 @@ class EndpointPlugin:
             return message
 
         return received
+
+
+def store_of(environment: Mapping[str, str]) -> Store:
+    """Return the store of responses that the environment names, or the user's own."""
+    given = environment.get(RESPONSES, "")
+    if given == OFF:
+        return Store(None)
+    return Store(Path(given) if given else responses_path())
 
 
 class _InFront:

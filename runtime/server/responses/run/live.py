@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from caesura.intercept.calls.events import CallMalformed
-from caesura.runtime.errors import LimitReached
+from caesura.runtime.errors import ContextOverflow, LimitReached
 from caesura.runtime.events import RunEnded, RunEvent
 from caesura.runtime.run.transcript import Transcript
 from caesura.runtime.server.http.errors import ApiError, from_exception
@@ -286,6 +286,8 @@ class LiveRun:
         if self.is_parked:
             return
         told = from_exception(error)
+        if isinstance(error, ContextOverflow):
+            told.param = "input"
         messages = self._messages(self._history_length)
         # The client learns of a response that has not begun by an error with a status.
         save = self._save if self.part.answer.has_begun else self._forget

@@ -383,6 +383,7 @@ async def test_a_conversation_that_is_too_long_is_refused_or_shortened(serve_scr
     turns = [{"role": role, "content": "a b c"} for role in ["user", "assistant"] * 3 + ["user"]]
     status, body = await post(served, input=turns)
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    assert body["error"]["param"] == "input"
     status, body = await post(served, input=turns, truncation="auto")
     assert (status, body["truncation"]) == (200, "auto")
     assert len(engine.sessions[-1].turns[0]) == 3

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.plugin import RESPONSES, store_of
 from caesura.runtime.server.responses.items.given import items_of
 from caesura.runtime.server.responses.store import (
     Bounds,
@@ -18,6 +19,7 @@ from caesura.runtime.server.responses.store import (
     history_of,
 )
 from caesura.runtime.server.responses.store.store import SWEEP_EVERY
+from caesura.scheduler.paths import responses_path
 
 
 class Clock:
@@ -144,6 +146,13 @@ def test_a_conversation_collects_items() -> None:
     with pytest.raises(NotStored):
         store.conversation_items("conv_1")
     assert store.get("resp_1")
+
+
+def test_the_plugin_of_vllm_serve_takes_its_file_from_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "responses.sqlite"
+    assert store_of({RESPONSES: str(path)}).path == path
+    assert store_of({RESPONSES: "off"}).path is None
+    assert store_of({}).path == responses_path()
 
 
 def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
