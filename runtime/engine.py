@@ -6,10 +6,12 @@ inside the engine: no caller can render or tokenise a history again, so a resume
 """
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from caesura.intercept.calls.events import Event
+from caesura.scheduler.answers import FollowUp
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
@@ -97,6 +99,35 @@ class Engine(Protocol):
         ...
 
 
+class TokenTap(Protocol):
+    """The tokens of a request that vLLM's server answers."""
+
+    tokens: list[int]
+    """The prompt, and what the model sampled."""
+    requests: int
+    """How many requests were sent to the engine; with more than one, `tokens` are mixed."""
+
+
+class ServerSplicing(Protocol):
+    """Splicing for requests that vLLM's own server answers."""
+
+    async def follow_up(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> FollowUp | None:
+        """Return the prompt of a conversation, or None if nothing in it follows an answer."""
+        ...
+
+    async def remember(
+        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
+    ) -> None:
+        """Keep the tokens of a conversation; the last of the messages is its answer."""
+        ...
+
+    def tapped(self) -> AbstractContextManager[TokenTap]:
+        """Follow the tokens of the request that the context sends to vLLM's server."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class VllmServer:
     """vLLM's own HTTP application on an engine."""
@@ -104,5 +135,7 @@ class VllmServer:
     app: "ASGIApp"
     max_characters: int | None
     """A text of more characters does not fit the context window; None if that is not known."""
+    splicing: ServerSplicing | None = None
+    """None if the follow-ups of chat completions are always rendered."""
     listens: bool = False
     """Whether it is the server that listens, and answers for models, health and metrics."""

@@ -134,10 +134,11 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
         yield None
         return
     from caesura.scheduler.vllm.api_server.app import vllm_app
+    from caesura.scheduler.vllm.api_server.splicing import server_splicing
 
     real = _real(engine)
     async with vllm_app(real) as app:
-        yield VllmServer(app, real.max_characters)
+        yield VllmServer(app, real.max_characters, splicing=server_splicing(real))
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.messages import Message, SessionSpec
 
 MAX_ANSWERS = 4_096
@@ -37,6 +38,14 @@ class History:
     """Digest of the answer alone: the ids of its calls, or without calls its content."""
     reasoning: bytes | None
     """Digest of the answer's reasoning; None if the message leaves it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The prompt of a follow-up; without `tokens` the whole history has to be rendered."""
+
+    report: FollowUpReport
+    tokens: list[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,8 @@ def _router(
     artifacts: ArtifactStore | None,
 ) -> Router:
     delegation = Delegation(vllm, state.gate, state.engine.context_tokens) if vllm else None
-    chat = Streamed(ChatCompletions(state, delegation).answer)
+    splicing = vllm.splicing if vllm else None
+    chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)
     json_only = [Middleware(JsonOnly)]
     routes: list[BaseRoute] = [

@@ -57,9 +57,13 @@ class Delegation:
         await self.answer(request, send)
         return True
 
-    async def answer(self, request: Request, send: Send) -> None:
-        """Let vLLM answer a request whose body was parsed. Raises `ApiError` 429."""
-        body = await request.body()
+    async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
+        """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
+
+        Raises `ApiError` 429.
+        """
+        if body is None:
+            body = await request.body()
         with self._gate.enter():
             await self._app(request.scope, Again(body, request.receive), send)
 

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from caesura.intercept.calls.events import TurnEnded
+from caesura.intercept.calls.events import FollowUpReport, TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -138,12 +138,16 @@ class Metrics:
         if turn.reason == "call" and pausing:
             self._pauses.inc()
         if turn.follow_up is not None:
-            self._follow_ups.labels(turn.follow_up.outcome, turn.follow_up.why).inc()
-            self._spliced_tokens.inc(turn.follow_up.spliced_tokens)
+            self.count_follow_up(turn.follow_up)
         if turn.resume is not None:
             self._resumes.labels(turn.resume.handling).inc()
             self._pause_seconds.observe(turn.resume.pause_seconds)
             self._queue_seconds.observe(turn.resume.queue_seconds)
+
+    def count_follow_up(self, report: FollowUpReport) -> None:
+        """Count a request whose history holds an earlier answer."""
+        self._follow_ups.labels(report.outcome, report.why).inc()
+        self._spliced_tokens.inc(report.spliced_tokens)
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format, with the process's default registry."""

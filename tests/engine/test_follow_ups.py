@@ -89,7 +89,8 @@ async def test_results_of_a_client_continue_from_the_answers_tokens(
     assert ended.follow_up is not None
     assert (ended.follow_up.outcome, ended.follow_up.spliced_tokens) == ("spliced", len(tokens))
     assert after.tokens[: len(tokens)] == tokens
-    assert ended.cached_tokens == full_blocks(len(tokens))
+    # Another test may have sent the whole conversation before.
+    assert ended.cached_tokens >= full_blocks(len(tokens))
     await read(live, tools)
     assert after.tokens == live.tokens
     await live.close()

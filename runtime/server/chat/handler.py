@@ -8,9 +8,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Send
 
+from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.chat.answer import Answer, Delta
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
+from caesura.runtime.server.chat.spliced import SplicedChat
 from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
@@ -27,9 +29,15 @@ from caesura.tools.people import Pending
 class ChatCompletions:
     """The handler of the route."""
 
-    def __init__(self, state: State, delegation: Delegation | None) -> None:
+    def __init__(
+        self, state: State, delegation: Delegation | None, splicing: ServerSplicing | None = None
+    ) -> None:
         self._state = state
         self._delegation = delegation
+        self._spliced: SplicedChat | None = None
+        if delegation is not None and splicing is not None:
+            model, metrics = state.engine.model, state.metrics
+            self._spliced = SplicedChat(model, delegation, splicing, metrics)
 
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a chat completion request, streamed or whole.
@@ -40,7 +48,7 @@ class ChatCompletions:
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None and await self._delegation.took(request, send):
+        if self._delegation is not None and await self._took(self._delegation, request, send):
             return
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
@@ -56,6 +64,16 @@ class ChatCompletions:
                         pass
                 whole = JsonAnswer(completion(answer))
             await whole(request.scope, request.receive, send)
+
+    async def _took(self, delegation: Delegation, request: Request, send: Send) -> bool:
+        """Let vLLM answer a request unless it names server tools; return whether it did."""
+        if self._spliced is None:
+            return await delegation.took(request, send)
+        body = await delegation.parse(await request.body())
+        if body.get("server_tools"):
+            return False
+        await self._spliced.answer(request, body, send)
+        return True
 
 
 def _answer(model: str, plan: Plan) -> Answer:

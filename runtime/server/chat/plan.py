@@ -51,7 +51,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
     if choice == "none":
         registry = Registry()  # the model sees the tools but cannot call them
     sampling = replace(request.sampling(), calls=rule)
-    messages = _records(request.messages)
+    messages = records_of(request.messages)
     return Plan(
         messages=messages,
         conversation=digest(messages),
@@ -137,7 +137,7 @@ def _only(
     return registry.select([name for name in names if name in registry]), kept
 
 
-def _records(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+def records_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     """Return the messages in the engine's form; a tool message gets its tool's name."""
     names: dict[str | None, str] = {}
     records: list[dict[str, Any]] = []

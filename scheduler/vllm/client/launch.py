@@ -21,6 +21,7 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
+from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
@@ -130,7 +131,7 @@ def start(
 def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
     try:
         with _deaf_to_ctrl_c():
-            return AsyncLLM.from_vllm_config(
+            return TappedLLM.from_vllm_config(
                 config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
                 enable_log_requests=False,

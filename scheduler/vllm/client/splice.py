@@ -6,11 +6,10 @@ Here the tokens of the earlier answer stay as they are, and the template writes 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from caesura.intercept.calls.events import FollowUpReport
-from caesura.scheduler.answers import Answers, history_of, length_up_to_answer
+from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.render import Renderer
@@ -21,14 +20,6 @@ MIN_FREE_SHARE = 0.25
 
 A rendered history may be shorter, since the template drops what splicing keeps.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """The prompt of a follow-up; without `tokens` the whole history has to be rendered."""
-
-    report: FollowUpReport
-    tokens: list[int] | None = None
 
 
 class Splicer:

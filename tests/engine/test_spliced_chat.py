@@ -1,0 +1,122 @@
+"""Follow-ups of chat completions that vLLM's own server answers, on the real engine."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+
+from caesura.runtime.launch import CPU_BLOCK_SIZE, vllm_server
+from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools import Registry, calculator
+from tests.scheduler.real_templates import TEMPLATES
+
+pytestmark = pytest.mark.engine
+
+TOOLS: Any = [calculator.spec()]
+QUESTION: Any = {"role": "user", "content": "What is 48 * 17? Please be exact."}
+NEXT: Any = {"role": "user", "content": "Thank you! And who are you?"}
+
+
+class Client:
+    """An OpenAI client of one server."""
+
+    def __init__(self, url: str) -> None:
+        self.openai = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+
+    async def chat(self, *messages: Any, **fields: Any) -> Any:
+        settings: Any = {"max_tokens": 60, "temperature": 0} | fields
+        return await self.openai.chat.completions.create(
+            model="caesura-tiny", messages=messages, **settings
+        )
+
+    async def streamed(self, *messages: Any, **fields: Any) -> Any:
+        """Return the final message of a stream."""
+        settings: Any = {"max_tokens": 60, "temperature": 0} | fields
+        async with self.openai.chat.completions.stream(
+            model="caesura-tiny", messages=messages, **settings
+        ) as stream:
+            completion = await stream.get_final_completion()
+        return completion.choices[0].message
+
+    async def follow_ups(self) -> dict[str, int]:
+        """Return how many follow-ups there were so far, by reason."""
+        text = (await self.openai._client.get("/metrics")).text
+        found = re.findall(r'caesura_followups_total\{outcome="\w+",why="(\w+)"\} (\d+)', text)
+        return {why: int(count) for why, count in found}
+
+
+@pytest.fixture
+async def client(engine: VllmEngine, settled: Any) -> AsyncIterator[Client]:
+    async with vllm_server(engine) as vllm:
+        app = create_app(engine, Registry(), vllm=vllm)
+        async with listening(app, shutdown_timeout=1) as port:
+            made = Client(f"http://127.0.0.1:{port}")
+            made.openai._client.base_url = f"http://127.0.0.1:{port}"
+            yield made
+            await made.openai.close()
+
+
+def echoed(message: Any) -> Any:
+    return message.model_dump(exclude_none=True, exclude={"parsed"})
+
+
+def cached(completion: Any) -> int:
+    return int(completion.usage.prompt_tokens_details.cached_tokens)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_result_of_a_clients_tool_is_spliced(client: Client, streams: bool) -> None:
+    if streams:
+        message = await client.streamed(QUESTION, tools=TOOLS)
+    else:
+        message = (await client.chat(QUESTION, tools=TOOLS)).choices[0].message
+    (call,) = message.tool_calls
+    result = {"role": "tool", "tool_call_id": call.id, "content": "816"}
+    answer = await client.chat(QUESTION, echoed(message), result, tools=TOOLS)
+    assert await client.follow_ups() == {"unchanged": 1}
+    assert "816" in answer.choices[0].message.content
+    again = await client.chat(
+        QUESTION, echoed(message), result, echoed(answer.choices[0].message), NEXT, tools=TOOLS
+    )
+    assert await client.follow_ups() == {"unchanged": 2}
+    assert again.choices[0].finish_reason == "stop"
+
+
+async def test_a_template_that_drops_thinking_costs_no_recomputation(
+    client: Client, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = (TEMPLATES / "deepseek_r1_distill.jinja").read_text()
+    monkeypatch.setattr(engine.tokenizer, "chat_template", template)
+    hot: Any = {"temperature": 2, "seed": 7, "max_tokens": 100}
+    first = await client.chat({"role": "user", "content": "Hello!"}, **hot)
+    message = echoed(first.choices[0].message)
+    second = await client.chat({"role": "user", "content": "Hello!"}, message, NEXT)
+    assert await client.follow_ups() == {"unchanged": 1}
+    whole = first.usage.prompt_tokens + first.usage.completion_tokens
+    assert cached(second) == (whole - 1) // CPU_BLOCK_SIZE * CPU_BLOCK_SIZE
+    changed = {**message, "content": message["content"] + "!"}
+    third = await client.chat({"role": "user", "content": "Hello!"}, changed, NEXT)
+    assert await client.follow_ups() == {"unchanged": 1, "unknown": 1}
+    assert cached(third) < cached(second)
+
+
+async def test_requests_that_shape_the_prompt_otherwise_are_left_to_the_server(
+    client: Client,
+) -> None:
+    first = await client.chat(QUESTION)
+    message = echoed(first.choices[0].message)
+    for extra in ({"echo": True}, {"documents": []}, {"add_generation_prompt": False}):
+        await client.chat(QUESTION, message, NEXT, extra_body=extra)
+    await client.chat(QUESTION, message, NEXT, n=2, temperature=1)
+    assert await client.follow_ups() == {}
+
+
+async def test_an_answer_that_a_stop_text_ended_is_not_remembered(client: Client) -> None:
+    first = await client.chat({"role": "user", "content": "Hello, who are you?"}, stop=[" I"])
+    message = echoed(first.choices[0].message)
+    await client.chat({"role": "user", "content": "Hello, who are you?"}, message, NEXT)
+    assert await client.follow_ups() == {"unknown": 1}

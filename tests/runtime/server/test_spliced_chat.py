@@ -1,0 +1,181 @@
+"""Follow-ups of chat completions that vLLM's server answers, here with stand-ins for both."""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from caesura.intercept.calls.events import FollowUpReport
+from caesura.runtime.engine import VllmServer
+from caesura.runtime.server.chat.spliced import streamed_answer, whole_answer
+from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
+
+USER = {"role": "user", "content": "Hello"}
+NEXT = {"role": "user", "content": "And now?"}
+CALL = {"id": "chatcmpl-tool-1", "type": "function"} | {
+    "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}
+}
+
+
+class Tap:
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.requests = 0
+
+
+class Splicing:
+    """A memory as the engine's, whose tokens stand for no text."""
+
+    def __init__(self) -> None:
+        self.answers = Answers()
+        self.log: list[str] = []
+        self.tap = Tap()
+
+    async def follow_up(
+        self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
+    ) -> FollowUp | None:
+        length = length_up_to_answer(messages)
+        if length is None:
+            return None
+        found = self.answers.find(history_of(messages[:length], spec))
+        if isinstance(found, str):
+            return FollowUp(FollowUpReport("rendered", found))
+        return FollowUp(FollowUpReport("spliced", "unchanged", len(found)), [*found, 99])
+
+    async def remember(
+        self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
+    ) -> None:
+        self.log.append("remembered")
+        self.answers.remember(history_of(messages, spec), tokens)
+
+    @contextmanager
+    def tapped(self) -> Iterator[Tap]:
+        self.tap = Tap()
+        yield self.tap
+
+
+class Behind:
+    """A stand-in for vLLM's application: samples the tokens 7, 8, 9 and says what it is told to."""
+
+    def __init__(self, splicing: Splicing, *answers: Any) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self._splicing = splicing
+        self._answers = list(answers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.bodies.append(json.loads(await Request(scope, receive).body()))
+        self._splicing.tap.requests += 1
+        self._splicing.tap.tokens += [7, 8, 9]
+        answer = self._answers.pop(0)
+        response: Any = JSONResponse(answer)
+        if isinstance(answer, list):
+            response = StreamingResponse(self._parts(answer), media_type="text/event-stream")
+        await response(scope, receive, send)
+
+    async def _parts(self, chunks: list[Any]) -> Any:
+        for chunk in chunks:
+            self._splicing.log.append("part")
+            yield f"data: {chunk if chunk == '[DONE]' else json.dumps(chunk)}\n\n"
+
+
+def whole(message: Any, **fields: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": None}
+    return {"choices": [choice | fields]}
+
+
+def streamed(*deltas: Any, **fields: Any) -> list[Any]:
+    chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"} | fields]})
+    return [*chunks, {"choices": [], "usage": {}}, "[DONE]"]
+
+
+HI = {"role": "assistant", "content": "Hi."}
+
+
+@pytest.mark.parametrize(
+    "first", [whole(HI), streamed({"role": "assistant", "content": "H"}, {"content": "i."})]
+)
+async def test_a_follow_up_gets_the_tokens_of_the_answer(serve_script: Any, first: Any) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, first, whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    async with served.http.post("/v1/chat/completions", json=served.body()) as response:
+        text = await response.text()
+    assert "kv_transfer_params" not in behind.bodies[0]
+    assert "Hi." in text or '"i."' in text
+    await served.chat(messages=[USER, HI, NEXT])
+    assert behind.bodies[1]["kv_transfer_params"] == {"prompt_token_ids": [7, 8, 9, 99]}
+    assert behind.bodies[1]["messages"] == [USER, HI, NEXT]
+    metrics = await served.metrics()
+    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 1.0' in metrics
+
+
+async def test_a_stream_is_remembered_before_its_last_part_is_sent(serve_script: Any) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, streamed({"content": "Hi."}))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    events = await served.events()
+    assert events[-1] == "[DONE]"
+    assert splicing.log == ["part"] * 4 + ["remembered"]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"n": 2}, {"parallel_tool_calls": False}, {"odd": 1}, {"echo": True}]
+)
+async def test_other_requests_go_on_as_they_are(serve_script: Any, fields: dict[str, Any]) -> None:
+    splicing = Splicing()
+    behind = Behind(splicing, whole(HI), whole(HI))
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    await served.chat()
+    await served.chat(messages=[USER, HI, NEXT], **fields)
+    assert "kv_transfer_params" not in behind.bodies[1]
+    assert "caesura_followups_total{" not in await served.metrics()
+
+
+async def test_a_changed_name_or_reasoning_is_rendered(serve_script: Any) -> None:
+    splicing = Splicing()
+    thoughtful = HI | {"reasoning": "Hm."}
+    behind = Behind(splicing, whole(thoughtful), *[whole(HI)] * 3)
+    served = await serve_script([], vllm=VllmServer(behind, None, splicing=splicing))
+    await served.chat()
+    for first, answer in ((USER | {"name": "Al"}, HI), (USER, HI | {"reasoning": "Ah."})):
+        await served.chat(messages=[first, answer, NEXT])
+        assert "kv_transfer_params" not in behind.bodies[-1]
+    await served.chat(messages=[USER, thoughtful, NEXT])
+    assert "kv_transfer_params" in behind.bodies[-1]
+
+
+def test_a_streamed_call_is_put_together() -> None:
+    opening = {"index": 0, "id": CALL["id"], "type": "function"}
+    deltas = [
+        {"role": "assistant", "content": ""},
+        {"reasoning": "Hm"},
+        {"tool_calls": [opening | {"function": {"name": "weather", "arguments": ""}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": '}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '"Ulm"}'}}]},
+    ]
+    chunks = streamed(*deltas, finish_reason="tool_calls")
+    body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+    assert streamed_answer(body) == {
+        "role": "assistant",
+        "content": "",
+        "reasoning": "Hm",
+        "tool_calls": [CALL],
+    }
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stop_reason": "Observation:"}, {"finish_reason": "abort"}, {"finish_reason": None}]
+)
+def test_answers_that_did_not_end_by_themselves_are_not_continued(fields: Any) -> None:
+    assert whole_answer(json.dumps(whole(HI, **fields)).encode()) is None
+    chunks = streamed({"content": "Hi."}, **fields)
+    body = b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
+    assert streamed_answer(body) is None
+    assert whole_answer(json.dumps(whole(HI, stop_reason=128008)).encode()) == HI
