@@ -161,10 +161,9 @@ class LiveRun:
         """Whether the run waits for approvals, and no response shows it."""
         return not self._attended.is_set()
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether the run is over."""
-        return self._task.done()
+    def when_ended(self, tell: Callable[["LiveRun"], None]) -> None:
+        """Call `tell` once the run is over."""
+        self._task.add_done_callback(lambda _: tell(self))
 
     @property
     def requests(self) -> dict[str, str]:

@@ -44,6 +44,7 @@ class Responses:
         self._live: dict[str, LiveRun] = {}
         self._parked: dict[str, LiveRun] = {}
         """Runs that wait for approvals, by the id of each approval request."""
+        self._stopping: set[asyncio.Task[None]] = set()
         self._feeds: dict[str, Part] = {}
         """Ended background responses, the oldest first."""
 
@@ -140,6 +141,7 @@ class Responses:
             on_output=on_output,
         )
         decoding.run = run
+        run.when_ended(self._unpark)
         self._live[part.id] = run
         if part.answer.resource.request.background:
             await self._write(part.stored())
@@ -178,9 +180,7 @@ class Responses:
         answer = run.part.answer.following(self._resource(request))
         before = run.part.history if covers else ()
         part = Part(answer, items, history=before, covers_previous=covers)
-        for key in list(self._parked):
-            if self._parked[key] is run:
-                del self._parked[key]
+        self._unpark(run)
         run.attend(part, place)
         self._live[part.id] = run
         for key, call_id in run.requests.items():
@@ -344,8 +344,15 @@ class Responses:
         for key in run.requests:
             self._parked[key] = run
         while len(self._parked) > MAX_PARKED:
-            oldest = self._parked.pop(next(iter(self._parked)))
-            asyncio.get_running_loop().create_task(oldest.stop())
+            oldest = next(iter(self._parked.values()))
+            self._unpark(oldest)
+            stopping = asyncio.create_task(oldest.stop())
+            self._stopping.add(stopping)
+            stopping.add_done_callback(self._stopping.discard)
+
+    def _unpark(self, run: LiveRun) -> None:
+        for key in [key for key, each in self._parked.items() if each is run]:
+            del self._parked[key]
 
 
 def _decisions(items: Sequence[Item]) -> dict[str, Item]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.responses.run import service
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
 
@@ -148,6 +150,34 @@ async def test_a_hidden_tool_waits_within_its_response(asking: Any) -> None:
         pass
     _, body = await request
     assert kinds(body) == ["message"]
+
+
+async def test_a_run_that_reached_its_limit_while_it_waited_is_gone(
+    serve_script: Any, double: Any, eventually: Any
+) -> None:
+    people = People()
+    tools = [with_approval(double, people)]
+    limits = Limits(max_seconds=0.3)
+    served = await serve_script([call("double", number=4)], tools, people=people, limits=limits)
+    _, first = await post(served, input="Double 4.")
+    await eventually(lambda: served.engine.open_sessions == 0)
+    status, body = await post(served, input=[decision(first)], previous_response_id=first["id"])
+    assert (status, body["error"]["code"]) == (400, "approval_not_pending")
+    await people.aclose()
+
+
+async def test_the_run_that_waits_longest_makes_room(
+    asking: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MAX_PARKED", 1)
+    served = await asking([call("double", number=1), call("double", number=2), say("4.")])
+    _, first = await post(served, input="Double 1.")
+    _, second = await post(served, input="Double 2.")
+    await eventually(lambda: served.engine.open_sessions == 1)
+    status, _ = await post(served, input=[decision(first)], previous_response_id=first["id"])
+    assert status == 400
+    _, last = await post(served, input=[decision(second)], previous_response_id=second["id"])
+    assert kinds(last) == ["mcp_call", "message"]
 
 
 async def test_a_run_that_waits_ends_with_the_server(asking: Any) -> None:

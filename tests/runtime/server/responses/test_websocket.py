@@ -137,6 +137,12 @@ async def test_a_connection_needs_the_key(connect: Any, serve_script: Any) -> No
         await connect(served)
 
 
+async def test_a_foreign_page_cannot_connect(serve_script: Any) -> None:
+    served = await serve_script([])
+    with pytest.raises(aiohttp.WSServerHandshakeError):
+        await served.http.ws_connect("/v1/responses", headers={"Origin": "https://evil.example"})
+
+
 async def test_openais_client_connects(serve_script: Any) -> None:
     served = await serve_script([say("Hi.")])
     kinds = []
