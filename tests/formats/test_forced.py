@@ -153,6 +153,31 @@ def test_thinking_comes_before_what_is_forced() -> None:
     assert not allows(grammar("qwen3_coder", FORCED), f"<think>\nHm.\n</think>\n\n{text}")
 
 
+def test_white_space_in_json_has_an_end() -> None:
+    """Small models write it until the token limit otherwise."""
+    made = maker("hermes").of_turn((), OR_SCHEMA, "")
+    assert made is not None and made.structural_tag is not None
+    whole = Grammar.from_structural_tag(made.structural_tag)
+    assert allows(whole, '{"a":\n      1}')
+    assert not allows(whole, '{"a":' + " " * 40 + "1}")
+
+
+def test_vllm_gets_the_schemas_that_xgrammar_cannot_enforce() -> None:
+    odd = TextFormat("json_schema", {"type": "integer", "multipleOf": 3})
+    made = maker("hermes").of_turn((), Sampling(text=odd), "")
+    assert made is not None and made.json == odd.value
+
+
+def test_a_format_is_that_of_the_final_channel() -> None:
+    made = maker("harmony").of_turn((), OR_SCHEMA, "")
+    assert made is not None and made.structural_tag is not None
+    whole = Grammar.from_structural_tag(made.structural_tag)
+    final = '<|channel|>final<|message|>{"a": 1}'
+    assert allows(whole, final)
+    assert allows(whole, f"<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant{final}")
+    assert not allows(whole, '{"a": 1}')
+
+
 def test_no_tool_may_be_called() -> None:
     nothing = Sampling(calls=CallRule(names=()))
     made = grammar("hermes", nothing)

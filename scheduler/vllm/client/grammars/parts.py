@@ -110,6 +110,14 @@ def text_in(form: TextFormat) -> Part:
             return {"type": "grammar", "grammar": form.value}
 
 
+def in_final_channel(part: Part) -> Part:
+    """Return the part as the final message of a model that writes in channels (Harmony)."""
+    begin, end = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
+    analysis = {"type": "tag", "begin": begin, "content": ANY_TEXT, "end": end}
+    opening = constant("<|channel|>final<|message|>")
+    return sequence([{"type": "optional", "content": analysis}, opening, part])
+
+
 def behind_thinking(part: Part, opener: str, may_think: Sequence[str]) -> Part:
     """Return the part behind the model's thinking.
 

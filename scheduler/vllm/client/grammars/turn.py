@@ -8,6 +8,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
 
 from caesura.intercept.calls.call_shapes import ONE_AT_A_TIME, CallShape, shape_of
+from caesura.intercept.calls.formats import HARMONY
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
@@ -16,6 +17,7 @@ from caesura.scheduler.vllm.client.grammars.parts import (
     behind_thinking,
     calls,
     either,
+    in_final_channel,
     text_in,
     text_or_calls,
 )
@@ -85,14 +87,16 @@ class GrammarMaker:
         """Return the grammar of a turn without tools."""
         if form is None:
             return None
+        if HARMONY.name in self._formats:
+            return _tag(in_final_channel(self._text(form)))
         if opener or self._may_think:
             return _tag(behind_thinking(self._text(form), opener, self._may_think))
-        # vLLM chooses another grammar library for schemas that XGrammar cannot enforce.
         match form.kind:
-            case "json_schema":
+            case "json_schema" if has_xgrammar_unsupported_json_features(form.value):
+                # vLLM chooses another grammar library for it.
                 return StructuredOutputsParams(json=form.value)
-            case "json_object":
-                return StructuredOutputsParams(json_object=True)
+            case "json_schema" | "json_object":
+                return _tag(text_in(form))  # with a bound on white space, which vLLM's has not
             case "regex":
                 return StructuredOutputsParams(regex=form.value)
             case "choice":
