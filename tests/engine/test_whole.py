@@ -1,6 +1,7 @@
 """From the SDK and from an OpenAI client down to the engine, with the bundled model."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -118,6 +119,51 @@ async def test_openai_client_with_a_client_tool(
     ]
     followed = await client.chat.completions.create(**options)
     assert "816" in (followed.choices[0].message.content or "")
+
+
+async def test_openai_client_with_a_forced_server_tool(
+    client: AsyncOpenAI, settled: Settled
+) -> None:
+    whole = await client.chat.completions.create(
+        model="caesura-tiny",
+        messages=QUESTION,
+        temperature=0,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        extra_body={"server_tools": ["calculator"]},
+    )
+    calls = whole.model_extra["caesura"]["calls"]
+    assert [call["content"] for call in calls] == ["816"]
+    assert "816" in (whole.choices[0].message.content or "")
+
+
+async def test_openai_client_with_choices_of_a_schema_and_logprobs(
+    client: AsyncOpenAI, settled: Settled
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"result": {"type": "integer", "minimum": 0, "maximum": 9999}},
+        "required": ["result"],
+        "additionalProperties": False,
+    }
+    whole = await client.chat.completions.create(
+        model="caesura-tiny",
+        messages=QUESTION,
+        seed=1,
+        n=3,
+        tool_choice="none",
+        response_format={"type": "json_schema", "json_schema": {"name": "one", "schema": schema}},
+        logprobs=True,
+        top_logprobs=2,
+        extra_body={"server_tools": ["calculator"]},
+    )
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    for choice in whole.choices:
+        assert choice.message.content is not None and choice.logprobs is not None
+        assert list(json.loads(choice.message.content)) == ["result"]
+        tokens = choice.logprobs.content or []
+        assert "".join(token.token for token in tokens) == choice.message.content
+        assert all(len(token.top_logprobs) == 2 for token in tokens)
 
 
 async def test_a_client_that_leaves_frees_its_request(

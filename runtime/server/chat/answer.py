@@ -43,9 +43,14 @@ class Answer:
         pausing: bool,
         logprobs: bool = False,
         forced_name: str | None = None,
+        index: int = 0,
     ) -> None:
-        """Create an empty answer; `forced_name` is the tool that `tool_choice` names."""
+        """Create an empty answer; `forced_name` is the tool that `tool_choice` names.
+
+        `index` is the answer's place among the choices of a request.
+        """
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
+        self.index = index
         self.created = int(time.time())
         self.model = model
         self._client_tools = client_tools
@@ -59,6 +64,7 @@ class Answer:
         self._resumes: list[ResumeReport] = []
         self._usage = UsageCount()
         self._cached_tokens: int | None = None
+        self._first_prompt_tokens = 0
         self._reason: Literal["stop", "length", "calls"] = "stop"
 
     def take(self, event: RunEvent) -> list[Delta]:
@@ -128,6 +134,7 @@ class Answer:
         self._usage.take(turn)
         if self._cached_tokens is None:
             self._cached_tokens = turn.cached_tokens
+            self._first_prompt_tokens = turn.prompt_tokens
         if turn.resume is not None:
             self._resumes.append(turn.resume)
 
@@ -149,15 +156,19 @@ class Answer:
         """Return the tokens of the text with their log probabilities, if the client wants them."""
         return None if self._logprobs is None else _logprobs(self._logprobs)
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self, others: Sequence["Answer"] = ()) -> dict[str, Any]:
         """Return the token counts of the whole request.
 
-        `cached_tokens` counts the tokens of the client's prompt that were in the KV cache. It
-        leaves out the cached tokens of resumes, which would count the same tokens repeatedly;
-        `extension` reports those per resume.
+        The client's prompt counts once, for this answer and the `others` together.
+        `cached_tokens` counts those of its tokens that were in the KV cache. It leaves out the
+        cached tokens of resumes, which would count the same tokens repeatedly; `extension` reports
+        those per resume.
         """
         total = self._usage.total
         prompt, completion = total.prompt_tokens, total.completion_tokens
+        for other in others:
+            prompt += other._usage.total.prompt_tokens - other._first_prompt_tokens
+            completion += other._usage.total.completion_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,

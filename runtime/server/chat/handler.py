@@ -1,8 +1,8 @@
 """`POST /v1/chat/completions`: each request has one engine session and one run."""
 
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.spliced import SplicedChat
 from caesura.runtime.server.chat.wire import Chunks, completion
+from caesura.runtime.server.choices import Numbered, side_by_side
 from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
@@ -53,16 +54,21 @@ class ChatCompletions:
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
             plan = owned(plan, request.headers)
-            answer = _answer(state.engine.model, plan)
-            async with opened(state, plan, answer) as session:
-                decoding = pieces(state, plan, session, answer, started, request.headers)
-                async with aclosing(decoding) as deltas:
+            numbers = range(plan.choices)
+            answers = [_answer(state.engine.model, plan, number) for number in numbers]
+            async with AsyncExitStack() as sessions:
+                decoding: list[AsyncGenerator[Delta, None]] = []
+                for answer in answers:
+                    own = plan.of_choice(answer.index)
+                    session = await sessions.enter_async_context(opened(state, own, answer))
+                    decoding.append(pieces(state, own, session, answer, started, request.headers))
+                async with aclosing(side_by_side(decoding)) as deltas:
                     if asked.stream:
-                        await _stream(state, request, send, asked, plan, answer, deltas)
+                        await _stream(state, request, send, asked, plan, answers, deltas)
                         return
                     async for _ in deltas:
                         pass
-                whole = JsonAnswer(completion(answer))
+                whole = JsonAnswer(completion(answers))
             await whole(request.scope, request.receive, send)
 
     async def _took(self, delegation: Delegation, request: Request, send: Send) -> bool:
@@ -76,14 +82,15 @@ class ChatCompletions:
         return True
 
 
-def _answer(model: str, plan: Plan) -> Answer:
-    """Return the empty answer to a request with this plan."""
+def _answer(model: str, plan: Plan, index: int) -> Answer:
+    """Return the empty answer at a place among the choices of a request with this plan."""
     return Answer(
         model,
         plan.client_tools,
         pausing=plan.spec.pausing,
         logprobs=plan.sampling.logprobs is not None,
         forced_name=plan.forced_name,
+        index=index,
     )
 
 
@@ -103,10 +110,10 @@ async def _stream(
     send: Send,
     asked: ChatRequest,
     plan: Plan,
-    answer: Answer,
-    deltas: AsyncGenerator[Delta, None],
+    answers: Sequence[Answer],
+    deltas: AsyncGenerator[Numbered, None],
 ) -> None:
-    chunks = Chunks(answer, include_usage=asked.include_usage)
+    chunks = Chunks(answers, include_usage=asked.include_usage)
     async with EventStream(send, state.keep_alive_seconds) as stream:
         opened = False
 
@@ -114,16 +121,20 @@ async def _stream(
             nonlocal opened
             if not opened:
                 opened = True
-                await stream.send(chunks.opening())
+                for opening in chunks.opening():
+                    await stream.send(opening)
             await stream.send(chunk)
 
         async def tell_pending(item: Pending) -> None:
             await tell(chunks.pending(item))
 
         try:
-            async with pending_told(state.people, answer.id, plan.registry, tell_pending):
-                async for delta in deltas:
-                    await tell(chunks.delta(delta))
+            async with AsyncExitStack() as told_of:
+                for answer in answers:
+                    telling = pending_told(state.people, answer.id, plan.registry, tell_pending)
+                    await told_of.enter_async_context(telling)
+                async for number, delta in deltas:
+                    await tell(chunks.delta(delta, number))
             for chunk in chunks.closing():
                 await tell(chunk)
             await stream.send_done()

@@ -34,6 +34,14 @@ class Plan:
     limits: Limits
     forced_name: str | None = None
     """The tool that the request forces the model to call."""
+    choices: int = 1
+    """How many answers the request gets, each from a run of its own."""
+
+    def of_choice(self, number: int) -> "Plan":
+        """Return the plan of one choice, which has a seed of its own if the request has one."""
+        if self.sampling.seed is None:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=self.sampling.seed + number))
 
 
 def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
@@ -72,6 +80,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
         client_tools=frozenset(clients),
         limits=tightened(limits, request.token_limit),
         forced_name=choice.function.name if isinstance(choice, NamedChoice) else None,
+        choices=request.n or 1,
     )
 
 

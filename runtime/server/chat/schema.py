@@ -34,6 +34,8 @@ MAX_MESSAGES = 65_536
 """Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
 MAX_TOOLS = 4_096
 MAX_TOP_LOGPROBS = 20
+MAX_CHOICES = 16
+"""The most choices of one request; each is a session of the engine."""
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
@@ -200,7 +202,7 @@ class ChatRequest(_Part):
     server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: int | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -282,8 +284,6 @@ def parse(body: bytes) -> ChatRequest:
 
 def refuse_unsupported(request: ChatRequest) -> None:
     """Raise `ApiError` that names a field which is unknown or not supported."""
-    if request.n not in (None, 1):
-        raise invalid(f"n must be 1, got {request.n}: a request has one answer.", "n")
     for name, value in (request.model_extra or {}).items():
         if name in HARMLESS or value is None or value in NEUTRAL.get(name, ()):
             continue

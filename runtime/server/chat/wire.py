@@ -1,42 +1,57 @@
 """Answers as OpenAI's objects `chat.completion` and `chat.completion.chunk`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from caesura.runtime.server.chat.answer import LOGPROBS, Answer, Delta
 from caesura.tools.people import Pending
 
 
-def completion(answer: Answer) -> dict[str, Any]:
-    """Return a whole answer; its field `caesura` is present only if the server ran tools."""
-    choice = {
-        "index": 0,
+def completion(answers: Sequence[Answer]) -> dict[str, Any]:
+    """Return the whole answers to a request as its choices.
+
+    The field `caesura` is present only if the server ran tools. A choice has it where there are
+    several.
+    """
+    first, *others = answers
+    choices = [_choice(answer) for answer in answers]
+    body = _head(first, "chat.completion") | {"choices": choices, "usage": first.usage(others)}
+    for answer, choice in zip(answers, choices, strict=True):
+        if (extension := answer.extension()) is not None:
+            (choice if others else body)["caesura"] = extension
+    return body
+
+
+def _choice(answer: Answer) -> dict[str, Any]:
+    return {
+        "index": answer.index,
         "message": answer.message(),
         "logprobs": answer.logprobs(),
         "finish_reason": answer.finish_reason,
     }
-    body = _head(answer, "chat.completion") | {"choices": [choice], "usage": answer.usage()}
-    if (extension := answer.extension()) is not None:
-        body["caesura"] = extension
-    return body
 
 
 class Chunks:
-    """The chunks of one streamed answer."""
+    """The chunks of one stream, with the answers to one request."""
 
-    def __init__(self, answer: Answer, *, include_usage: bool) -> None:
-        self._answer = answer
+    def __init__(self, answers: Sequence[Answer], *, include_usage: bool) -> None:
+        self._answers = answers
         self._include_usage = include_usage
 
-    def opening(self) -> dict[str, Any]:
-        """Return the first chunk, which holds the role."""
-        return self.delta({"role": "assistant", "content": ""})
+    def opening(self) -> list[dict[str, Any]]:
+        """Return the first chunks, which hold the roles."""
+        begin = {"role": "assistant", "content": ""}
+        return [self.delta(begin, answer.index) for answer in self._answers]
 
-    def delta(self, delta: Delta, finish_reason: str | None = None) -> dict[str, Any]:
-        """Return a chunk that holds one delta."""
+    def delta(
+        self, delta: Delta, index: int = 0, finish_reason: str | None = None
+    ) -> dict[str, Any]:
+        """Return a chunk that holds one delta of the answer at `index`."""
         logprobs = delta.get(LOGPROBS)
         delta = {key: value for key, value in delta.items() if key != LOGPROBS}
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
-        body = _head(self._answer, "chat.completion.chunk") | {"choices": [choice]}
+        choice = {"index": index, "delta": delta, "logprobs": logprobs}
+        choice["finish_reason"] = finish_reason
+        body = _head(self._answers[0], "chat.completion.chunk") | {"choices": [choice]}
         return body | {"usage": None} if self._include_usage else body
 
     def pending(self, item: Pending) -> dict[str, Any]:
@@ -44,17 +59,21 @@ class Chunks:
         return self.delta({}) | {"caesura": {"pending": item.public()}}
 
     def closing(self) -> list[dict[str, Any]]:
-        """Return the chunks after the last delta: the finish reason, and the usage if requested.
+        """Return the chunks after the last delta: finish reasons, and the usage if requested.
 
-        The first of them holds the field `caesura`, as a whole answer does.
+        Each chunk with a finish reason holds the field `caesura`, as a whole answer does.
         """
-        last = self.delta({}, self._answer.finish_reason)
-        if (extension := self._answer.extension()) is not None:
-            last["caesura"] = extension
-        if not self._include_usage:
-            return [last]
-        usage = {"choices": [], "usage": self._answer.usage()}
-        return [last, _head(self._answer, "chat.completion.chunk") | usage]
+        chunks = []
+        for answer in self._answers:
+            last = self.delta({}, answer.index, answer.finish_reason)
+            if (extension := answer.extension()) is not None:
+                last["caesura"] = extension
+            chunks.append(last)
+        if self._include_usage:
+            first, *others = self._answers
+            usage = {"choices": [], "usage": first.usage(others)}
+            chunks.append(_head(first, "chat.completion.chunk") | usage)
+        return chunks
 
 
 def _head(answer: Answer, kind: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from caesura.runtime.testing import call, calls
+from caesura.runtime.errors import EngineFailed
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail
 from caesura.scheduler.messages import CallRule, TextFormat
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -159,3 +160,57 @@ async def test_a_script_keeps_to_the_rule_of_its_turn(serve_script, double):
     served = await serve_script(script, [double])
     status, _ = await served.chat(server_tools=["double"], parallel_tool_calls=False)
     assert status == 500
+
+
+async def test_several_choices(serve_script, double):
+    """Each choice has a session, a seed and calls of its own; the prompt counts once."""
+    scripts = [[call("double", number=2), "Four."], ["Maybe five."]]
+    engine = ScriptedEngine(sessions=scripts, model="m")
+    served = await serve_script(engine, [double])
+    fields = {"n": 2, "seed": 7, "server_tools": ["double"], "model": "m"}
+    status, body = await served.chat(**fields)
+    assert status == 200
+    said = [(one["index"], one["message"]["content"]) for one in body["choices"]]
+    assert said == [(0, "Four."), (1, "Maybe five.")]
+    first, second = body["choices"]
+    assert [one["name"] for one in first["caesura"]["calls"]] == ["double"]
+    assert "caesura" not in second and "caesura" not in body
+    assert [session.samplings[0].seed for session in engine.sessions] == [7, 8]
+    assert engine.open_sessions == 0
+    # "Hello" is one scripted token, and the tool's result another; the call has three.
+    assert body["usage"]["prompt_tokens"] == 1 + 1
+    assert body["usage"]["completion_tokens"] == 3 + 1 + 2
+
+
+async def test_choices_of_a_stream_are_interleaved_by_index(serve_script):
+    served = await serve_script(
+        ScriptedEngine(sessions=[["One two three."], ["Four five six."]], model="m")
+    )
+    chunks = (await served.events(n=2, model="m", stream_options={"include_usage": True}))[:-1]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["prompt_tokens"] == 1
+    texts, roles, reasons = ["", ""], [0, 0], [None, None]
+    for chunk in chunks[:-1]:
+        [one] = chunk["choices"]
+        texts[one["index"]] += one["delta"].get("content") or ""
+        roles[one["index"]] += "role" in one["delta"]
+        reasons[one["index"]] = one["finish_reason"] or reasons[one["index"]]
+    assert texts == ["One two three.", "Four five six."]
+    assert roles == [1, 1]
+    assert reasons == ["stop", "stop"]
+
+
+async def test_an_error_of_one_choice_ends_the_request(serve_script):
+    engine = ScriptedEngine(sessions=[["Fine."], [fail(EngineFailed("dead"))]], model="m")
+    served = await serve_script(engine)
+    status, body = await served.chat(n=2, model="m")
+    assert (status, body["error"]["code"]) == (503, "engine_failed")
+    assert engine.open_sessions == 0
+
+
+async def test_the_first_choice_fails_before_the_others_begin(serve_script):
+    engine = ScriptedEngine(sessions=[[fail(EngineFailed("dead"))], ["Fine."]], model="m")
+    served = await serve_script(engine)
+    status, _ = await served.chat(n=2, model="m")
+    assert status == 503
+    assert engine.open_sessions == 0
