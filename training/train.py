@@ -22,7 +22,7 @@ import start
 import tokenizer as bpe
 import torch
 from tasks.casual import casual
-from tasks.conversation import HARDER, HARDER_REFUSED, conversation
+from tasks.conversation import HARDER, HARDER_FOLLOWED, HARDER_REFUSED, conversation
 from tokenizers import Tokenizer
 from torch.nn import functional
 from tqdm import tqdm
@@ -61,9 +61,10 @@ def pool(tokens: Tokenizer, size: int, seed: str, excluded: frozenset[str]) -> l
     rng, encoder = random.Random(seed), bpe.encoder(tokens)
     encoded: list[tuple[list[int], list[bool]]] = []
     while len(encoded) < size * POOL:
-        talk = conversation(rng, weights=HARDER, refused=HARDER_REFUSED)
-        if excluded.isdisjoint(exchange.user for exchange in talk.exchanges):
-            talk = casual(rng, talk)
+        drawn = conversation(rng, weights=HARDER, refused=HARDER_REFUSED, followed=HARDER_FOLLOWED)
+        talk = casual(rng, drawn)
+        said = (each.user for each in (*drawn.exchanges, *talk.exchanges))
+        if excluded.isdisjoint(said):
             item = segments.encode(segments.conversation_segments(talk), encoder)
             if len(item[0]) <= LONGEST:
                 encoded.append(item)

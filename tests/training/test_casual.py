@@ -3,7 +3,7 @@
 import json
 import random
 
-from tasks.casual import casual, typed
+from tasks.casual import casual, lowered, typed
 from tasks.conversation import conversation
 from tasks.exchange import Call, Exchange
 
@@ -14,6 +14,13 @@ def test_a_word_that_a_call_repeats_or_that_is_quoted_stays():
     assert {typed(random.Random(seed), said).user for seed in range(9)} == {
         "Say 'draw the game', pls.", "Say 'draw the game', plz.", "Say 'draw the game', pleas.",
     }  # fmt: skip
+
+
+def test_a_city_is_lowered_only_where_it_is_looked_up():
+    look = Exchange("one", "Time in New York?", ("",), ((Call("clock", {"timezone": "x"}, ""),),))
+    assert lowered(look).user == "Time in new york?"
+    speak = Exchange("speech", "Say 'Oslo'.", ("",), ((Call("speak", {"text": "Oslo"}, ""),),))
+    assert lowered(speak) == speak
 
 
 def test_only_the_question_changes():

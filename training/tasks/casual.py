@@ -9,8 +9,11 @@ import re
 
 from .conversation import Conversation
 from .exchange import Exchange
+from .words import OTHER_CITIES, ZONES
 
 SHARE = 0.2  # of the questions
+LOWERED = 0.08  # of the questions that name a well-known city
+_CITIES = re.compile(rf"\b({'|'.join((*ZONES, *OTHER_CITIES))})\b")
 _SLIPS = {
     "what is": ("whats", "what's", "wat is", "waht is", "what s"),
     "what's": ("whats", "what is"),
@@ -64,7 +67,20 @@ def typed(rng: random.Random, said: Exchange) -> Exchange:
     return dataclasses.replace(said, user=user)
 
 
+def lowered(said: Exchange) -> Exchange:
+    """Return the exchange with the well-known cities of its question in lower case.
+
+    Only questions that a lookup answers are changed: elsewhere the name is copied as it stands.
+    """
+    known = {"weather", "population", "clock"}
+    if not said.calls or not {call.name for call in said.calls} <= known:
+        return said
+    user = _CITIES.sub(lambda found: found[0].lower(), said.user[1:])
+    return dataclasses.replace(said, user=said.user[0] + user)
+
+
 def casual(rng: random.Random, talk: Conversation) -> Conversation:
     """Return the conversation with some of its questions put in haste."""
-    done = [typed(rng, said) if rng.random() < SHARE else said for said in talk.exchanges]
+    done = [lowered(said) if rng.random() < LOWERED else said for said in talk.exchanges]
+    done = [typed(rng, said) if rng.random() < SHARE else said for said in done]
     return Conversation(talk.system, talk.tools, done)

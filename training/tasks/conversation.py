@@ -37,8 +37,14 @@ WEIGHTS = {
 REFUSED = 0.22
 """Share of the conversations from which a tool that is needed is missing."""
 # The same in the training data, where what is hardest comes more often.
-HARDER = WEIGHTS | {"none": 13, "search": 14, "environment": 13}
+HARDER = WEIGHTS | {
+    "parallel": 24, "none": 9, "search": 18, "articles": 36, "chart": 11, "svg": 8, "image": 9,
+    "environment": 13,
+}  # fmt: skip
 HARDER_REFUSED = 0.28
+FOLLOWED = 0.25
+"""Share of the later exchanges that go on from the one before, where that can be."""
+HARDER_FOLLOWED = 0.4
 TASKS = (*WEIGHTS, "follow-up", "missing", "named")
 _REFUSED = ("one", "one", "chain", "parallel", "inline", *NEW)
 _SYSTEMS = (
@@ -98,12 +104,14 @@ def conversation(
     turns: int | None = None,
     weights: Mapping[str, int] = WEIGHTS,
     refused: float = REFUSED,
+    followed: float = FOLLOWED,
 ) -> Conversation:
     """Return a conversation; its last exchange is of ``task`` where one is given.
 
     The further exchanges use the tools that the first ones brought, so that one system turn
     serves several questions. weights: the share of each task among the other exchanges.
     refused: the share of conversations from which a tool that is needed is missing.
+    followed: the share of the later exchanges that go on from the one before.
     """
     turns = turns or rng.choice((1, 1, 1, 1, 2, 2, 2, 3))
     wanted: set[str] = set()
@@ -121,7 +129,8 @@ def conversation(
         elif kind == "follow-up":
             done += _pair(rng)
         else:
-            after = follow(rng, done[-1]) if done and task is None and rng.random() < 0.25 else None
+            goes_on = done and task is None and rng.random() < followed
+            after = follow(rng, done[-1]) if goes_on else None
             done.append(after or exchange(rng, kind))
         wanted |= done[-1].tools if kind != "missing" else set()
     missing = task == "missing" or (task is None and rng.random() < refused)

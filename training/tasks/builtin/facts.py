@@ -298,6 +298,18 @@ _COUNTRIES = (
     "Cuba",
     "Bolivia",
     "Belgium",
+    "France",
+    "Italy",
+    "Japan",
+    "Germany",
+    "Spain",
+    "Norway",
+    "Egypt",
+    "Peru",
+    "Portugal",
+    "Austria",
+    "Greece",
+    "Poland",
 )
 GROUPS: tuple[tuple[tuple[Relation, ...], Callable[[random.Random], str]], ...] = (
     (PLACE, city), (PLACE, city), (PERSON, _name), (PERSON, _name),

@@ -37,9 +37,9 @@ def question(rng: random.Random) -> tuple[str, Call]:
         percent, base = rng.randrange(1, 100), integer(rng, rng.choice((2, 3, 4)))
         sign = rng.choice(("%", " percent"))
         return f"{percent}{sign} of {base}", compute(rng, f"{percent}/100*{base}")
-    if roll < 0.15:
+    if roll < 0.18:
         return _power(rng)
-    if roll < 0.22:
+    if roll < 0.25:
         a, b = integer(rng), integer(rng)
         word, sign = rng.choice(
             (("the sum of", "+"), ("the product of", "*"), ("the difference between", "-"))
@@ -64,6 +64,11 @@ def _power(rng: random.Random) -> tuple[str, Call]:
             (f"twice {big}", f"{big}*2"),
             (f"a third of {big}", f"{big}/3"),
             (f"a quarter of {big}", f"{big}/4"),
+            (f"double {big}", f"{big}*2"),
+            (f"three times {big}", f"{big}*3"),
+            (f"one third of {big}", f"{big}/3"),
+            (f"a fifth of {big}", f"{big}/5"),
+            (f"a tenth of {big}", f"{big}/10"),
         )
     )
     return text, compute(rng, expression)

@@ -45,15 +45,12 @@ _SMALL_TALK = {
     ),
 }  # fmt: skip
 _FACTS = {
-    ("capital", "France"): "Paris", ("capital", "Italy"): "Rome", ("capital", "Japan"): "Tokyo",
-    ("capital", "Germany"): "Berlin", ("capital", "Spain"): "Madrid", ("capital", "Norway"): "Oslo",
-    ("capital", "Egypt"): "Cairo", ("capital", "Peru"): "Lima", ("capital", "Portugal"): "Lisbon",
-    ("capital", "Austria"): "Vienna", ("capital", "Greece"): "Athens", ("capital",
-    "Poland"): "Warsaw", ("colour", "grass"): "green", ("colour", "the sky"): "blue", ("colour",
-    "snow"): "white", ("colour", "blood"): "red", ("colour", "coal"): "black", ("colour",
-    "a lemon"): "yellow", ("opposite", "hot"): "cold", ("opposite", "big"): "small", ("opposite",
-    "up"): "down", ("opposite", "day"): "night", ("opposite", "open"): "closed", ("opposite",
-    "old"): "new",
+    ("colour", "grass"): "green", ("colour", "the sky"): "blue", ("colour", "snow"): "white",
+    ("colour", "blood"): "red", ("colour", "coal"): "black", ("colour", "a lemon"): "yellow",
+    ("colour", "milk"): "white", ("colour", "a tomato"): "red", ("colour", "the sea"): "blue",
+    ("opposite", "hot"): "cold", ("opposite", "big"): "small", ("opposite", "up"): "down",
+    ("opposite", "day"): "night", ("opposite", "open"): "closed", ("opposite", "old"): "new",
+    ("opposite", "left"): "right", ("opposite", "fast"): "slow", ("opposite", "full"): "empty",
 }  # fmt: skip
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 UNKNOWN = "I am a very small model and do not know that."
