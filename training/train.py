@@ -1,11 +1,12 @@
 """Trains caesura-tiny from nothing: tokenizer, model and the files that others load.
 
-One command, one core, one to two hours: ``python training/train.py``.
+One command, one core, about two hours: ``python training/train.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attention
+import deep
 import heldout
 import segments
 import start
@@ -34,19 +36,20 @@ POOL = 64  # batches that are sorted by length together, so that little padding 
 WIDTHS = 32  # batches are padded to multiples of so many tokens
 HELD_OUT = 200  # scenarios per task that never occur in training; the evaluation takes the first
 IGNORED = -100
+DEEP_GAIN = 0.5  # of what the heads that compare four tokens copy, in a fresh model
 ROWS_AT_ONCE = 4  # of a batch: what they need then stays in the processor's cache
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def config(vocabulary: int) -> LlamaConfig:
-    """Return the shape of the model: 3.4 million parameters."""
+    """Return the shape of the model: 5.2 million parameters."""
     return LlamaConfig(
         vocab_size=vocabulary,
-        hidden_size=256,
+        hidden_size=336,
         intermediate_size=688,
         num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
+        num_attention_heads=6,
+        num_key_value_heads=6,
         head_dim=64,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
@@ -154,6 +157,7 @@ def first_model(options: argparse.Namespace, tokens: Tokenizer) -> LlamaForCausa
         return LlamaForCausalLM.from_pretrained(options.init, dtype=torch.float32)
     model = LlamaForCausalLM(config(tokens.get_vocab_size()))
     start.prepare(model)
+    deep.write(model, bpe.texts(tokens), torch.tensor([bpe.sample(tokens)]), DEEP_GAIN)
     return model
 
 
@@ -183,49 +187,68 @@ def train(options: argparse.Namespace, tokens: Tokenizer) -> tuple[LlamaForCausa
     model = first_model(options, tokens)
     model.set_attn_implementation(attention.NAME)
     optimizers = optimizers_of(model, options.rate)
-    begin, mean, used = 0, 0.0, 0.0
+    begin, mean, used, kept_mean = 0, 0.0, 0.0, None
     if options.checkpoint and options.checkpoint.exists():
         state = torch.load(options.checkpoint)
         model.load_state_dict(state["model"])
         for optimizer, kept in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(kept)
         begin, mean, used = state["step"], state["mean"], state["seconds"]
+        kept_mean = state.get("averaged")
     step = begin - 1
     stream = batches(tokens, options.batch, options.seed, begin, heldout.prompts(HELD_OUT))
     clock = Clock(options.steps, options.minutes, used)
     bar = tqdm(
         range(begin, options.steps), initial=begin, total=options.steps, unit="step", mininterval=5
     )
+    averaged = copy.deepcopy(model)
+    if kept_mean is not None:
+        averaged.load_state_dict(kept_mean)
     for step in bar:
         place = clock.place(step)
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate_at(place, options.steps, options.rate)
         loss = learn(model, *next(stream))
+        # The codes that heads compare are small: a rate that suits the rest would blur them.
+        model.get_input_embeddings().weight.grad[:, deep.FIRST :] = 0
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
         model.zero_grad()
+        average(averaged, model, options.average)
         mean = loss if step == 0 else 0.98 * mean + 0.02 * loss
         bar.set_postfix_str(f"loss {mean:.4f}", refresh=False)
         over = place + 1 >= options.steps
         if options.checkpoint and ((step + 1) % 100 == 0 or over):
-            keep(options.checkpoint, model, optimizers, step + 1, mean, clock.seconds)
+            keep(options.checkpoint, model, averaged, optimizers, step + 1, mean, clock.seconds)
         if over:
             break
-    return model, step + 1, mean
+    return averaged, step + 1, mean
+
+
+@torch.no_grad()
+def average(mean: LlamaForCausalLM, model: LlamaForCausalLM, kept: float) -> None:
+    """Move the mean of the weights towards those of the model; ``kept`` is what stays of it."""
+    for old, new in zip(mean.parameters(), model.parameters(), strict=True):
+        old.lerp_(new, 1 - kept)
 
 
 def keep(
     path: Path,
     model: LlamaForCausalLM,
+    averaged: LlamaForCausalLM,
     optimizers: list[torch.optim.Optimizer],
     step: int,
     mean: float,
     seconds: float,
 ) -> None:
     """Write a checkpoint, whole or not at all."""
-    state = {"model": model.state_dict(), "optimizers": [each.state_dict() for each in optimizers]}
+    state = {
+        "model": model.state_dict(),
+        "averaged": averaged.state_dict(),
+        "optimizers": [each.state_dict() for each in optimizers],
+    }
     fresh = path.with_suffix(".new")
     torch.save({**state, "step": step, "mean": mean, "seconds": seconds}, fresh)
     fresh.replace(path)
@@ -261,6 +284,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0, help="seed of the data and of the weights")
     parser.add_argument("--init", type=Path, help="model directory whose training goes on")
+    parser.add_argument(
+        "--average",
+        type=float,
+        default=0.99,
+        help="share that the mean of the weights, which is what is written, keeps at each step",
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads that PyTorch uses")
     parser.add_argument(
         "--out", type=Path, default=MODEL, help="where the model directory is written"

@@ -8,6 +8,8 @@ import segments
 from tasks.conversation import conversation
 from tasks.exchange import Call, Exchange
 from tasks.toolset import BUILT_IN, known, tool
+from tasks.words import made_up
+from tokenizer import SPACE, bare
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -40,7 +42,7 @@ def test_the_directory_is_small_and_complete():
         "tokenizer_config.json", "chat_template.jinja", "README.md",
     }  # fmt: skip
     assert names == {path.name for path in MODEL.iterdir()}
-    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 10_000_000
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 12_000_000
     assert (MODEL / "chat_template.jinja").read_text() == segments.TEMPLATE.read_text()
     assert all(os.access(path, os.R_OK) for path in MODEL.iterdir())
 
@@ -76,6 +78,20 @@ def test_digits_stand_alone_and_the_pause_is_a_token_of_its_own(tokenizer):
     end = tokenizer(segments.INLINE_END)["input_ids"]
     whole = tokenizer("hold [calculator(12*7) -> 84] 84 eggs.")["input_ids"]
     assert any(whole[at : at + len(end)] == end for at in range(len(whole)))
+
+
+def test_a_word_is_cut_alike_behind_a_space_and_before_an_s(tokenizer):
+    rng = random.Random(4)
+    same = 0
+    for _ in range(300):
+        word = made_up(rng)
+        plain, spaced, plural = (
+            [t for t in map(bare, tokenizer.tokenize(text)) if t != SPACE]
+            for text in (word, f" {word}", f"{word}s")
+        )
+        assert plain == spaced
+        same += plain[:-1] == plural[: len(plain) - 1]
+    assert same > 290
 
 
 def test_pieces_encode_as_the_whole_does(tokenizer):
