@@ -56,6 +56,19 @@ async def test_server_tools_run(client: AsyncOpenAI) -> None:
     assert answer.model_extra["caesura"]["calls"][0]["content"] == "816"
 
 
+async def test_server_tools_run_in_messages(http: aiohttp.ClientSession) -> None:
+    body = {"model": "tiny", "max_tokens": 60, "temperature": 0, "messages": QUESTION}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    async with http.post("/v1/messages", json=body, headers=headers) as response:
+        answer = await response.json()
+        assert (response.status, answer["type"]) == (200, "message")
+    body["server_tools"] = ["calculator"]
+    async with http.post("/v1/messages", json=body, headers=headers) as response:
+        answer = await response.json()
+    assert "816" in answer["content"][0]["text"]
+    assert answer["caesura"]["calls"][0]["content"] == "816"
+
+
 async def test_what_vllm_answers_stays_its_own(client: AsyncOpenAI) -> None:
     answer = await ask(client, tools=[calculator.spec()], logprobs=True)
     assert answer.choices[0].message.tool_calls[0].function.name == "calculator"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import aiohttp
 import openai
 import pytest
+from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
@@ -31,6 +32,7 @@ class Door:
     """A server, and two clients of it."""
 
     def __init__(self, url: str) -> None:
+        self.url = url
         self.openai = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         self.http = aiohttp.ClientSession(url)
 
@@ -112,6 +114,47 @@ async def test_server_tools_are_ours_on_the_same_route(door: Door, settled: Sett
     answer = await door.chat(messages=QUESTION, extra_body={"server_tools": ["calculator"]})
     assert "816" in answer.choices[0].message.content
     assert answer.model_extra["caesura"]["calls"][0]["content"] == "816"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_messages_with_server_tools_are_ours(
+    door: Door, settled: Settled, streams: bool
+) -> None:
+    fields: Any = {"model": MODEL, "max_tokens": 60}
+    fields["extra_body"] = {"server_tools": ["calculator"], "temperature": 0}
+    messages = list(QUESTION)
+
+    async def ask() -> Any:
+        if not streams:
+            return await client.messages.create(messages=messages, **fields)
+        async with client.messages.stream(messages=messages, **fields) as stream:
+            return await stream.get_final_message()
+
+    async with AsyncAnthropic(base_url=door.url, api_key="none") as client:
+        answer = await ask()
+        assert "816" in answer.content[0].text
+        assert (answer.stop_reason, answer.usage.output_tokens > 0) == ("end_turn", True)
+        messages += [{"role": "assistant", "content": answer.content}, *HELLO]
+        after = await ask()
+    assert after.usage.cache_read_input_tokens > answer.usage.cache_read_input_tokens
+
+
+async def test_a_call_and_a_stop_text_of_messages(door: Door, settled: Settled) -> None:
+    fields: Any = {"model": MODEL, "max_tokens": 60, "temperature": 0, "messages": QUESTION}
+    function = CALCULATOR["function"]
+    tool = {"name": "multiply", "description": "", "input_schema": function["parameters"]}
+    forced = {"tools": [tool], "tool_choice": {"type": "tool", "name": "multiply"}}
+    status, answer = await door.post(
+        "/v1/messages", **fields, **forced, server_tools=["calculator"]
+    )
+    assert (status, answer["stop_reason"]) == (200, "tool_use")
+    [use] = [block for block in answer["content"] if block["type"] == "tool_use"]
+    assert use["name"] == "multiply" and "expression" in use["input"]
+    stops = {"server_tools": ["calculator"], "stop_sequences": ["816"]}
+    status, answer = await door.post("/v1/messages", **fields, **stops)
+    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "816")
+    status, counted = await door.post("/v1/messages/count_tokens", model=MODEL, messages=HELLO)
+    assert status == 200 and counted["input_tokens"] > 0
 
 
 async def test_errors_have_codes(door: Door, settled: Settled) -> None:
