@@ -47,7 +47,7 @@ def test_what_is_measured(measured: Path) -> None:
     assert (found.model, found.dtype) == ("caesura-tiny", "float32")
     assert found.vllm_version == vllm_version
     assert found.block_size == 32
-    assert found.bytes_per_token == 8192  # 4 layers of keys and values, 256 wide, in float32
+    assert found.bytes_per_token == 12288  # 4 layers of keys and values, 384 wide, in float32
     assert found.cost.step_seconds(1, 1000) < found.cost.step_seconds(1000, 1000)
     assert found.cost.out_rate > 0 and found.cost.in_rate > 0
     assert found.out_alone > 0 and found.in_alone > 0
