@@ -21,9 +21,6 @@ from caesura.runtime.recording.storage import reading
 from caesura.runtime.recording.storage.bounds import Bounds
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.recording.subscription import Subscription
-from tests.runtime.server.conftest import eventually
-
-__all__ = ["eventually"]
 
 ROOT = Path(__file__).parents[3]
 Eventually = Callable[..., Any]

@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from caesura.runtime.tracing.setup import from_environment
-from tests.runtime.server.conftest import eventually, hanging, serve_script
+from tests.runtime.server.conftest import hanging, serve_script
 
-__all__ = ["eventually", "hanging", "serve_script"]
+__all__ = ["hanging", "serve_script"]
 
 
 class Spans:
