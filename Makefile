@@ -9,10 +9,10 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests ui records lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests clients clients-table ui records lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## Make the virtual environment with the CPU build of vLLM (about 2 minutes)
 
@@ -48,6 +48,19 @@ vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ou
 	@$(BIN)/python tests/upstream/run.py $(if $(VLLM),--vllm $(VLLM))
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
 		$(PYTEST) $(ON_SOURCES) tests/scheduler -m 'not slow')
+
+# The libraries have their own environment: they pin other releases of what we and vLLM need.
+CLIENTS := .cache/clients
+$(CLIENTS)/.ready: requirements/clients.txt
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/pip install -q --disable-pip-version-check --no-deps --no-compile -r $<
+	@touch $@
+
+clients: dev $(CLIENTS)/.ready ## Check the server with client libraries, against docs/clients.md
+	@$(BIN)/python -m tests.clients
+
+clients-table: dev $(CLIENTS)/.ready ## Check all servers with client libraries, write docs/clients.md
+	@$(BIN)/python -m tests.clients --write
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
 NODE := .cache/node
@@ -98,13 +111,16 @@ model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/train.py
 	@$(BIN)/python training/evaluate.py --card
 
-# The second lock is held by the first, so that the tests run on what the demo installs.
+# The second lock is held by the first, so that the tests run on what the demo installs. The third
+# is of the client libraries alone.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'
 lock: ## Resolve the CPU locks again (needs uv)
 	$(COMPILE) --extra cpu --extra dev --upgrade -o requirements/dev.txt
 	$(COMPILE) --extra cpu --extra tools --constraint requirements/dev.txt -o requirements/cpu.txt
+	uv pip compile requirements/clients.in --python-version 3.11 --no-emit-index-url --no-annotate \
+		--custom-compile-command 'make lock' --upgrade -o requirements/clients.txt
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info

@@ -1,0 +1,1 @@
+"""The checks, a module for each library. Importing one registers its checks."""

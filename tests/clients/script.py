@@ -1,0 +1,53 @@
+"""What a prompt asks the model to write: texts in `SAY[[...]]END`, one for each turn."""
+
+import json
+import re
+from typing import Any
+
+ASSISTANT = "<|im_start|>assistant\n"
+"""What the bundled model's chat template writes before an answer."""
+OR = "|OR|"
+"""What stands between the alternatives of a turn."""
+_USER = "<|im_start|>user\n"
+_MARK = re.compile(r"SAY\[\[(.*?)\]\]END", re.DOTALL)
+
+
+def say(*turns: str) -> str:
+    """Return a message that makes the model write these texts, one in each of its next turns."""
+    return "Please. " + " ".join(f"SAY[[{turn}]]END" for turn in turns)
+
+
+def either(text: str, *others: str) -> str:
+    """Return a turn that is the first of these texts that the request's grammar permits."""
+    return OR.join([text, *others])
+
+
+def call(name: str, **arguments: Any) -> str:
+    """Return a call as the bundled model writes it."""
+    body = json.dumps({"name": name, "arguments": arguments})
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def wanted(prompt: str) -> list[str]:
+    """Return what is to be written behind a prompt: alternatives, or none to leave it open.
+
+    The last user message with marks holds. Its turns are counted by the answers that follow it.
+    The begin of the turn that the prompt already holds is left out.
+    """
+    marked = [at for at in _starts(prompt) if _MARK.search(_message(prompt, at))]
+    if not marked:
+        return []
+    turns = _MARK.findall(_message(prompt, marked[-1]))
+    answers = prompt[marked[-1] :].split(ASSISTANT)[1:]
+    if not answers or len(answers) > len(turns):
+        return []
+    texts, begun = turns[len(answers) - 1].split(OR), answers[-1]
+    return [text.removeprefix(begun) for text in texts if text.startswith(begun)]
+
+
+def _starts(prompt: str) -> list[int]:
+    return [found.end() for found in re.finditer(re.escape(_USER), prompt)]
+
+
+def _message(prompt: str, start: int) -> str:
+    return prompt[start:].partition("<|im_end|>")[0]
