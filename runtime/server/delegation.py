@@ -16,6 +16,7 @@ from caesura.runtime.engine import VllmServer
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.access import JSON
+from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import invalid
@@ -51,9 +52,15 @@ class Delegation:
         await self.answer(request, send)
 
     async def took(self, request: Request, send: Send) -> bool:
-        """Let vLLM answer a request unless it names server tools; return whether it did."""
-        if (await self.parse(await request.body())).get("server_tools"):
+        """Let vLLM answer a request unless it names server tools; return whether it did.
+
+        vLLM would ignore a message's `thread`, and answer without the conversation in it.
+        """
+        data = await self.parse(await request.body())
+        if data.get("server_tools"):
             return False
+        if speaks_anthropic(request.url.path) and data.get("thread") is not None:
+            raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
         await self.answer(request, send)
         return True
 

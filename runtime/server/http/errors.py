@@ -22,6 +22,10 @@ from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_a
 log = logging.getLogger(__name__)
 
 
+OVERFLOW = "context_length_exceeded"
+"""The code of a prompt that does not fit the context window."""
+
+
 class ApiError(Exception):
     """An error that answers a request. `type` defaults to the one that the status implies."""
 
@@ -44,9 +48,15 @@ class ApiError(Exception):
         self.headers = headers or {}
 
     def body(self) -> dict[str, Any]:
-        """Return the error object in OpenAI's form."""
+        """Return the error object in OpenAI's form.
+
+        LangChain looks for an overflow's code in the message.
+        """
+        message = self.message
+        if self.code == OVERFLOW and OVERFLOW not in message:
+            message = f"{message} ({OVERFLOW})"
         error = {
-            "message": self.message,
+            "message": message,
             "type": self.type,
             "param": self.param,
             "code": self.code,
@@ -78,7 +88,7 @@ def from_exception(error: Exception) -> ApiError:
         case ApiError():
             return error
         case ContextOverflow():
-            return invalid(str(error), "messages", "context_length_exceeded")
+            return invalid(str(error), "messages", OVERFLOW)
         case LimitReached():
             # Clients retry a 408, a 429 and every 5xx on their own. A retried run would reach the
             # same limit again, after running the same tools.

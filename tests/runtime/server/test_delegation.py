@@ -109,6 +109,22 @@ async def test_errors_get_our_form(serve_script, answer, expected):
     assert body["error"]["type"] in ("invalid_request_error", "server_error")
 
 
+async def test_langchain_finds_the_code_of_an_overflow_in_its_message(serve_script):
+    said = {"error": {"message": "maximum context length is 5", "code": 400}}
+    served = await serve_script([], vllm=VllmServer(Behind(JSONResponse(said, 400)), None))
+    _, body = await post(served, "/v1/completions", b"{}")
+    assert "context_length_exceeded" in body["error"]["message"]
+
+
+async def test_threads_of_messages_are_refused_so_that_clients_send_all(serve_script):
+    behind = Behind()
+    served = await serve_script([], vllm=VllmServer(behind, None))
+    begun = b'{"thread": {"type": "create"}, "messages": []}'
+    status, body = await post(served, "/v1/messages", begun)
+    assert (status, behind.bodies) == (400, [])
+    assert body["error"]["details"]["error_code"] == "thread_unsupported_request"
+
+
 async def test_other_errors_stay_as_they_are(serve_script):
     served = await serve_script([], vllm=VllmServer(Behind(Response("teapot", 418)), None))
     async with served.http.get("/teapot") as response:
