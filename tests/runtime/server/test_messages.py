@@ -1,5 +1,6 @@
 """`/v1/messages`, as the wire shows it: shapes, blocks, events, server tools and follow-ups."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import ContextOverflow, EngineFailed
 from caesura.runtime.testing import Calls, ScriptedEngine, call, calls, fail, inline, malformed
 from caesura.scheduler.messages import CallRule, TextFormat
+from caesura.tools.people import People, with_approval
 from tests.runtime.server.test_follow_ups import counted
 
 MODEL = "tiny/scripted"
@@ -305,6 +307,22 @@ async def test_silence_is_broken_by_pings(serve_script, hanging, eventually):
         assert ping == b'event: ping\ndata: {"type":"ping"}\n\n'
         hanging.released.set()
         assert b"message_stop" in await response.read()
+
+
+async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, double, eventually):
+    people = People(tmp_path / "people.sqlite")
+    script = [call("double", number=2), "It is 4."]
+    served = await serve_script(script, [with_approval(double, people)], people=people)
+    streaming = asyncio.create_task(stream(served, server_tools=["double"]))
+    await eventually(lambda: people.waited_for)
+    [waiting] = people.waited_for
+    async with served.http.post(f"/v1/pending/{waiting.id}", json={"approve": True}) as response:
+        assert response.status == 200
+    events = await streaming
+    pings = [event for event in events if event["type"] == "ping"]
+    assert [ping["caesura"]["pending"]["id"] for ping in pings] == [waiting.id]
+    assert put_together(events)["content"] == [{"type": "text", "text": "It is 4."}]
+    await people.aclose()
 
 
 @pytest.mark.parametrize(
