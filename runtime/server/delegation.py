@@ -52,12 +52,12 @@ class Delegation:
         await self.answer(request, send)
 
     async def took(self, request: Request, send: Send) -> bool:
-        """Let vLLM answer a request unless it names server tools; return whether it did.
+        """Let vLLM answer a request unless it `is_ours`; return whether it did.
 
         vLLM would ignore a message's `thread`, and answer without the conversation in it.
         """
         data = await self.parse(await request.body())
-        if data.get("server_tools"):
+        if is_ours(data):
             return False
         if speaks_anthropic(request.url.path) and data.get("thread") is not None:
             raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
@@ -103,6 +103,13 @@ class Delegation:
                 "context_length_exceeded",
             )
         return data
+
+
+def is_ours(body: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for what vLLM's server does not do."""
+    choice = body.get("tool_choice")
+    allowed = isinstance(choice, dict) and choice.get("type") == "allowed_tools"
+    return allowed or bool(body.get("server_tools"))
 
 
 class Again:

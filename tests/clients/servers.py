@@ -114,7 +114,7 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:

@@ -16,7 +16,7 @@ from caesura.runtime.server.chat.spliced import SplicedChat
 from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.choices import Numbered, side_by_side
 from caesura.runtime.server.decoding import opened, owned, pieces
-from caesura.runtime.server.delegation import Delegation
+from caesura.runtime.server.delegation import Delegation, is_ours
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.counting import count_as
@@ -72,11 +72,11 @@ class ChatCompletions:
             await whole(request.scope, request.receive, send)
 
     async def _took(self, delegation: Delegation, request: Request, send: Send) -> bool:
-        """Let vLLM answer a request unless it names server tools; return whether it did."""
+        """Let vLLM answer a request unless it `is_ours`; return whether it did."""
         if self._spliced is None:
             return await delegation.took(request, send)
         body = await delegation.parse(await request.body())
-        if body.get("server_tools"):
+        if is_ours(body):
             return False
         await self._spliced.answer(request, body, send)
         return True

@@ -45,6 +45,16 @@ async def test_chat_without_server_tools_and_unknown_routes_go_on(serve_script, 
     assert len(behind.bodies) == 3
 
 
+async def test_allowed_tools_are_chosen_here_since_vllm_refuses_them(serve_script):
+    behind = Behind()
+    served = await serve_script(["Ours."], vllm=VllmServer(behind, None))
+    tools = [{"type": "function", "function": {"name": name}} for name in ("add", "negate")]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": tools[:1]}}
+    status, answer = await served.chat(tools=tools, tool_choice=choice)
+    assert (status, answer["choices"][0]["message"]["content"]) == (200, "Ours.")
+    assert behind.bodies == []
+
+
 async def test_the_key_guards_what_lies_behind(serve_script):
     behind = Behind()
     served = await serve_script([], api_key="secret", vllm=VllmServer(behind, None))
