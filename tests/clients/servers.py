@@ -59,7 +59,10 @@ ENVIRONMENT = {"vllm serve with the plugin": {"VLLM_PLUGINS": "caesura"}}
 
 @contextmanager
 def serving(name: str, folder: Path) -> Iterator[str]:
-    """Start a server and yield its address; raise `RuntimeError` if it does not start."""
+    """Start a server and yield its address.
+
+    Raises `RuntimeError` if the server does not start, or ends before the checks do.
+    """
     port = _free_port()
     command = [sys.executable, *(part.replace("{port}", str(port)) for part in COMMANDS[name])]
     log = folder / f"{name.replace(' ', '-')}.log"
@@ -76,6 +79,8 @@ def serving(name: str, folder: Path) -> Iterator[str]:
         url = f"http://127.0.0.1:{port}"
         _await_health(url, process, log)
         yield url
+        if process.poll() is not None:
+            raise RuntimeError(f"{name} ended during the checks:\n{log.read_text()[-3000:]}")
     finally:
         _stop(process)
 
