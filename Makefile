@@ -59,7 +59,7 @@ $(CLIENTS)/.ready: requirements/clients.txt
 clients: dev $(CLIENTS)/.ready ## Check the server with client libraries, against docs/clients.md
 	@$(BIN)/python -m tests.clients
 
-clients-table: dev $(CLIENTS)/.ready ## Check all servers with client libraries, write docs/clients.md
+clients-table: dev $(CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
 	@$(BIN)/python -m tests.clients --write
 
 # The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.

@@ -40,14 +40,17 @@ def main() -> int:
     """Run the checks, print what did not pass, and compare with the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--shell", choices=SHELLS, action="append", help="a server to check; default: serve"
+        "--shell",
+        choices=SHELLS,
+        action="append",
+        help="a server to check, repeatable; default: serve, and vllm with --write",
     )
-    parser.add_argument("--write", action="store_true", help=f"check all servers, write {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
     parser.add_argument("--only", nargs="+", default=[], help="parts of library and feature")
     args = parser.parse_args()
-    if args.write and (args.only or args.shell):
-        parser.error("--write needs all checks of all servers: leave out --only and --shell")
-    shells = list(SHELLS) if args.write else args.shell or ["serve"]
+    if args.write and args.only:
+        parser.error("--write needs all checks: leave out --only")
+    shells = args.shell or (["serve", "vllm"] if args.write else ["serve"])
     results: dict[str, dict[Key, Result]] = {}
     suites: list[list[str]] = []
     with tempfile.TemporaryDirectory(prefix="caesura-clients-") as folder:
