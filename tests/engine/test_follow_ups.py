@@ -137,7 +137,7 @@ async def test_an_answer_cut_at_a_stop_text_is_not_continued(
     engine: VllmEngine, settled: Any
 ) -> None:
     """Its tokens hold the stop text, which the client never saw."""
-    stopping = Sampling(temperature=0, max_tokens=100, stop=(" I",))
+    stopping = Sampling(temperature=0, max_tokens=100, stop=("e",))
     history, _, live = await asked(engine, NO_TOOLS, "Hello, who are you?", stopping)
     after = engine.open(NO_TOOLS)
     ended = end_of(await read(after, [*history, THANKS]))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
@@ -215,3 +216,8 @@ async def test_special_tokens_are_not_shown(door: Door, settled: Settled) -> Non
             max_tokens=4, logit_bias={str(each): 100 for each in favour.values()}, extra_body=field
         )
         assert not any(text in (answer.choices[0].message.content or "") for text in favour)
+
+
+async def test_warnings_are_still_logged(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("caesura.scheduler").warning("a warning")
+    assert "a warning" in caplog.text

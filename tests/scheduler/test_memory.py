@@ -28,7 +28,7 @@ def learned(path: Path, tokens: int = 700, model: str = "m") -> None:
     for _ in range(20):
         history.observe_segment("calc", tokens)
         history.observe_end("calc", 2)
-        memory.observe("calc", 9.0)
+        history.observe_pause("calc", 9.0)
     memory.save()
 
 

@@ -9,7 +9,7 @@ import pytest
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.pause_hints import PauseHint
-from caesura.scheduler.messages import SessionSpec
+from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.call_detection import hinted
 from caesura.scheduler.vllm.client.session import VllmSession
@@ -186,10 +186,10 @@ def test_hints_are_bounded() -> None:
 
 
 def test_a_session_sends_its_hints_with_every_turn() -> None:
-    engine: Any = SimpleNamespace(formats=("hermes",))
+    engine: Any = SimpleNamespace(formats=("hermes",), ends=frozenset())
     tools = [{"type": "function", "function": {"name": "ask_user"}}]
     for pauses in ({"ask_user": PERSON}, {}):
         session = VllmSession(engine, SessionSpec(tools, pauses=pauses))
-        sent: Any = session._watch("fresh", (), "")
+        sent: Any = session._watch("fresh", Sampling(), "")
         assert WatchPlan.from_wire(sent[WATCH_KEY]).pauses == pauses
         assert ("pauses" in sent[WATCH_KEY]) == bool(pauses)

@@ -1,5 +1,6 @@
 """vLLM's application, built on an engine that runs already."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -35,11 +36,15 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     args.enable_prompt_tokens_details = True
     args.behind_caesura = True  # so our endpoint plugin, if it is allowed, leaves this server alone
     tasks = await llm.get_supported_tasks()
+    # Building it sets the level of the root logger to vLLM's, which would hide Caesura's warnings.
+    level = logging.getLogger().level
     try:
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise UsageError(f"vLLM's server does not start with these options: {error}") from error
+    finally:
+        logging.getLogger().setLevel(level)
     async with app.router.lifespan_context(app):
         yield app
 

@@ -131,15 +131,19 @@ class VllmEngine:
         Raises `UsageError` if tools must run here and the model's format is unknown, and for a
         priority where vLLM does not schedule by priority.
         """
-        policy = self.llm.vllm_config.scheduler_config.policy
-        if spec.priority and policy != "priority":
-            raise UsageError(
-                f"priority is {spec.priority}, but the engine schedules by {policy}; leave it out"
-                " or start with --scheduling-policy priority"
-            )
+        if spec.priority:
+            self._check_priority(spec.priority)
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, spec)
+
+    def _check_priority(self, priority: int) -> None:
+        policy = self.llm.vllm_config.scheduler_config.policy
+        if policy != "priority":
+            raise UsageError(
+                f"priority is {priority}, but the engine schedules by {policy}; leave it out"
+                " or start with --scheduling-policy priority"
+            )
 
     def token_text(self) -> TokenText | None:
         """Return a decoder for the tokens of one turn, or None where vLLM's text is complete."""
