@@ -33,8 +33,12 @@ class TurnGrammars:
             self._next.setdefault(chunk.request_id, deque()).append(_taken(chunk))
 
     def apply(self, session: Request) -> None:
-        """Constrain a session's next turn as its chunk asks, after the chunk was appended."""
-        use_grammar(session, self._next[session.request_id].popleft())
+        """Constrain a session's next turn as its chunk asks, after the chunk was appended.
+
+        A chunk that never arrived here, as in vLLM's own tests, leaves the grammar as vLLM does.
+        """
+        if arrived := self._next.get(session.request_id):
+            use_grammar(session, arrived.popleft())
 
     def forget(self, request_id: str) -> None:
         """Forget the chunks of a request that is about to be freed."""
