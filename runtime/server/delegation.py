@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
-from caesura.runtime.server.http.access import JSON
+from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
@@ -47,22 +47,22 @@ class Delegation:
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON:
+        if sends_json(request.headers):
             await self.parse(await request.body())
         await self.answer(request, send)
 
-    async def took(self, request: Request, send: Send) -> bool:
-        """Let vLLM answer a request unless it `is_ours`; return whether it did.
+    async def body_of(self, request: Request) -> dict[str, Any] | None:
+        """Return the fields of a request that vLLM answers, or None if it `is_ours`.
 
-        vLLM would ignore a message's `thread`, and answer without the conversation in it.
+        Raises `ApiError` for a body beyond a bound. It also refuses a message's `thread`: vLLM
+        would ignore it, and answer without the conversation in it.
         """
         data = await self.parse(await request.body())
         if is_ours(data):
-            return False
+            return None
         if speaks_anthropic(request.url.path) and data.get("thread") is not None:
             raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
-        await self.answer(request, send)
-        return True
+        return data
 
     async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
@@ -128,12 +128,25 @@ class Again:
 
 
 def _characters(data: Mapping[str, Any], halves: bool) -> int:
-    """Return the number of characters of all texts; raise `ApiError` for half a character.
+    """Return the number of characters of the longest prompt in a body.
 
-    Raises `ApiError` too for a value that is nested too deeply.
+    A top-level list of texts, or of lists, is a batch: each item is a prompt of its own.
+    Raises `ApiError` for half a character, and for a value that is nested too deeply.
     """
+    batches = {name: field for name, field in data.items() if _is_batch(field)}
+    shared = {name: field for name, field in data.items() if name not in batches}
+    each = (_text_characters(item, halves) for field in batches.values() for item in field)
+    return _text_characters(shared, halves) + max(each, default=0)
+
+
+def _is_batch(field: Any) -> bool:
+    return isinstance(field, list) and all(isinstance(item, str | list) for item in field)
+
+
+def _text_characters(value: Any, halves: bool) -> int:
+    """Return the number of characters of all texts in a value."""
     found = 0
-    left: list[tuple[Any, int]] = [(data, 0)]
+    left: list[tuple[Any, int]] = [(value, 0)]
     while left:
         item, depth = left.pop()
         if isinstance(item, str):

@@ -16,12 +16,11 @@ from caesura.runtime.server.chat.spliced import SplicedChat
 from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.choices import Numbered, side_by_side
 from caesura.runtime.server.decoding import opened, owned, pieces
-from caesura.runtime.server.delegation import Delegation, is_ours
+from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
-from caesura.runtime.server.http.counting import count_as
-from caesura.runtime.server.http.errors import from_exception
 from caesura.runtime.server.http.stream import EventStream
+from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.state import State
 from caesura.tools.people import Pending
@@ -49,8 +48,11 @@ class ChatCompletions:
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None and await self._took(self._delegation, request, send):
-            return
+        if self._delegation is not None:
+            given = await self._delegation.body_of(request)
+            if given is not None:
+                await self._delegated(self._delegation, request, given, send)
+                return
         with state.gate.enter():
             asked, plan = await _planned(state, await request.body())
             plan = owned(plan, request.headers)
@@ -71,15 +73,13 @@ class ChatCompletions:
                 whole = JsonAnswer(completion(answers))
             await whole(request.scope, request.receive, send)
 
-    async def _took(self, delegation: Delegation, request: Request, send: Send) -> bool:
-        """Let vLLM answer a request unless it `is_ours`; return whether it did."""
+    async def _delegated(
+        self, delegation: Delegation, request: Request, given: dict[str, Any], send: Send
+    ) -> None:
         if self._spliced is None:
-            return await delegation.took(request, send)
-        body = await delegation.parse(await request.body())
-        if is_ours(body):
-            return False
-        await self._spliced.answer(request, body, send)
-        return True
+            await delegation.answer(request, send)
+        else:
+            await self._spliced.answer(request, given, send)
 
 
 def _answer(model: str, plan: Plan, index: int) -> Answer:
@@ -115,12 +115,12 @@ async def _stream(
 ) -> None:
     chunks = Chunks(answers, include_usage=asked.include_usage)
     async with EventStream(send, state.keep_alive_seconds) as stream:
-        opened = False
+        begun = False
 
         async def tell(chunk: dict[str, Any]) -> None:
-            nonlocal opened
-            if not opened:
-                opened = True
+            nonlocal begun
+            if not begun:
+                begun = True
                 for opening in chunks.opening():
                     await stream.send(opening)
             await stream.send(chunk)
@@ -128,7 +128,7 @@ async def _stream(
         async def tell_pending(item: Pending) -> None:
             await tell(chunks.pending(item))
 
-        try:
+        async with errors_sent(request, stream, stream.send):
             async with AsyncExitStack() as told_of:
                 for answer in answers:
                     telling = pending_told(state.people, answer.id, plan.registry, tell_pending)
@@ -138,11 +138,4 @@ async def _stream(
             for chunk in chunks.closing():
                 await tell(chunk)
             await stream.send_done()
-        except Exception as error:
-            await stream.hush()
-            if not stream.begun:
-                raise
-            told = from_exception(error)
-            count_as(request.scope, told.status)
-            await stream.send(told.body())
         await stream.end()

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from caesura.scheduler.messages import TextFormat
 
-MAX_CHOICES = 1024
+MAX_CHOICE_TEXTS = 1024
 MAX_PATTERN_CHARACTERS = 65_536
 """The longest regular expression or grammar; compiling one takes time that grows with it."""
 
@@ -67,7 +67,7 @@ class StructuredOutputs(BaseModel):
     json_: dict[str, Any] | None = Field(None, alias="json")
     json_object: Literal[True] | None = None
     regex: Pattern | None = None
-    choice: Annotated[list[Name], Field(min_length=1, max_length=MAX_CHOICES)] | None = None
+    choice: Annotated[list[Name], Field(min_length=1, max_length=MAX_CHOICE_TEXTS)] | None = None
     grammar: Pattern | None = None
 
     @field_validator("json_")

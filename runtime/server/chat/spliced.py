@@ -108,7 +108,7 @@ class _Reading:
         elif message["type"] == "http.response.body" and self._succeeds:
             part = message.get("body", b"")
             self._parts.append(part)
-            ends = DONE in part if self._streams else not message.get("more_body", False)
+            ends = part.startswith(DONE) if self._streams else not message.get("more_body", False)
             if ends:
                 self._succeeds = False
                 await self._remember(b"".join(self._parts))

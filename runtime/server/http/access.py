@@ -113,6 +113,11 @@ def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:
     return refuse_foreign
 
 
+def sends_json(headers: Mapping[str, str]) -> bool:
+    """Return whether the headers of a request say that its body is JSON."""
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower() == JSON
+
+
 class JsonOnly:
     """Middleware of a route that refuses, with 415, a body whose type is not JSON.
 
@@ -124,8 +129,9 @@ class JsonOnly:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, if its body is JSON."""
-        said = HTTPConnection(scope).headers.get("Content-Type", "")
-        if said.partition(";")[0].strip().lower() != JSON:
+        headers = HTTPConnection(scope).headers
+        if not sends_json(headers):
+            said = headers.get("Content-Type")
             raise ApiError(
                 415,
                 f"The body's Content-Type is {_shown(said) if said else 'missing'}: send {JSON}.",

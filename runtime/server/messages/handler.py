@@ -12,9 +12,8 @@ from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
-from caesura.runtime.server.http.counting import count_as
-from caesura.runtime.server.http.errors import from_exception
 from caesura.runtime.server.http.stream import EventStream, typed_event
+from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.messages.answer import PING, Answer, Event
 from caesura.runtime.server.messages.schema import MessagesRequest, parse
 from caesura.runtime.server.people import pending_told
@@ -38,7 +37,8 @@ class Messages:
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None and await self._delegation.took(request, send):
+        if self._delegation is not None and await self._delegation.body_of(request) is not None:
+            await self._delegation.answer(request, send)
             return
         with state.gate.enter():
             asked, plan = await parsed(self._planned, await request.body())
@@ -71,29 +71,22 @@ async def _stream(
 ) -> None:
     ping = typed_event(PING)
     async with EventStream(send, state.keep_alive_seconds, keep_alive=ping) as stream:
-        opened = False
+        begun = False
 
         async def tell(event: Event) -> None:
-            nonlocal opened
-            if not opened:
-                opened = True
+            nonlocal begun
+            if not begun:
+                begun = True
                 await stream.send_typed(answer.opening())
             await stream.send_typed(event)
 
         async def tell_pending(item: Pending) -> None:
             await tell(answer.pending(item))
 
-        try:
+        async with errors_sent(request, stream, stream.send_typed):
             async with pending_told(state.people, answer.id, plan.registry, tell_pending):
                 async for event in events:
                     await tell(event)
             for event in answer.closing():
                 await tell(event)
-        except Exception as error:
-            await stream.hush()
-            if not stream.begun:
-                raise
-            told = from_exception(error)
-            count_as(request.scope, told.status)
-            await stream.send_typed(told.body_on(request.url.path))
         await stream.end()

@@ -21,8 +21,8 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     """Yield vLLM's ASGI application on the engine; it serves while the context lasts.
 
     It takes the engine's `server_options`. Without a `tool_call_parser` among them, the one for
-    the model's format of calls is used. Host names, keys and
-    origins are not checked: the server in front of it does that.
+    the model's format of calls is used. Host names, keys and origins are not checked: the server
+    in front of it does that.
 
     Raises `UsageError` for options that vLLM refuses.
     """

@@ -83,6 +83,23 @@ async def test_bodies_beyond_a_bound_stay_here(serve_script, body, message):
     assert behind.bodies == []
 
 
+@pytest.mark.parametrize("field", ["input", "prompt", "documents", "messages"])
+async def test_each_prompt_of_a_batch_has_the_whole_bound(serve_script, field):
+    def batch(*characters: int) -> list[Any]:
+        texts = ["x" * count for count in characters]
+        return [[{"content": each}] for each in texts] if field == "messages" else texts
+
+    behind = Behind()
+    served = await serve_script([], vllm=VllmServer(behind, 50))
+    fits = json.dumps({"model": "m" * 10, field: batch(40, 40, 40)}).encode()
+    assert (await post(served, "/v1/completions", fits))[0] == 200
+    longer = json.dumps({"model": "m" * 10, field: batch(40, 41)}).encode()
+    status, answer = await post(served, "/v1/completions", longer)
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+    assert "and this request has 51" in answer["error"]["message"]
+    assert behind.bodies == [fits]
+
+
 async def test_pictures_are_no_text(serve_script):
     url = {"url": "data:image/png;base64," + "A" * 1000}
     body = {"messages": [{"content": [{"type": "image_url", "image_url": url}]}]}
