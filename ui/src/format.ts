@@ -16,7 +16,7 @@ export function number(value: number | null | undefined): string {
   if (size >= 100) return count(Math.round(value));
   if (size === 0) return "0";
   if (size < 0.001) return value < 0 ? "> −0.001" : "< 0.001";
-  return trimmed(value.toFixed(size >= 10 ? 1 : size >= 1 ? 2 : 3));
+  return trimmed(value.toPrecision(3));
 }
 
 /** A size with its short multiple: 950, 12.4k, 3.1M. */

@@ -13,7 +13,7 @@ describe("durations", () => {
 
 describe("numbers", () => {
   it("are grouped, shortened, and counted", () => {
-    expect([count(1234567), number(0.1234), number(12.345), number(1234.5)]).toEqual(["1\u202f234\u202f567", "0.123", "12.3", "1\u202f235"]);
+    expect([count(1234567), number(0.1234), number(0.0246819), number(12.345), number(99.96), number(1234.5)]).toEqual(["1\u202f234\u202f567", "0.123", "0.0247", "12.3", "100", "1\u202f235"]);
     expect([short(950), short(12_400), short(3_100_000)]).toEqual(["950", "12.4k", "3.1M"]);
     expect([counted(1, "block"), counted(2, "block"), blockSeconds(12)]).toEqual(["1 block", "2 blocks", "12 blk·s"]);
     expect([number(0.00078), number(-0.00078), blockSeconds(2e-5), number(0.001), short(2e-4), short(0)]).toEqual(["< 0.001", "> −0.001", "< 0.001 blk·s", "0.001", "2e-4", "0"]);
