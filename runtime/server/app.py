@@ -15,7 +15,6 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.about import about_routes
 from caesura.runtime.server.artifacts import artifact_routes
-from caesura.runtime.server.chat.gate import Gate
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.access import Access, Check, JsonOnly, access_check
@@ -23,6 +22,7 @@ from caesura.runtime.server.http.anthropic_form import MESSAGES
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import ApiError, Errors
+from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.metrics import Metrics

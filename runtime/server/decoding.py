@@ -11,8 +11,8 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
 from caesura.runtime.run.loop import run
-from caesura.runtime.server.chat.asker import asker_of, owner_of
 from caesura.runtime.server.chat.plan import Plan
+from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.state import State
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope

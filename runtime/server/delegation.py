@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.engine import VllmServer
-from caesura.runtime.server.chat.gate import Gate
-from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.http.gate import Gate
+from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 
 SERVER_TOOLS = b'"server_tools"'
 """The field whose requests are answered here, as it stands in a body."""

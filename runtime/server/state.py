@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.server.chat.gate import Gate
+from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.metrics import Metrics
 from caesura.tools.people import People
 from caesura.tools.registry import Registry

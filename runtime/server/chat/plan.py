@@ -7,9 +7,9 @@ from typing import Any
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.output import AllowedChoice, NamedChoice
 from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.request.output import AllowedChoice, NamedChoice
 from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.tools.registry import Registry
 

@@ -10,34 +10,30 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    FiniteFloat,
     ValidationError,
     model_validator,
 )
 
-from caesura.runtime.server.chat.output import (
-    Name,
-    ResponseFormat,
-    StructuredOutputs,
-    ToolChoice,
-)
-from caesura.runtime.server.chat.template import TemplateVariables, template_variables
-from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.request.fields import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Listed,
+    Name,
+    NotEmpty,
+    Part,
+)
+from caesura.runtime.server.request.output import ResponseFormat, ToolChoice
+from caesura.runtime.server.request.sampling import SamplingFields
+from caesura.runtime.server.request.template import TemplateVariables, template_variables
+from caesura.runtime.server.request.validation import in_words
 from caesura.scheduler.messages import Sampling, TextFormat, ToolSpec
 
-MAX_MESSAGES = 65_536
-"""Parsing a message holds Python's GIL for some microseconds, so the number needs a bound."""
-MAX_TOOLS = 4_096
-MAX_TOP_LOGPROBS = 20
 MAX_CHOICES = 16
 """The most choices of one request; each is a session of the engine."""
-TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
@@ -65,12 +61,6 @@ def _part_text(number: int, part: object) -> str:
 def _json_text(arguments: object) -> object:
     """Return arguments as JSON text; some clients keep them as an object in their history."""
     return json.dumps(arguments) if isinstance(arguments, dict) else arguments
-
-
-def _listed(value: object) -> object:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
 
 
 HARMLESS = {
@@ -107,18 +97,14 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
 """Unsupported fields, and the values with which they change nothing; null always does."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class CalledFunction(_Part):
+class CalledFunction(Part):
     """The function that a call in the history names."""
 
     name: Name
     arguments: Annotated[str, BeforeValidator(_json_text)] = "{}"
 
 
-class HistoryCall(_Part):
+class HistoryCall(Part):
     """A call that an earlier assistant message made."""
 
     id: str
@@ -126,12 +112,12 @@ class HistoryCall(_Part):
     function: CalledFunction
 
 
-class ChatMessage(_Part):
+class ChatMessage(Part):
     """One message of the conversation."""
 
     role: Role
     content: Annotated[str, BeforeValidator(_joined)] = ""
-    tool_calls: Annotated[list[HistoryCall], BeforeValidator(_listed)] = []
+    tool_calls: Annotated[list[HistoryCall], Listed] = []
     tool_call_id: str | None = None
 
     @model_validator(mode="after")
@@ -153,7 +139,7 @@ class ChatMessage(_Part):
         return message
 
 
-class ToolFunction(_Part):
+class ToolFunction(Part):
     """The name, description and parameters of a client's tool.
 
     With `strict`, the arguments of its calls follow the parameters' schema.
@@ -165,7 +151,7 @@ class ToolFunction(_Part):
     strict: bool | None = None
 
 
-class ClientTool(_Part):
+class ClientTool(Part):
     """A tool that the client runs itself."""
 
     type: Literal["function"]
@@ -181,13 +167,13 @@ class ClientTool(_Part):
         return {"type": "function", "function": function}
 
 
-class StreamOptions(_Part):
+class StreamOptions(Part):
     """Options of a streamed answer."""
 
     include_usage: bool = False
 
 
-class ChatRequest(_Part):
+class ChatRequest(SamplingFields):
     """The body of `POST /v1/chat/completions`.
 
     `server_tools` is Caesura's own field: the names of the tools that the server runs inside the
@@ -196,38 +182,23 @@ class ChatRequest(_Part):
 
     model: str
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
-    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), BeforeValidator(_listed)] = []
+    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
+    server_tools: Annotated[list[str], Listed] = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
-    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
     user: str | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
-    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
-    stop_token_ids: Annotated[list[TokenId], BeforeValidator(_listed)] = []
-    logit_bias: dict[TokenId, Annotated[FiniteFloat, Field(ge=-100, le=100)]] | None = None
-    bad_words: Annotated[list[Name], BeforeValidator(_listed)] = []
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
     chat_template_kwargs: TemplateVariables | None = None
     reasoning_effort: str | None = None
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None
-    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    cache_salt: NotEmpty | None = None
     priority: int = 0
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -244,24 +215,7 @@ class ChatRequest(_Part):
 
     def sampling(self) -> Sampling:
         """Return the sampling settings."""
-        return Sampling(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_tokens=self.token_limit,
-            seed=self.seed,
-            stop=tuple(self.stop),
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            min_p=self.min_p,
-            min_tokens=self.min_tokens,
-            stop_token_ids=tuple(self.stop_token_ids),
-            logit_bias=self.logit_bias or {},
-            bad_words=tuple(self.bad_words),
-            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-            text=self._text(),
-        )
+        return self.sampling_with(self.token_limit, bool(self.logprobs), self._text())
 
     def _text(self) -> TextFormat | None:
         form = self.structured_outputs or self.response_format

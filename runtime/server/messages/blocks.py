@@ -4,10 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from caesura.runtime.server.chat.output import Name
-from caesura.runtime.server.chat.schema import MAX_MESSAGES
+from caesura.runtime.server.request.fields import MAX_MESSAGES, Name, Part
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
@@ -25,12 +24,6 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     "system": ("text",),
 }
 """The types of blocks that a message of a role may hold."""
-
-
-class Part(BaseModel):
-    """A part of a request; fields that it does not name are ignored, such as `cache_control`."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 def _listed(content: object) -> object:

@@ -11,17 +11,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
 from pydantic import BeforeValidator as Before
 
-from caesura.runtime.server.chat.output import Name, valid_schema
-from caesura.runtime.server.chat.schema import (
-    MAX_MESSAGES,
-    MAX_TOOLS,
-    ChatRequest,
-    refuse_unsupported,
-)
-from caesura.runtime.server.chat.validation import in_words
+from caesura.runtime.server.chat.schema import ChatRequest, refuse_unsupported
 from caesura.runtime.server.http.anthropic_form import NO_THREADS
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.messages.blocks import Blocks, MessageParam, Part, system_text
+from caesura.runtime.server.messages.blocks import Blocks, MessageParam, system_text
+from caesura.runtime.server.request.fields import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Listed,
+    Name,
+    NotEmpty,
+    Part,
+)
+from caesura.runtime.server.request.output import valid_schema
+from caesura.runtime.server.request.validation import in_words
 
 HARMLESS = {
     "billing_policy",
@@ -35,10 +38,6 @@ HARMLESS = {
 """Fields of Anthropic's that do not change the answer."""
 NEUTRAL: Mapping[str, tuple[object, ...]] = {"mcp_servers": ([],), "speed": ("standard",)}
 """Unsupported fields, and the values with which they change nothing; null always does."""
-
-
-def _listed(value: object) -> object:
-    return [] if value is None else value
 
 
 class ClientTool(Part):
@@ -133,11 +132,11 @@ class MessagesRequest(BaseModel):
     max_tokens: Annotated[int, Field(ge=1)]
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MAX_MESSAGES)]
     system: Blocks = []
-    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Before(_listed)] = []
+    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: ToolChoice | None = None
-    server_tools: Annotated[list[str], Before(_listed)] = []
+    server_tools: Annotated[list[str], Listed] = []
     stream: bool | None = None
-    stop_sequences: Annotated[list[Annotated[str, Field(min_length=1)]], Before(_listed)] = []
+    stop_sequences: Annotated[list[NotEmpty], Listed] = []
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
@@ -146,7 +145,7 @@ class MessagesRequest(BaseModel):
     output_config: OutputConfig | None = None
     context_management: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    cache_salt: NotEmpty | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -8,8 +8,8 @@ import pytest
 from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
 from caesura.runtime.server import create_app
 from caesura.runtime.server.chat import handler
-from caesura.runtime.server.chat.schema import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.http.bodies import MAX_INLINE_BODY_BYTES
+from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.testing import call, fail
 from caesura.tools.registry import Registry
 

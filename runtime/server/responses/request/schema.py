@@ -11,23 +11,18 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    FiniteFloat,
     ValidationError,
     field_validator,
     model_validator,
 )
 
-from caesura.runtime.server.chat.output import StructuredOutputs, valid_schema
-from caesura.runtime.server.chat.schema import (
-    MAX_TOP_LOGPROBS,
-    Penalty,
-    TokenId,
-)
-from caesura.runtime.server.chat.template import TemplateVariables, template_variables
-from caesura.runtime.server.chat.validation import in_words
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.request.fields import Listed, NotEmpty, Part, Strict
+from caesura.runtime.server.request.output import valid_schema
+from caesura.runtime.server.request.sampling import SamplingFields
+from caesura.runtime.server.request.template import TemplateVariables, template_variables
+from caesura.runtime.server.request.validation import in_words
 from caesura.runtime.server.responses.items.given import Item, items_of
 from caesura.runtime.server.responses.request.tools import OtherTool, ToolChoice, Tools
 from caesura.scheduler.messages import Sampling, TextFormat
@@ -59,28 +54,18 @@ Metadata = Annotated[
 ]
 
 
-def _listed(value: object) -> object:
-    if value is None:
-        return []
-    return [value] if isinstance(value, str) else value
-
-
 def _identified(value: object) -> object:
     return value.get("id") if isinstance(value, dict) else value
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class Reasoning(_Part):
+class Reasoning(Part):
     """What the client asks of the model's thinking."""
 
     effort: str | None = None
     summary: str | None = None
 
 
-class Format(_Part):
+class Format(Part):
     """The form of the answer's text."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -119,18 +104,14 @@ class Format(_Part):
         }
 
 
-class Text(_Part):
+class Text(Part):
     """Settings of the answer's text."""
 
     format: Format | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Continued(_Strict):
+class Continued(Strict):
     """The fields of a request that tell its input, and what came before it."""
 
     input: Any = None
@@ -144,7 +125,7 @@ class Prompt(Continued):
 
     tools: Tools = []
     tool_choice: ToolChoice | None = None
-    server_tools: Annotated[list[str], BeforeValidator(_listed)] = []
+    server_tools: Annotated[list[str], Listed] = []
     text: Text | None = None
     reasoning: Reasoning | None = None
     truncation: Literal["auto", "disabled"] | None = None
@@ -157,34 +138,19 @@ class Prompt(Continued):
         return template_variables(effort, self.chat_template_kwargs)
 
 
-class ResponseRequest(Prompt):
+class ResponseRequest(Prompt, SamplingFields):
     """The body of `POST /v1/responses`.
 
-    `server_tools` is Caesura's own field, as in chat completions. The fields from `top_k` to
-    `priority` are those of chat completions too.
+    `server_tools` is Caesura's own field, as in chat completions. `cache_salt` and `priority` are
+    those of chat completions too.
     """
 
     model: str
-    include: Annotated[list[Includable], BeforeValidator(_listed)] = []
+    include: Annotated[list[Includable], Listed] = []
     metadata: Metadata | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
-    temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
-    top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
-    min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
-    stop_token_ids: Annotated[list[TokenId], BeforeValidator(_listed)] = []
-    logit_bias: dict[TokenId, Annotated[FiniteFloat, Field(ge=-100, le=100)]] | None = None
-    bad_words: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_listed)] = []
-    structured_outputs: StructuredOutputs | None = None
-    cache_salt: Annotated[str, Field(min_length=1)] | None = None
+    cache_salt: NotEmpty | None = None
     priority: int = 0
     stream: bool | None = None
     store: bool | None = None
@@ -210,24 +176,8 @@ class ResponseRequest(Prompt):
 
     def sampling(self) -> Sampling:
         """Return the sampling settings."""
-        return Sampling(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_tokens=self.max_output_tokens,
-            seed=self.seed,
-            stop=tuple(self.stop),
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            min_p=self.min_p,
-            min_tokens=self.min_tokens,
-            stop_token_ids=tuple(self.stop_token_ids),
-            logit_bias=self.logit_bias or {},
-            bad_words=tuple(self.bad_words),
-            logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
-            text=self._constraint(),
-        )
+        logprobs = LOGPROBS in self.include
+        return self.sampling_with(self.max_output_tokens, logprobs, self._constraint())
 
     @property
     def format(self) -> Format | None:

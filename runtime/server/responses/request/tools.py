@@ -2,26 +2,19 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
+from caesura.runtime.server.request.fields import MAX_TOOLS, Listed, Name, Part
 from caesura.runtime.server.responses.items.messages import NAMESPACE_SEPARATOR
 from caesura.scheduler.messages import ToolSpec
 
 SERVER_LABEL = "caesura"
 """The `server_label` under which a request names this server's own tools."""
-MAX_TOOLS = 4_096
-MAX_NAME_CHARACTERS = 128
 FOREIGN = ("server_url", "connector_id", "tunnel_id", "authorization", "headers")
 """Fields of `mcp` tools that lie on another server."""
 
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class FunctionTool(_Part):
+class FunctionTool(Part):
     """A tool that the client runs itself."""
 
     type: Literal["function"] = "function"
@@ -45,7 +38,7 @@ class FunctionTool(_Part):
         return self.model_dump() | {"strict": bool(self.strict)}
 
 
-class NamespaceTool(_Part):
+class NamespaceTool(Part):
     """A group of the client's tools; the model sees each as `<namespace>__<name>`."""
 
     type: Literal["namespace"]
@@ -64,20 +57,20 @@ class NamespaceTool(_Part):
         }
 
 
-class ToolFilter(_Part):
+class ToolFilter(Part):
     """A selection of tools by their names."""
 
     tool_names: list[str] = []
 
 
-class ApprovalFilter(_Part):
+class ApprovalFilter(Part):
     """The tools whose calls always, or never, need an approval."""
 
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
 
-class ServerTools(_Part):
+class ServerTools(Part):
     """Tools of this server, named in the form of an MCP server."""
 
     type: Literal["mcp"]
@@ -114,7 +107,7 @@ class ServerTools(_Part):
         return self.model_dump(exclude=set(FOREIGN), exclude_none=True)
 
 
-class OtherTool(_Part):
+class OtherTool(Part):
     """A kind of tool that this server does not have."""
 
     type: str
@@ -141,14 +134,14 @@ Tool = Annotated[
 ]
 
 
-class ChosenFunction(_Part):
+class ChosenFunction(Part):
     """`tool_choice`: one function, which the model has to call."""
 
     type: Literal["function"]
     name: Name
 
 
-class ChosenServerTool(_Part):
+class ChosenServerTool(Part):
     """`tool_choice`: this server's tools, or one of them."""
 
     type: Literal["mcp"]
@@ -156,7 +149,7 @@ class ChosenServerTool(_Part):
     name: Name | None = None
 
 
-class AllowedTools(_Part):
+class AllowedTools(Part):
     """`tool_choice`: the tools that the model may call, out of those that it is shown."""
 
     type: Literal["allowed_tools"]
@@ -164,9 +157,5 @@ class AllowedTools(_Part):
     tools: Annotated[list[ChosenFunction | ChosenServerTool], Field(min_length=1)]
 
 
-def _listed(value: object) -> object:
-    return [] if value is None else value
-
-
-Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), BeforeValidator(_listed)]
+Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), Listed]
 ToolChoice = Literal["none", "auto", "required"] | ChosenFunction | ChosenServerTool | AllowedTools

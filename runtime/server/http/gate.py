@@ -1,4 +1,4 @@
-"""The bound on concurrent chat completions."""
+"""The bound on concurrent requests."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,22 +4,16 @@ from typing import Annotated, Any, Literal, Self
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from caesura.runtime.server.request.fields import Name, Part, Strict
 from caesura.scheduler.messages import TextFormat
 
 MAX_CHOICE_TEXTS = 1024
 MAX_PATTERN_CHARACTERS = 65_536
 """The longest regular expression or grammar; compiling one takes time that grows with it."""
 
-Name = Annotated[str, Field(min_length=1, max_length=128)]
 Pattern = Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARACTERS)]
-
-
-class Part(BaseModel):
-    """A part of a request; fields that it does not name are ignored."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 def valid_schema(schema: Any) -> Any:
@@ -59,10 +53,8 @@ class ResponseFormat(Part):
         return TextFormat("json_object") if self.type == "json_object" else None
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(Strict):
     """vLLM's `structured_outputs`: one of the ways to constrain the answer's text."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     json_: dict[str, Any] | None = Field(None, alias="json")
     json_object: Literal[True] | None = None

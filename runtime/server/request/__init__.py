@@ -1,0 +1,1 @@
+"""The fields that requests of all APIs share, and their checks."""
