@@ -14,6 +14,7 @@ from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.parsing import turn_parser
 from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.render import Continuation
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.token_text import TokenText
 from caesura.scheduler.vllm.tokenizer import check_vocabulary, format_names, vocabulary_from
@@ -72,20 +73,20 @@ def test_a_prompt_is_what_mistral_common_makes_of_it(tokenizer: MistralTokenizer
 def test_results_are_appended_behind_the_turn(tokenizer: MistralTokenizer) -> None:
     end = tokenizer.eos_token_id
     renderer = MistralRenderer(tokenizer, frozenset({end}))
-    tail = renderer.bridge(CALL, [RESULT], TOOLS, end)
+    tail = renderer.bridge(Continuation(CALL, [RESULT], TOOLS, end))
     assert tail is not None
     whole = renderer.prompt([QUESTION, CALL, RESULT], TOOLS)
     assert whole[-len(tail) :] == tail
     assert whole[-len(tail) - 1] == end
-    assert renderer.bridge(CALL, [RESULT], TOOLS, 100) == [end, *tail]
+    assert renderer.bridge(Continuation(CALL, [RESULT], TOOLS, 100)) == [end, *tail]
 
 
 def test_tools_that_move_to_the_last_question_are_rendered_anew(tmp_path: Path) -> None:
     tokenizer = MistralTokenizer.from_pretrained(str(write_tekken(tmp_path, 3)))
     renderer = MistralRenderer(tokenizer, frozenset({tokenizer.eos_token_id}))
     answer, end = {"role": "assistant", "content": "Oaks."}, tokenizer.eos_token_id
-    assert renderer.bridge(answer, [QUESTION], TOOLS, end) is None
-    assert renderer.bridge(answer, [QUESTION], (), end) is not None
+    assert renderer.bridge(Continuation(answer, [QUESTION], TOOLS, end)) is None
+    assert renderer.bridge(Continuation(answer, [QUESTION], (), end)) is not None
 
 
 def test_turns_that_mistral_common_refuses_are_rendered_all_the_same(

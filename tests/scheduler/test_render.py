@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render import Continuation, Renderer
 from tests.scheduler.real_templates import renderer_of
 
 CALL = {
@@ -60,7 +60,9 @@ def bridge(
         tokenizer.chat_template = template
     ends = frozenset({tokenizer.convert_tokens_to_ids(text) for text in end.split()})
     renderer = Renderer(tokenizer, ends)
-    tokens = renderer.bridge(turn, messages, (), tokenizer.convert_tokens_to_ids(last))
+    tokens = renderer.bridge(
+        Continuation(turn, messages, (), tokenizer.convert_tokens_to_ids(last))
+    )
     return None if tokens is None else tokenizer.decode(tokens)
 
 
@@ -105,7 +107,7 @@ def test_a_bridge_joins_seamlessly(tokenizer: Any) -> None:
         '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1+2"}}\n</tool_call>'
         "<|im_end|>"
     )
-    joined = renderer.bridge(CALL, [RESULT], (), wrote[-1])
+    joined = renderer.bridge(Continuation(CALL, [RESULT], (), wrote[-1]))
     assert joined is not None
     whole = renderer.prompt([QUESTION, CALL, RESULT], ())
     assert tokenizer.decode([*prompt, *wrote, *joined]) == tokenizer.decode(whole)
@@ -125,7 +127,9 @@ def test_a_turn_ends_with_the_opener_of_the_next_message(
 ) -> None:
     """GLM's template writes no end of a turn: its ends are `<|user|>` and `<|observation|>`."""
     tokenizer, renderer = renderer_of("glm4moe")
-    tokens = renderer.bridge(turn, [message], (), tokenizer.convert_tokens_to_ids(last))
+    tokens = renderer.bridge(
+        Continuation(turn, [message], (), tokenizer.convert_tokens_to_ids(last))
+    )
     assert tokens is not None
     assert tokenizer.decode(tokens) == expected
 
@@ -151,7 +155,7 @@ def test_arguments_that_are_no_json_do_not_stop_a_conversation(tokenizer: Any) -
 def test_the_result_of_a_call_in_the_text_is_an_observation(tokenizer: Any) -> None:
     renderer = Renderer(tokenizer, frozenset({tokenizer.eos_token_id}))
     turn = {"role": "assistant", "content": "Action: calculator\nAction Input: 1+2"}
-    joined = renderer.bridge(turn, [RESULT], (), tokenizer.eos_token_id)
+    joined = renderer.bridge(Continuation(turn, [RESULT], (), tokenizer.eos_token_id))
     assert joined is not None
     assert "user\nObservation: 3<|im_end|>" in tokenizer.decode(joined)
 

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import ContextOverflow
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.token_length import NFC_CHARACTERS, max_characters_per_token
 from tests.formats.world import byte_characters
 
@@ -109,7 +109,9 @@ def test_a_text_beyond_the_window_is_refused_without_being_tokenised(
         renderer.prompt([{"role": "user", "content": "x" * 1700}], ())
     turn = {"role": "assistant", "content": "Hm."}
     with pytest.raises(ContextOverflow, match="characters"):
-        renderer.bridge(turn, [{"role": "user", "content": "x" * 1700}], (), bundled.eos_token_id)
+        renderer.bridge(
+            Continuation(turn, [{"role": "user", "content": "x" * 1700}], (), bundled.eos_token_id)
+        )
     assert len(encoded) == 1
 
 

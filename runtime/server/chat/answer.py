@@ -3,20 +3,18 @@
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
     CallMalformed,
     CallStarted,
-    ResumeReport,
     TextDelta,
     TokenLogprob,
-    TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
-from caesura.runtime.server.chat.ran import ran_here
+from caesura.runtime.events import RunEvent
+from caesura.runtime.server.chat.ran import RunTally
 
 Delta = dict[str, Any]
 
@@ -60,12 +58,7 @@ class Answer:
         self._text: list[str] = []
         self._new_paragraph = False
         self._shown: dict[str, _ShownCall] = {}
-        self._ran: dict[str, ToolReturned | None] = {}
-        self._resumes: list[ResumeReport] = []
-        self._usage = UsageCount()
-        self._cached_tokens: int | None = None
-        self._first_prompt_tokens = 0
-        self._reason: Literal["stop", "length", "calls"] = "stop"
+        self._tally = RunTally()
 
     def take(self, event: RunEvent) -> list[Delta]:
         """Add one event; return the deltas that a stream sends for it."""
@@ -80,19 +73,13 @@ class Answer:
                 return self._finish_call(event)
             case CallMalformed():
                 return self._malformed_call(event)
-            case TurnEnded():
-                self._end_turn(event)
-            case ToolReturned(call=call):
-                self._ran[call.id] = event
-            case RunEnded(reason=reason):
-                self._reason = reason
             case _:
-                pass
-        return []
+                self._tally.take(event)
+                return []
 
     def cut(self) -> None:
         """Record that a token limit ended the answer between two turns."""
-        self._reason = "length"
+        self._tally.reason = "length"
 
     def _say(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Delta]:
         if self._new_paragraph and text:
@@ -127,26 +114,18 @@ class Answer:
         return self._shown[event.call_id].complete(event.text)
 
     def _run_here(self, event: CallFinished | CallMalformed) -> None:
-        self._ran[event.call_id] = None  # keeps the order of the calls until the result arrives
+        self._tally.called(event.call_id)
         self._new_paragraph = not event.inline
-
-    def _end_turn(self, turn: TurnEnded) -> None:
-        self._usage.take(turn)
-        if self._cached_tokens is None:
-            self._cached_tokens = turn.cached_tokens
-            self._first_prompt_tokens = turn.prompt_tokens
-        if turn.resume is not None:
-            self._resumes.append(turn.resume)
 
     @property
     def leaves_calls(self) -> bool:
         """Whether the answer ended with calls that the client will answer later."""
-        return self._reason == "calls"
+        return self._tally.reason == "calls"
 
     @property
     def finish_reason(self) -> str:
         """OpenAI's `finish_reason` of the answer."""
-        if self._reason == "length":
+        if self._tally.reason == "length":
             return "length"
         if not self._shown or self._forced_name in {call.name for call in self._shown.values()}:
             return "stop"  # OpenAI's also of a call that the client has chosen by its name
@@ -164,16 +143,16 @@ class Answer:
         cached tokens of resumes, which would count the same tokens repeatedly; `extension` reports
         those per resume.
         """
-        total = self._usage.total
+        total = self._tally.total
         prompt, completion = total.prompt_tokens, total.completion_tokens
-        for other in others:
-            prompt += other._usage.total.prompt_tokens - other._first_prompt_tokens
-            completion += other._usage.total.completion_tokens
+        for other in (each._tally for each in others):
+            prompt += other.total.prompt_tokens - other.first_prompt_tokens
+            completion += other.total.completion_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": min(self._cached_tokens or 0, prompt)},
+            "prompt_tokens_details": {"cached_tokens": min(self._tally.cached_tokens or 0, prompt)},
         }
 
     def message(self) -> dict[str, Any]:
@@ -186,10 +165,7 @@ class Answer:
 
     def extension(self) -> dict[str, Any] | None:
         """Return the server's own calls and resumes, or None if it ran no tool."""
-        ran = [returned for returned in self._ran.values() if returned is not None]
-        if not ran:
-            return None
-        return ran_here(ran, self._resumes)
+        return self._tally.extension()
 
 
 def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:

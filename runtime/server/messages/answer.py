@@ -2,17 +2,16 @@
 
 import json
 import uuid
-from typing import Any, Literal
+from typing import Any
 
 from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
-    ResumeReport,
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
-from caesura.runtime.server.chat.ran import ran_here
+from caesura.runtime.events import RunEvent
+from caesura.runtime.server.chat.ran import RunTally
 from caesura.runtime.server.messages.blocks import Block, answer_record
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
@@ -37,11 +36,7 @@ class Answer:
         self._text: list[str] | None = None
         """The pieces of the block of text that is open."""
         self._new_paragraph = False
-        self._ran: dict[str, ToolReturned | None] = {}
-        self._resumes: list[ResumeReport] = []
-        self._usage = UsageCount()
-        self._cached_tokens: int | None = None
-        self._reason: Literal["stop", "length", "calls"] = "stop"
+        self._tally = RunTally()
         self._stop_text: str | None = None
 
     def take(self, event: RunEvent) -> list[Event]:
@@ -54,21 +49,18 @@ class Answer:
             case CallMalformed() if not self._pausing:
                 return self._say(event.text)
             case CallFinished() | CallMalformed():
-                self._ran[event.call_id] = None  # keeps the order of the calls
+                self._tally.called(event.call_id)
                 self._new_paragraph = not event.inline
-            case TurnEnded():
-                self._end_turn(event)
-            case ToolReturned(call=call):
-                self._ran[call.id] = event
-            case RunEnded(reason=reason):
-                self._reason = reason
+            case TurnEnded(stop_text=stop_text):
+                self._stop_text = stop_text
+                self._tally.take(event)
             case _:
-                pass
+                self._tally.take(event)
         return []
 
     def cut(self) -> None:
         """Record that a token limit ended the answer between two turns."""
-        self._reason = "length"
+        self._tally.reason = "length"
 
     def _say(self, text: str) -> list[Event]:
         if not text:
@@ -120,18 +112,10 @@ class Answer:
     def _index(self) -> int:
         return len(self._content) - 1
 
-    def _end_turn(self, turn: TurnEnded) -> None:
-        self._usage.take(turn)
-        self._stop_text = turn.stop_text
-        if self._cached_tokens is None:
-            self._cached_tokens = turn.cached_tokens
-        if turn.resume is not None:
-            self._resumes.append(turn.resume)
-
     @property
     def leaves_calls(self) -> bool:
         """Whether the answer ended with calls that the client will answer later."""
-        return self._reason == "calls"
+        return self._tally.reason == "calls"
 
     def message(self) -> Message:
         """Return the answer as a chat message, as a later history with its blocks has it."""
@@ -166,7 +150,7 @@ class Answer:
 
     def _end(self) -> dict[str, Any]:
         """Return why the answer ended."""
-        if self._reason == "length":
+        if self._tally.reason == "length":
             return {"stop_reason": "max_tokens", "stop_sequence": None}
         if any(block["type"] == "tool_use" for block in self._content):
             return {"stop_reason": "tool_use", "stop_sequence": None}
@@ -179,8 +163,8 @@ class Answer:
         Tokens that were in the KV cache when the request began count as read from a cache. Those
         that later turns found there are left out.
         """
-        total = self._usage.total
-        cached = min(self._cached_tokens or 0, total.prompt_tokens)
+        total = self._tally.total
+        cached = min(self._tally.cached_tokens or 0, total.prompt_tokens)
         return {
             "input_tokens": total.prompt_tokens - cached,
             "cache_creation_input_tokens": 0,
@@ -189,5 +173,5 @@ class Answer:
         }
 
     def _own(self) -> dict[str, Any]:
-        ran = [returned for returned in self._ran.values() if returned is not None]
-        return {"caesura": ran_here(ran, self._resumes)} if ran else {}
+        ran = self._tally.extension()
+        return {} if ran is None else {"caesura": ran}

@@ -8,6 +8,7 @@ already holds are never rendered or tokenised again.
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.intercept.calls.react import observation
@@ -23,6 +24,22 @@ MAX_OPENER_TOKENS = 64
 QUESTION: Message = {"role": "user", "content": "."}
 _STAND_IN = uuid.uuid4().hex
 """A text that no message holds by accident."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A turn of the model, and the messages that follow it.
+
+    If `last_token`, the turn's last, ended the turn, the template's own end is omitted. `system`
+    are the messages before the first question, and `template` variables for the chat template.
+    """
+
+    turn: Message
+    messages: Sequence[Message]
+    tools: Sequence[ToolSpec]
+    last_token: int
+    system: Sequence[Message] = ()
+    template: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Renderer:
@@ -77,57 +94,40 @@ class Renderer:
         end: Literal["open", "prefill"] = "prefill" if prefill else "open"
         return self._encode_bounded(self._render(messages, tools, template, end))
 
-    def bridge(
-        self,
-        turn: Message,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        last_token: int,
-        system: Sequence[Message] = (),
-        template: Mapping[str, Any] = NO_VARIABLES,
-    ) -> list[int] | None:
-        """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
+    def bridge(self, after: Continuation) -> list[int] | None:
+        """Return the tokens to append after a turn, so that the messages follow.
 
-        `last_token` is the last token of the turn. If it ended the turn, the template's own end
-        is omitted. `system` are the messages before the first question. The result is None if the
-        template changes earlier messages when later ones follow; the conversation must then be
-        rendered again, or spliced. Raises the same as `prompt`.
+        The result is None if the template changes earlier messages when later ones follow; the
+        conversation must then be rendered again, or spliced. Raises the same as `prompt`.
         """
-        question = [*system, QUESTION]
-        asked = self._render(question, tools, template, "closed")
-        closed = self._render([*question, turn], tools, template, "closed")
-        opened = self._render([*question, turn, *messages], tools, template, "open")
-        if not (closed.startswith(asked) and opened.startswith(closed)):
-            return None
-        return self._behind(closed[len(asked) :], opened[len(closed) :], last_token)
-
-    def splice(
-        self,
-        turn: Message,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        last_token: int,
-        system: Sequence[Message] = (),
-        template: Mapping[str, Any] = NO_VARIABLES,
-    ) -> list[int] | None:
-        """Return what `bridge` does where the template would later write `turn` differently.
-
-        Templates drop the thinking of earlier turns, for example. So a turn with other text stands
-        in for `turn`, and what the template writes behind that text is taken. The result is None
-        if that depends on what follows, or if the template changes anything before the turn.
-        """
-        question = [*system, QUESTION]
-        before = [*question, _standing_in(turn)]
+        question, tools, template = [*after.system, QUESTION], after.tools, after.template
+        before = [*question, after.turn]
         asked = self._render(question, tools, template, "closed")
         closed = self._render(before, tools, template, "closed")
-        opened = self._render([*before, *messages], tools, template, "open")
+        opened = self._render([*before, *after.messages], tools, template, "open")
+        if not (closed.startswith(asked) and opened.startswith(closed)):
+            return None
+        return self._behind(closed[len(asked) :], opened[len(closed) :], after.last_token)
+
+    def splice(self, after: Continuation) -> list[int] | None:
+        """Return what `bridge` does where the template would later write the turn differently.
+
+        Templates drop the thinking of earlier turns, for example. So a turn with other text stands
+        in for it, and what the template writes behind that text is taken. The result is None if
+        that depends on what follows, or if the template changes anything before the turn.
+        """
+        question, tools, template = [*after.system, QUESTION], after.tools, after.template
+        before = [*question, _standing_in(after.turn)]
+        asked = self._render(question, tools, template, "closed")
+        closed = self._render(before, tools, template, "closed")
+        opened = self._render([*before, *after.messages], tools, template, "open")
         if not (closed.startswith(asked) and opened.startswith(asked)):
             return None
         _, found, end = closed.partition(_STAND_IN)
         _, found_again, later = opened.partition(_STAND_IN)
         if not (found and found_again and later.startswith(end)):
             return None
-        return self._behind(end, later[len(end) :], last_token)
+        return self._behind(end, later[len(end) :], after.last_token)
 
     def _behind(self, turn: str, later: str, last_token: int) -> list[int]:
         """Return the tokens behind a turn; the template writes `turn` and then `later`."""

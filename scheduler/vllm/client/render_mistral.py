@@ -9,7 +9,7 @@ from typing import Any
 
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import NO_VARIABLES, QUESTION, Renderer
+from caesura.scheduler.vllm.client.render import NO_VARIABLES, QUESTION, Continuation, Renderer
 
 FIRST_VERSION_WITH_TEXT_BESIDE_CALLS = 5
 _NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -46,39 +46,24 @@ class MistralRenderer(Renderer):
             # The library's validators raise errors of their own and of Pydantic.
             raise UsageError(f"mistral-common refused the messages: {error}") from error
 
-    def bridge(
-        self,
-        turn: Message,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        last_token: int,
-        system: Sequence[Message] = (),
-        template: Mapping[str, Any] = NO_VARIABLES,
-    ) -> list[int] | None:
-        """Return the tokens to append after the model's turn `turn`, so that `messages` follow.
+    def bridge(self, after: Continuation) -> list[int] | None:
+        """Return the tokens to append after a turn, so that the messages follow.
 
         The result is None if earlier messages change when later ones follow: some versions write
         the tools before the last question.
         """
-        asked = self.prompt([*system, QUESTION], tools, template)
-        opened = self.prompt([*system, QUESTION, turn, *messages], tools, template)
+        question, tools, template = [*after.system, QUESTION], after.tools, after.template
+        asked = self.prompt(question, tools, template)
+        opened = self.prompt([*question, after.turn, *after.messages], tools, template)
         if opened[: len(asked)] != asked:
             return None
         ends = (at for at in range(len(asked), len(opened)) if opened[at] in self._ends)
         end = next(ends, None)
         if end is None:
             return None
-        return opened[end + 1 :] if last_token in self._ends else opened[end:]
+        return opened[end + 1 :] if after.last_token in self._ends else opened[end:]
 
-    def splice(
-        self,
-        turn: Message,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        last_token: int,
-        system: Sequence[Message] = (),
-        template: Mapping[str, Any] = NO_VARIABLES,
-    ) -> list[int] | None:
+    def splice(self, after: Continuation) -> list[int] | None:
         """Return None: `bridge` never compares the turn, so its refusal is about other messages."""
         return None
 

@@ -5,14 +5,14 @@ thinking, spells JSON differently or trims spaces. All KV behind that place woul
 Here the tokens of the earlier answer stay as they are, and the template writes only what is new.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 
 MIN_FREE_SHARE = 0.25
@@ -71,8 +71,9 @@ class Splicer:
             return _rendered(found)
         turn, new = messages[length - 1], messages[length:]
         system = [each for each in messages[:length] if each.get("role") == "system"]
+        after = Continuation(turn, new, spec.tools, found[-1], system, spec.template)
         try:
-            suffix = await self._suffix(turn, new, spec, found[-1], system)
+            suffix = await self._suffix(self._behind, after)
         except ContextOverflow:
             raise
         except UsageError:
@@ -97,34 +98,25 @@ class Splicer:
         The result is None if all messages have to be rendered again. Raises `UsageError` and
         `ContextOverflow` as `Renderer.bridge`.
         """
-        tools, template = spec.tools, spec.template
-        exact = partial(self._renderer.bridge, turn, messages, tools, tokens[-1], template=template)
-        suffix = await self._threads.run(exact, turn, messages, spec.tools)
+        after = Continuation(turn, messages, spec.tools, tokens[-1], template=spec.template)
+        suffix = await self._suffix(self._renderer.bridge, after)
         if suffix is not None or self._answers is None:
             return suffix
-        suffix = await self._suffix(turn, messages, spec, tokens[-1], ())
+        suffix = await self._suffix(self._renderer.splice, after)
         if suffix is None or not self._has_room(len(tokens) + len(suffix), sampling.max_tokens):
             return None
         return suffix
 
+    def _behind(self, after: Continuation) -> list[int] | None:
+        """Return the tokens behind a turn, or None if the template cannot say."""
+        exact = self._renderer.bridge(after)
+        return exact if exact is not None else self._renderer.splice(after)
+
     async def _suffix(
-        self,
-        turn: Message,
-        messages: Sequence[Message],
-        spec: SessionSpec,
-        last_token: int,
-        system: Sequence[Message],
+        self, render: Callable[[Continuation], list[int] | None], after: Continuation
     ) -> list[int] | None:
-        """Return the tokens of `messages` behind a turn, or None if the template cannot say."""
-
-        tools = spec.tools
-
-        def render() -> list[int] | None:
-            about = (turn, messages, tools, last_token, system, spec.template)
-            exact = self._renderer.bridge(*about)
-            return exact if exact is not None else self._renderer.splice(*about)
-
-        return await self._threads.run(render, turn, messages, tools, system)
+        about = (after.turn, after.messages, after.tools, after.system)
+        return await self._threads.run(partial(render, after), *about)
 
     def _has_room(self, tokens: int, max_tokens: int | None) -> bool:
         wanted = int(self._context_tokens * MIN_FREE_SHARE)

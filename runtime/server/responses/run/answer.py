@@ -13,12 +13,11 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
-    ResumeReport,
     TextDelta,
     TurnEnded,
 )
-from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, UsageCount
-from caesura.runtime.server.chat.ran import ran_here
+from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.runtime.server.chat.ran import RunTally
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.given import Item
@@ -86,11 +85,7 @@ class Answer:
         self._turn = ids.new_turn()
         self._turn_has_ended = calls is not None
         self._last_call_is_inline = False
-        self._usage = UsageCount()
-        self._cached_tokens: int | None = None
-        self._resumes: list[ResumeReport] = []
-        self._ran: list[ToolReturned] = []
-        self._is_cut = False
+        self._tally = RunTally()
 
     # -- the stream's events ---------------------------------------------------------------------
 
@@ -124,10 +119,8 @@ class Answer:
                 self._end_turn(event)
             case ToolReturned():
                 self._return(event)
-            case RunEnded(reason=reason):
-                self._is_cut = reason == "length"
             case _:
-                pass
+                self._tally.take(event)
         return self._taken()
 
     def ask(self, call_id: str, request_id: str, arguments: str) -> list[Event]:
@@ -144,16 +137,17 @@ class Answer:
 
     def cut(self) -> None:
         """Record that a token limit ended the run between two turns."""
-        self._is_cut = True
+        self._tally.reason = "length"
 
     def end(self, now: float) -> list[Event]:
         """Complete the response at the Unix time `now`; return the last events."""
         if self._message is None and not len(self._outputs):
             self._message = MessageItem(self._outputs)
             self._write_spaces(self._message)
-        self._close_message("incomplete" if self._is_cut else "completed")
+        is_cut = self._tally.reason == "length"
+        self._close_message("incomplete" if is_cut else "completed")
         self._abandon()
-        self.resource.complete(MAX_OUTPUT_TOKENS if self._is_cut else None, now)
+        self.resource.complete(MAX_OUTPUT_TOKENS if is_cut else None, now)
         return self._final(f"response.{self.resource.status}")
 
     def skip(self, now: float) -> list[Event]:
@@ -190,9 +184,8 @@ class Answer:
         return self.resource.public()
 
     def _final(self, kind: str) -> list[Event]:
-        self.resource.usage = usage_of(self._usage.total, self._cached_tokens)
-        if self._ran:
-            self.resource.extension = ran_here(self._ran, self._resumes)
+        self.resource.usage = usage_of(self._tally.total, self._tally.cached_tokens)
+        self.resource.extension = self._tally.extension()
         events = self._taken()
         self.resource.output = self._outputs.records()
         return events + self._numbered([self._state(kind)])
@@ -306,11 +299,7 @@ class Answer:
             call.item.written(arguments)
 
     def _end_turn(self, event: TurnEnded) -> None:
-        self._usage.take(event)
-        if self._cached_tokens is None:
-            self._cached_tokens = event.cached_tokens
-        if event.resume is not None:
-            self._resumes.append(event.resume)
+        self._tally.take(event)
         if event.reason == "call" and not self._last_call_is_inline:
             self._close_message()
         self._turn_has_ended = True
@@ -319,7 +308,7 @@ class Answer:
     def _return(self, event: ToolReturned) -> None:
         call = self.calls.pop(event.call.id, None)
         if call is None or not self._is_shown(call.name):
-            self._ran.append(event)
+            self._tally.take(event)
             return
         if call.is_denied:
             return
