@@ -4,6 +4,7 @@ Large enough that recomputing a context costs many steps' time, as it does for t
 people serve, and small enough for a CPU core. The same seed always makes the same weights.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +13,16 @@ from caesura.runtime.launch import BUNDLED_MODEL
 WORDS = range(16, 1024)
 """Tokens that contexts are made of; lower ids are special ones."""
 TOOLS = ("math", "qa", "ve", "chatbot", "image", "tts", "agent")
-CALLS = {tool: WORDS.stop + index for index, tool in enumerate(TOOLS)}
+FIRST_ADDED = json.loads(Path(BUNDLED_MODEL, "config.json").read_text())["vocab_size"]
+CALLS = {tool: FIRST_ADDED + index for index, tool in enumerate(TOOLS)}
 """For each tool a token that is a whole call of it.
 
 Random weights cannot be made to write a call, but one token can be forced. So the scheduler reads
 the tool's name off what is decoded, as it does with any model.
 """
-END = WORDS.stop + len(TOOLS)
+END = FIRST_ADDED + len(TOOLS)
 """The token that ends a session's last segment."""
-VOCABULARY = 1056
+VOCABULARY = 32 * (END // 32 + 1)
 SEED = 7
 
 
@@ -43,7 +45,7 @@ SIZES = {"85m": Size(12, 768, 2048), "25m": Size(8, 512, 1408)}
 
 def benchmark_model(name: str, directory: Path = Path(".cache/handling")) -> str:
     """Return the model's directory; it is made at the first call, which takes some seconds."""
-    path = directory / f"llama-{name}"
+    path = directory / f"llama-{name}-{FIRST_ADDED}"
     marker = path / "complete"
     if not marker.exists():
         _make(SIZES[name], path)
@@ -72,5 +74,5 @@ def _make(size: Size, path: Path) -> None:
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     tokenizer.add_tokens([f'<tool_call>{{"name": "{tool}"}}' for tool in TOOLS] + ["<end>"])
-    assert len(tokenizer) == END + 1, "the bundled model's vocabulary has changed"
+    assert len(tokenizer) == END + 1, f"the tokenizer has {len(tokenizer)} tokens"
     tokenizer.save_pretrained(path)

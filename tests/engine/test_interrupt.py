@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
-QUESTION = {"role": "user", "content": "How much do 12 chairs at 59 each cost, and 7 lamps at 24?"}
+QUESTION = {"role": "user", "content": "What is 48 * 17?"}
 BODY = {"messages": [QUESTION], "server_tools": ["calculator"], "temperature": 0, "stream": True}
 
 

@@ -27,7 +27,7 @@ SHORT = {"rate": 1.8, "seconds": 15.0, "warm_up": 2.0, "tail": 6.0, "seed": 11}
 @pytest.mark.slow
 async def test_simulated_sessions_are_as_real_ones(tmp_path: Path) -> None:
     sessions, chosen = draw(**SHORT)
-    run = await serve(Setup(), sessions, chosen, 90, tmp_path)
+    run = await serve(Setup(), sessions, chosen, 200, tmp_path)
     found = compare(Setup(), from_wire(json.loads(json.dumps(to_wire(run)))), sessions, chosen)
     assert found["counted"] >= 8 and not found["cut"]
     real = found["real"]
@@ -36,7 +36,7 @@ async def test_simulated_sessions_are_as_real_ones(tmp_path: Path) -> None:
     )
     # On a machine that others use too, steps of an even pace would miss what held everybody up.
     simulated = found["simulated"]["pace"]
-    assert simulated["latency_mean"] == pytest.approx(real["latency_mean"], rel=0.3), found
+    assert simulated["latency_mean"] == pytest.approx(real["latency_mean"], rel=0.5), found
     assert simulated["same_order"] > 0.9
     assert simulated["handlings"].total() == real["handlings"].total() > 0
 
