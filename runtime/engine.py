@@ -137,5 +137,7 @@ class VllmServer:
     """A text of more characters does not fit the context window; None if that is not known."""
     splicing: ServerSplicing | None = None
     """None if the follow-ups of chat completions are always rendered."""
+    parses_alone: bool = False
+    """Whether it alone can read the model's answers: calls of another format, or thinking."""
     listens: bool = False
     """Whether it is the server that listens, and answers for models, health and metrics."""

@@ -133,12 +133,17 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
     if not _is_real(engine):
         yield None
         return
-    from caesura.scheduler.vllm.api_server.app import vllm_app
+    from caesura.scheduler.vllm.api_server.app import parses_alone, vllm_app
     from caesura.scheduler.vllm.api_server.splicing import server_splicing
 
     real = _real(engine)
     async with vllm_app(real) as app:
-        yield VllmServer(app, real.max_characters, splicing=server_splicing(real))
+        yield VllmServer(
+            app,
+            real.max_characters,
+            splicing=server_splicing(real),
+            parses_alone=parses_alone(real),
+        )
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:

@@ -40,6 +40,7 @@ class Delegation:
         self._gate = gate
         self._context_tokens = context_tokens
         self._max_characters = vllm.max_characters
+        self.parses_alone = vllm.parses_alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""

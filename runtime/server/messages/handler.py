@@ -12,6 +12,7 @@ from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.http.stream import EventStream, typed_event
 from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.messages.answer import PING, Answer, Event
@@ -31,13 +32,13 @@ class Messages:
     async def answer(self, request: Request, send: Send) -> None:
         """Answer a request, streamed or whole.
 
-        vLLM's own server, where there is one, answers requests without `server_tools`.
+        vLLM's own server, where there is one, answers requests that ask for what only it does.
         In every case the handler closes the engine's session and cancels the tools under way,
         also when the client leaves.
         """
         started = time.monotonic()
         state = self._state
-        if self._delegation is not None and await self._delegation.body_of(request) is not None:
+        if self._delegation is not None and await self._is_vllms(self._delegation, request):
             await self._delegation.answer(request, send)
             return
         with state.gate.enter():
@@ -53,6 +54,22 @@ class Messages:
                     async for _ in events:
                         pass
             await JsonAnswer(answer.whole())(request.scope, request.receive, send)
+
+    async def _is_vllms(self, delegation: Delegation, request: Request) -> bool:
+        """Return whether vLLM answers: what this server refuses, such as pictures or adapters.
+
+        vLLM's server would ignore the begin of an answer in the last message, and follow-ups of
+        its messages cannot be spliced.
+        """
+        if await delegation.body_of(request) is None:
+            return False
+        if delegation.parses_alone:
+            return True
+        try:
+            asked, _ = await parsed(parse, await request.body())
+        except ApiError:
+            return True
+        return asked.model != self._state.engine.model
 
     def _planned(self, body: bytes) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
-from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.api_server.options import server_args
 from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
@@ -47,6 +47,15 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
         logging.getLogger().setLevel(level)
     async with app.router.lifespan_context(app):
         yield app
+
+
+def parses_alone(engine: VllmEngine) -> bool:
+    """Return whether only vLLM's server can read the answers of the engine's model.
+
+    It has a parser of thinking, as always for gpt-oss, or the format of calls is unknown here.
+    """
+    thinks = engine.server_options.get("reasoning_parser") or HARMONY.name in engine.formats
+    return bool(thinks) or not engine.formats
 
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:

@@ -419,7 +419,30 @@ async def test_the_key_may_come_as_x_api_key(serve_script):
         assert 'outcome="spliced",why="unchanged"} 1.0' in await response.text()
 
 
-async def test_what_names_no_server_tools_goes_on_to_vllm(serve_script, double):
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "is_ours"),
+    [
+        ({}, True),
+        ({"tools": [WEATHER]}, True),
+        ({"messages": [HELLO, {"role": "assistant", "content": "It is"}]}, True),
+        ({"model": "an-adapter"}, False),
+        ({"messages": [HELLO | {"content": [{"type": "image", "source": {}}]}]}, False),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, False),
+    ],
+    ids=["text", "tools", "prefill", "adapter", "image", "thinking"],
+)
+async def test_vllm_answers_what_only_it_can(serve_script, fields, is_ours, alone):
+    async def behind(scope: Any, receive: Any, send: Any) -> None:
+        await JSONResponse({"behind": True})(scope, receive, send)
+
+    served = await serve_script(["Ours."], vllm=VllmServer(behind, None, parses_alone=alone))
+    status, answer = await ask(served, **fields)
+    assert status == 200
+    assert ("behind" in answer) == (alone or not is_ours)
+
+
+async def test_what_is_unknown_here_goes_on_to_vllm(serve_script, double):
     async def behind(scope: Any, receive: Any, send: Any) -> None:
         error = {"type": "BadRequestError", "message": "This model's maximum context length is 5"}
         answer = JSONResponse({"type": "error", "error": error}, 400)
