@@ -192,7 +192,8 @@ def _router(
     traces: Traces,
     artifacts: ArtifactStore | None,
 ) -> Router:
-    delegation = Delegation(vllm, state.gate, state.engine.context_tokens) if vllm else None
+    engine = state.engine
+    delegation = Delegation(vllm, state.gate, engine.model, engine.context_tokens) if vllm else None
     splicing = vllm.splicing if vllm else None
     chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)

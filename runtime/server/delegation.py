@@ -6,7 +6,7 @@ requests stream. It answers a text with half a character with status 500.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +17,7 @@ from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
-from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 
@@ -34,13 +34,14 @@ _MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
-    def __init__(self, vllm: VllmServer, gate: Gate, context_tokens: int) -> None:
-        """Create it; the context window has `context_tokens`."""
+    def __init__(self, vllm: VllmServer, gate: Gate, model: str, context_tokens: int) -> None:
+        """Create it; the context window of `model` has `context_tokens`."""
         self._app = OwnErrors(vllm.app)
         self._gate = gate
         self._context_tokens = context_tokens
         self._max_characters = vllm.max_characters
-        self.parses_alone = vllm.parses_alone
+        self._parses_alone = vllm.parses_alone
+        self._model = model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""
@@ -64,6 +65,22 @@ class Delegation:
         if speaks_anthropic(request.url.path) and data.get("thread") is not None:
             raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
         return data
+
+    async def must_answer(
+        self, request: Request, given: Mapping[str, Any], parse: Callable[[bytes], object]
+    ) -> bool:
+        """Return whether only vLLM can answer a request with the fields `given`.
+
+        It then names another model, such as an adapter, or `parse` refuses its body, or the
+        model's answers can only be read there.
+        """
+        if self._parses_alone or given.get("model") != self._model:
+            return True
+        try:
+            await parsed(parse, await request.body())
+        except ApiError:
+            return True
+        return False
 
     async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.

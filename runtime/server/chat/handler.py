@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`: each request has one engine session and one run."""
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
@@ -50,7 +50,7 @@ class ChatCompletions:
         state = self._state
         if self._delegation is not None:
             given = await self._delegation.body_of(request)
-            if given is not None:
+            if given is not None and await self._is_vllms(self._delegation, request, given):
                 await self._delegated(self._delegation, request, given, send)
                 return
         with state.gate.enter():
@@ -72,6 +72,16 @@ class ChatCompletions:
                         pass
                 whole = JsonAnswer(completion(answers))
             await whole(request.scope, request.receive, send)
+
+    async def _is_vllms(
+        self, delegation: Delegation, request: Request, given: Mapping[str, Any]
+    ) -> bool:
+        """Return whether vLLM answers. With a schema beside tools, it would allow no call."""
+        form, choice = given.get("response_format"), given.get("tool_choice") or "auto"
+        formed = isinstance(form, dict) and form.get("type") != "text"
+        if formed and given.get("tools") and choice == "auto":
+            return await delegation.must_answer(request, given, parse)
+        return True
 
     async def _delegated(
         self, delegation: Delegation, request: Request, given: dict[str, Any], send: Send

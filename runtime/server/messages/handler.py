@@ -12,7 +12,6 @@ from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
-from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.http.stream import EventStream, typed_event
 from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.messages.answer import PING, Answer, Event
@@ -61,15 +60,8 @@ class Messages:
         vLLM's server would ignore the begin of an answer in the last message, and follow-ups of
         its messages cannot be spliced.
         """
-        if await delegation.body_of(request) is None:
-            return False
-        if delegation.parses_alone:
-            return True
-        try:
-            asked, _ = await parsed(parse, await request.body())
-        except ApiError:
-            return True
-        return asked.model != self._state.engine.model
+        given = await delegation.body_of(request)
+        return given is not None and await delegation.must_answer(request, given, parse)
 
     def _planned(self, body: bytes) -> tuple[MessagesRequest, Plan]:
         """Parse and check a body; raise `ApiError` if it is invalid."""

@@ -55,6 +55,29 @@ async def test_allowed_tools_are_chosen_here_since_vllm_refuses_them(serve_scrip
     assert behind.bodies == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_ours"),
+    [
+        ({}, True),
+        ({"tool_choice": "auto"}, True),
+        ({"tool_choice": "required"}, False),
+        ({"tools": []}, False),
+        ({"response_format": {"type": "text"}}, False),
+        ({"model": "an-adapter"}, False),
+        ({"odd": "field"}, False),
+    ],
+)
+async def test_calls_or_a_schema_are_ours_since_vllm_allows_no_call(serve_script, fields, is_ours):
+    behind = Behind()
+    served = await serve_script(["Ours."], vllm=VllmServer(behind, None))
+    tool = {"type": "function", "function": {"name": "add"}}
+    asked = {"tools": [tool], "response_format": {"type": "json_object"}} | fields
+    status, _ = await post(
+        served, "/v1/chat/completions", json.dumps(served.body(**asked)).encode()
+    )
+    assert (status, len(behind.bodies)) == (200, 0 if is_ours else 1)
+
+
 async def test_the_key_guards_what_lies_behind(serve_script):
     behind = Behind()
     served = await serve_script([], api_key="secret", vllm=VllmServer(behind, None))
