@@ -232,7 +232,7 @@ async def inside(llm: Any, served_name: str) -> "VllmEngine":
     from caesura.scheduler.vllm.client.engine import VllmEngine
     from caesura.scheduler.vllm.client.launch import check_scheduler
 
-    check_scheduler(llm.vllm_config)
+    check_scheduler(llm.vllm_config.scheduler_config)
     return VllmEngine(llm, served_name)
 
 

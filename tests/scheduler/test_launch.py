@@ -1,11 +1,12 @@
 """Mistakes that are told before an engine starts."""
 
 import pytest
+from vllm.config import SchedulerConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.launch import parse_engine_args, start
+from caesura.scheduler.vllm.client.launch import check_scheduler, parse_engine_args, start
 
 from .world import connector_config
 
@@ -32,6 +33,17 @@ def test_an_unknown_format() -> None:
         start(BUNDLED_MODEL, formats=["xml"])
     with pytest.raises(UsageError, match="hermes and glm cannot be read together"):
         start(BUNDLED_MODEL, formats=["hermes", "glm"])
+
+
+@pytest.mark.parametrize("name", ["CaesuraScheduler", "CaesuraAsyncScheduler"])
+def test_an_engine_that_runs_already_may_have_either_scheduler(name: str) -> None:
+    def config(scheduler: str) -> SchedulerConfig:
+        return SchedulerConfig.default_factory(scheduler_cls=scheduler)
+
+    check_scheduler(config(f"caesura.scheduler.vllm.{name}"))
+    stock = "vllm.v1.core.sched.scheduler.Scheduler"
+    with pytest.raises(UsageError, match=f"is {stock}: start it with --scheduler-cls caesura"):
+        check_scheduler(config(stock))
 
 
 def test_what_vllm_refuses() -> None:

@@ -8,7 +8,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
-from vllm.config import KVTransferConfig, VllmConfig
+from vllm.config import KVTransferConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.renderers.chat_utils import load_chat_template
 from vllm.usage.usage_lib import UsageContext
@@ -24,6 +24,7 @@ from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
+from caesura.scheduler.vllm.scheduler import PausingScheduler
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 
 logger = logging.getLogger(__name__)
@@ -145,12 +146,12 @@ def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
         ) from error
 
 
-def check_scheduler(config: VllmConfig) -> None:
+def check_scheduler(config: SchedulerConfig) -> None:
     """Raise `UsageError` if an engine's scheduler is not Caesura's."""
-    if not issubclass(config.scheduler_config.get_scheduler_cls(), CaesuraScheduler):
+    if not issubclass(config.get_scheduler_cls(), PausingScheduler):
         raise UsageError(
-            f"the engine's scheduler is {config.scheduler_config.scheduler_cls}: start it with"
-            f" --scheduler-cls {CaesuraAsyncScheduler.__module__}.{CaesuraAsyncScheduler.__name__}"
+            f"the engine's scheduler is {config.scheduler_cls}: start it with"
+            " --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler"
         )
 
 
