@@ -18,6 +18,8 @@ from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.paths import pauses_path
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from caesura.scheduler.vllm.client.engine import VllmEngine
 
 # The path starts at the package, since a development checkout may link to this module.
@@ -224,16 +226,27 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
     return facts
 
 
-async def inside(llm: Any, served_name: str) -> "VllmEngine":
+def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
+    """Return vLLM's own HTTP application, which listens, and in which Caesura's routes are."""
+    from caesura.scheduler.vllm.api_server.app import parses_alone
+
+    alone = parses_alone(engine)
+    return VllmServer(app, engine.max_characters, parses_alone=alone, listens=True)
+
+
+async def inside(
+    llm: Any, served_name: str, server_options: Mapping[str, Any] | None = None
+) -> "VllmEngine":
     """Return an engine over an `AsyncLLM` that another server has started and will close.
 
-    Raises `UsageError` if its scheduler is not Caesura's.
+    `server_options` are those of that server. Raises `UsageError` if the scheduler is not
+    Caesura's.
     """
     from caesura.scheduler.vllm.client.engine import VllmEngine
     from caesura.scheduler.vllm.client.launch import check_scheduler
 
     check_scheduler(llm.vllm_config.scheduler_config)
-    return VllmEngine(llm, served_name)
+    return VllmEngine(llm, served_name, server_options=server_options)
 
 
 def _is_real(engine: Engine) -> bool:

@@ -1,10 +1,11 @@
 """An endpoint plugin for `vllm serve`: Caesura's routes inside vLLM's own server.
 
 `VLLM_PLUGINS=caesura vllm serve MODEL --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler`
-then answers chat completions and messages with `server_tools`, `/v1/responses`, `/ui/`,
-`/v1/trace` and `/v1/pending`. vLLM's server answers everything else as before. The environment
-variable `CAESURA_CONFIG` names a `caesura.toml`, `CAESURA_TRACE` a file of traces, or `off`, and
-`CAESURA_RESPONSES` the file of stored responses; `off` keeps these in memory.
+then answers chat completions with `server_tools`, `/v1/messages`, `/v1/responses`, `/ui/`,
+`/v1/trace` and `/v1/pending`, and more as `caesura serve` does. vLLM's server answers everything
+else as before. The environment variable `CAESURA_CONFIG` names a `caesura.toml`, `CAESURA_TRACE`
+a file of traces, or `off`, and `CAESURA_RESPONSES` the file of stored responses; `off` keeps these
+in memory.
 """
 
 import logging
@@ -22,9 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.cli.recording import recorded
-from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import CaesuraError
-from caesura.runtime.launch import inside
+from caesura.runtime.launch import inside, server_around
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import SERVER_TOOLS, Again
@@ -36,8 +36,11 @@ from caesura.tools.people import people_of
 
 log = logging.getLogger(__name__)
 
-BY_BODY = {CHAT, MESSAGES}
-"""The routes of both, where a body with server tools is ours."""
+BY_BODY: Mapping[str, tuple[bytes, ...]] = {
+    CHAT: (SERVER_TOOLS, b'"allowed_tools"', b'"response_format"'),
+    MESSAGES: (b"",),
+}
+"""The routes of both, and the fields without which a body is vLLM's."""
 CONFIG, TRACE, RESPONSES = "CAESURA_CONFIG", "CAESURA_TRACE", "CAESURA_RESPONSES"
 OFF = "off"
 
@@ -75,7 +78,8 @@ class EndpointPlugin:
         self, llm: Any, args: Namespace, environment: Mapping[str, str]
     ) -> Application:
         served = (args.served_model_name or [args.model])[0]
-        engine = await inside(llm, served)
+        parser = getattr(args, "reasoning_parser", None)
+        engine = await inside(llm, served, {"reasoning_parser": parser})
         given = environment.get(CONFIG)
         config = Config.load(None if given is None else Path(given))
         toolset = await self._stack.enter_async_context(config.toolset())
@@ -97,7 +101,7 @@ class EndpointPlugin:
             people=people_of(toolset.services),
             recorder=recorder,
             store=store_of(environment),
-            vllm=VllmServer(self._to_vllm, engine.max_characters, listens=True),
+            vllm=server_around(engine, self._to_vllm),
         )
         if "PROMETHEUS_MULTIPROC_DIR" not in environment:
             app.metrics.join(REGISTRY)
@@ -122,7 +126,7 @@ class EndpointPlugin:
                 return
             body = await Request(scope, receive).body()
             receive = Again(body, receive)
-            if SERVER_TOOLS in body:
+            if any(field in body for field in BY_BODY[scope["path"]]):
                 await ours(scope, receive, send)
                 return
         await behind(scope, receive, send)

@@ -56,17 +56,30 @@ async def test_server_tools_run(client: AsyncOpenAI) -> None:
     assert answer.model_extra["caesura"]["calls"][0]["content"] == "816"
 
 
-async def test_server_tools_run_in_messages(http: aiohttp.ClientSession) -> None:
+async def test_messages_are_ours(http: aiohttp.ClientSession) -> None:
     body = {"model": "tiny", "max_tokens": 60, "temperature": 0, "messages": QUESTION}
     headers = {"Authorization": f"Bearer {KEY}"}
     async with http.post("/v1/messages", json=body, headers=headers) as response:
         answer = await response.json()
         assert (response.status, answer["type"]) == (200, "message")
+    begun = {"role": "assistant", "content": "816 and"}
+    prefilled = body | {"messages": [*QUESTION, begun]}
+    async with http.post("/v1/messages", json=prefilled, headers=headers) as response:
+        assert not (await response.json())["content"][0]["text"].startswith("816")
     body["server_tools"] = ["calculator"]
     async with http.post("/v1/messages", json=body, headers=headers) as response:
         answer = await response.json()
     assert "816" in answer["content"][0]["text"]
     assert answer["caesura"]["calls"][0]["content"] == "816"
+
+
+async def test_some_tools_can_be_allowed(client: AsyncOpenAI) -> None:
+    named = [{"type": "function", "function": {"name": "calculator"}}]
+    allowed = {"mode": "required", "tools": named}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    other = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
+    answer = await ask(client, tools=[calculator.spec(), other], tool_choice=choice)
+    assert answer.choices[0].message.tool_calls[0].function.name == "calculator"
 
 
 async def test_what_vllm_answers_stays_its_own(client: AsyncOpenAI) -> None:
