@@ -1,10 +1,24 @@
 // Transcripts, segments and the list of sessions, as plain data.
 import { describe, expect, test } from "vitest";
 import { artifactsIn, artifactsOf, messagesOf, readable, visible } from "../src/views/session/content";
+import { followUp } from "../src/views/session/followup";
 import { find, itemsOf, listed } from "../src/views/session/items";
 import { segmentsOf } from "../src/views/session/segments";
 import { lastPauseOf, transcriptOf } from "../src/views/session/transcript";
 import { ENTRIES, lanes, span, traceOf } from "./world";
+
+describe("follow-ups", () => {
+  const told = (outcome: string, why: string, tokens = 0) => followUp({
+    "caesura.follow_up.outcome": outcome, "caesura.follow_up.why": why, "caesura.follow_up.spliced_tokens": tokens,
+  });
+  test("a spliced one tells its tokens, a rendered one why", () => {
+    expect(told("spliced", "unchanged", 1234)?.said).toBe("1\u202f234 spliced");
+    expect(told("rendered", "changed")?.said).toBe("rendered again: changed");
+    expect(told("rendered", "changed")?.title).toContain("not with these messages");
+    expect(told("rendered", "a word from the future")?.title).toBe("The chat template wrote the whole history.");
+    expect(followUp({})).toBeNull();
+  });
+});
 
 const text = (role: string, content: string) => ({ role, parts: [{ type: "text", content }] });
 const json = JSON.stringify;

@@ -5,6 +5,7 @@ import { CallCard } from "./call";
 import { PauseChip, handlingSaid } from "./chip";
 import { type Message, artifactsIn, visible } from "./content";
 import { Artifact } from "./artifact";
+import { followUp } from "./followup";
 import { Said } from "./said";
 import { type Turn, numberIn, textIn } from "./transcript";
 
@@ -55,6 +56,7 @@ function Facts({ turn }: { turn: Turn }) {
   if (!span) return <span class="facts">being written; it is shown when it ends</span>;
   const of = (name: string): number | null => numberIn(span.attributes, name);
   const first = of("gen_ai.response.time_to_first_chunk");
+  const follows = followUp(span.attributes);
   return (
     <span class="facts">
       <span>{span.end === null ? "open" : duration(span.end - span.start)}</span>
@@ -62,6 +64,7 @@ function Facts({ turn }: { turn: Turn }) {
       <span title="Tokens that were appended for this turn">{count(of("gen_ai.usage.input_tokens"))} tokens in</span>
       <span>{count(of("gen_ai.usage.output_tokens"))} out</span>
       <span title="Tokens of the context that needed no computation">{count(of("caesura.cached_tokens"))} cached</span>
+      {follows && <span title={follows.title} data-testid="follow-up">{visible(follows.said)}</span>}
       {turn.lane && <a href={link("timeline", [], { sel: turn.lane.id, t0: String(span.start), t1: String(span.end ?? span.start + 1) })}>timeline</a>}
       {span.status === "error" && <span class="bad">failed: {textIn(span.attributes, "error.type") ?? "error"}{span.message && `, ${visible(span.message)}`}</span>}
     </span>

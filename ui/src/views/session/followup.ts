@@ -1,0 +1,26 @@
+// How the history before a turn became tokens: from an earlier answer's own tokens, or rendered again.
+import { count } from "../../format";
+import type { Attributes } from "../../model/records";
+import { numberIn, textIn } from "./transcript";
+
+/** Why a follow-up was rendered, by the record's word for it. */
+const REASONS: Record<string, string> = {
+  unknown: "The answer before it is not remembered: it is too old, comes from elsewhere or was changed.",
+  changed: "The answer before it is remembered, but not with these messages, tools and asker.",
+  template: "The chat template writes other text before the answer once messages follow.",
+  room: "Its spliced history would leave too little of the context window.",
+  reasoning: "vLLM's reasoning parser would misread its spliced history.",
+  off: "Splicing is switched off.",
+};
+
+/** Return what a turn's span says of its follow-up, and the explanation; null if it follows no answer. */
+export function followUp(attributes: Attributes | undefined): { said: string; title: string } | null {
+  const outcome = textIn(attributes, "caesura.follow_up.outcome");
+  if (outcome === null) return null;
+  if (outcome === "spliced") {
+    const tokens = numberIn(attributes, "caesura.follow_up.spliced_tokens");
+    return { said: `${count(tokens)} spliced`, title: "Tokens of the earlier answer and its prompt that were taken as they were" };
+  }
+  const why = textIn(attributes, "caesura.follow_up.why") ?? "";
+  return { said: `rendered again: ${why}`, title: REASONS[why] ?? "The chat template wrote the whole history." };
+}
