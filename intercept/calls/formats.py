@@ -23,8 +23,9 @@ class CallFormat:
     `opens`: texts that open a call. `closes`: the text that closes a call; None where its JSON
     closes it, or where the call lasts to the end of the turn. `pause`: `call` pauses at the token
     that completes `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a
-    call only as the first text of a turn. `certain`: text that opens a call is never meant for the
-    user, so text that cannot be parsed is a malformed call and not prose.
+    call only as the first text of a turn. Without `opens` and `anchors` any text may hold calls.
+    `certain`: text that opens a call is never meant for the user, so text that cannot be parsed is
+    a malformed call and not prose.
 
     `body` is the kind of content: `json`, where `closes` is ignored while an object is open;
     `line`, the same if the line begins with JSON; or `text`. `inner` are tags within a call: after
@@ -53,6 +54,11 @@ class CallFormat:
     shape: str = ""
     parser: str | None = None
     thinks: bool = True
+
+    @property
+    def opens_anywhere(self) -> bool:
+        """Whether a call has no known begin, so that every turn may hold one."""
+        return not self.opens and not self.anchors
 
 
 HERMES = CallFormat(
@@ -221,6 +227,76 @@ TURN_FORMATS = {
 
 NAMES = (*TURN_FORMATS, REACT.name, INLINE)
 
+BY_PARSER = "vllm:"
+"""How the name of a format begins that has no row; the name of vLLM's tool parser follows."""
+
+_PARSERS_OPENERS: dict[str, tuple[str, ...]] = {
+    "apertus": ("<|tools_prefix|>",),
+    "cohere_command3": ("<|START_ACTION|>",),
+    "cohere_command4": ("<|START_ACTION|>",),
+    "deepseek_v32": ("<｜DSML｜function_calls>",),
+    "deepseek_v4": ("<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
+    "deepseek_v41": ("<｜DSML｜ calls>",),
+    "dots": ("<dots_function_call>",),
+    "ernie45": ("<tool_call>",),
+    "functiongemma": ("<start_function_call>",),
+    "gemma4": ("<|tool_call>",),
+    "gigachat3": ("function call<|role_sep|>", "<|function_call|>"),
+    "granite": ("<|tool_call|>", "<tool_call>"),
+    "granite-20b-fc": ("<function_call>",),
+    "granite4": ("<tool_call>",),
+    "hunyuan_a13b": ("<tool_calls>",),
+    "hy_v3": ("<tool_calls",),
+    "hy_v4": ("<tool_calls",),
+    "internlm": ("<|action_start|>",),
+    "jamba": ("<tool_calls>",),
+    "k2_horizon": ("<ifm|tool_call",),
+    "lfm2": ("<|tool_call_start|>",),
+    "ling3": ("<tool_call>",),
+    "longcat": ("<longcat_tool_call>",),
+    "mimo": ("<tool_call>",),
+    "minicpm5": ("<function",),
+    "minimax_m2": ("<minimax:tool_call>",),
+    "minimax_m3": ("]<]minimax[>[<tool_call>",),
+    "olmo3": ("<function_calls>",),
+    "phi4_mini_json": ("functools",),
+    "plamo3": ("<|plamo:begin_tool_requests:plamo|>",),
+    "poolside_v1": ("<tool_call>",),
+    "seed_oss": ("<seed:tool_call>",),
+    "step3": ("<｜tool_calls_begin｜>",),
+    "step3p5": ("<tool_call>",),
+}
+"""The texts without which vLLM's parser of this name finds no call."""
+
+# The ways in which the models of vLLM's parsers write the name of a tool.
+_ANY_NAME = (
+    rf"""{_KEY}|(?:invoke|function|call) (?:name|tool)=["']?([^\s<>"']{{1,64}})"""
+    rf"|<function={_NAME}>"
+)
+
+
+def by_parser(parser: str) -> CallFormat:
+    """Return the format that vLLM's tool parser of this name reads once the turn has ended."""
+    return CallFormat(
+        f"{BY_PARSER}{parser}",
+        _PARSERS_OPENERS.get(parser, ()),
+        None,
+        "turn",
+        certain=False,
+        named=_ANY_NAME,
+        parser=parser,
+    )
+
+
+def turn_format(names: Iterable[str]) -> CallFormat | None:
+    """Return the format among these names whose calls end with the turn, or None."""
+    for name in names:
+        if name in TURN_FORMATS:
+            return TURN_FORMATS[name]
+        if name.startswith(BY_PARSER):
+            return by_parser(name.removeprefix(BY_PARSER))
+    return None
+
 
 def inline_format(tools: Iterable[str]) -> CallFormat:
     """Return the in-line format for these tools: `[name(arguments) -> result]`.
@@ -242,11 +318,14 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
     """Return the formats of these names; the in-line format is built for `tools`.
 
     `qwen3_coder` gives two formats: calls in `<tool_call>`, and calls of `tools` without it.
-    Raises `ValueError` for a name that is not in the table.
+    Raises `ValueError` for a name that is not in the table and does not begin with `BY_PARSER`.
     """
     tools = tuple(tools)
     formats = []
     for name in names:
+        if name.startswith(BY_PARSER):
+            formats.append(by_parser(name.removeprefix(BY_PARSER)))
+            continue
         if name not in NAMES:
             raise ValueError(f"unknown call format {name!r}; choose from: {', '.join(NAMES)}")
         if name == REACT.name:
@@ -262,7 +341,7 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
 
 def check_together(names: Iterable[str]) -> None:
     """Raise `ValueError` if these formats cannot be read in the same turn."""
-    turns = [name for name in dict.fromkeys(names) if name in TURN_FORMATS]
+    turns = [name for name in dict.fromkeys(names) if turn_format([name]) is not None]
     lines = [name for name in dict.fromkeys(names) if name in (REACT.name, INLINE)]
     for several in (turns, lines):
         if len(several) > 1:

@@ -128,7 +128,8 @@ class Watch:
         self._inside: CallBody | None = None
         self._window = b""
         self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
-        self.holds_call = plan.turn == "holding"
+        # Without a known opener, only the API process can tell whether the turn holds calls.
+        self.holds_call = plan.turn == "holding" or any(form.opens_anywhere for form in formats)
         self.overshoot = b""
         """The bytes of the last token after the marker that it completed."""
 

@@ -25,7 +25,8 @@ Formats = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help=f"The model's call format: {', '.join(NAMES)}. Default: by its chat template.",
+        help=f"The model's call format: {', '.join(NAMES)}, or a tool parser of vLLM's. Default: by"
+        " its chat template.",
     ),
 ]
 Tools = Annotated[

@@ -5,7 +5,7 @@ from typing import Any
 
 from vllm.utils.mistral import is_mistral_tokenizer
 
-from caesura.intercept.calls.formats import MISTRAL, detect, resolve
+from caesura.intercept.calls.formats import BY_PARSER, MISTRAL, detect, resolve
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
 
@@ -37,8 +37,9 @@ def reads_special_tokens(tokenizer: Any, formats: Iterable[str]) -> bool:
 
     If not, special tokens never belong to an answer's text.
     """
+    formats = tuple(formats)
     decoder = getattr(tokenizer, "added_tokens_decoder", None)
-    if decoder is None:
+    if decoder is None or any(name.startswith(BY_PARSER) for name in formats):
         return True
     written = [*REGIONS, *REGIONS.values()]
     for form in resolve(formats, ()):

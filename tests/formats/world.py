@@ -17,7 +17,7 @@ from caesura.intercept.calls.events import (
     Event,
     TextDelta,
 )
-from caesura.intercept.calls.formats import INLINE, REACT, TURN_FORMATS, resolve
+from caesura.intercept.calls.formats import INLINE, REACT, resolve, turn_format
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
@@ -119,14 +119,19 @@ class StandIn:
 
 @cache
 def stand_in(name: str) -> StandIn:
-    characters = byte_characters()
     if name == "harmony":
-        tokenizer = harmony_tokenizer()
-        ends = {"<|call|>", "<|return|>"}
-    else:
-        vocabulary = {character: index for index, character in enumerate(characters)}
-        tokenizer = byte_level(vocabulary, [*MARKERS[name], END])
-        ends = {END}
+        return _stand_in(name, harmony_tokenizer(), {"<|call|>", "<|return|>"})
+    return with_markers(name, MARKERS[name])
+
+
+def with_markers(name: str, markers: Sequence[str]) -> StandIn:
+    """A stand-in for a format's models, whose special tokens are `markers`."""
+    vocabulary = {character: index for index, character in enumerate(byte_characters())}
+    return _stand_in(name, byte_level(vocabulary, [*markers, END]), {END})
+
+
+def _stand_in(name: str, tokenizer: Any, ends: set[str]) -> StandIn:
+    characters = byte_characters()
     return StandIn(
         name,
         tokenizer,
@@ -197,8 +202,9 @@ def reader_for(
     row = row_of(name)
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
     thinking = Thinking(resolve([row], schemas), opener)
-    if row in TURN_FORMATS:
-        return TurnReader(turn_parser(TURN_FORMATS[row], tokenizer, tools), None, stops, thinking)
+    form = turn_format([row])
+    if form is not None:
+        return TurnReader(turn_parser(form, tokenizer, tools), None, stops, thinking)
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
     return TurnReader(None, made(schemas, new_call_id), stops, thinking)
 

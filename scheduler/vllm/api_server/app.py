@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
-from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
+from caesura.intercept.calls.formats import HARMONY, turn_format
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.api_server.options import server_args
 from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
@@ -60,9 +60,6 @@ def parses_alone(engine: VllmEngine) -> bool:
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:
     """Return the options that let vLLM's server read the calls of the engine's model."""
-    for name in engine.formats:
-        form = TURN_FORMATS.get(name)
-        parser = None if form is None else PARSERS.get(name, form.parser)
-        if parser is not None:
-            return {"enable_auto_tool_choice": True, "tool_call_parser": parser}
-    return {}
+    form = turn_format(engine.formats)
+    parser = None if form is None else PARSERS.get(form.name, form.parser)
+    return {} if parser is None else {"enable_auto_tool_choice": True, "tool_call_parser": parser}

@@ -17,7 +17,7 @@ from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.calls.formats import NAMES, TURN_FORMATS
+from caesura.intercept.calls.formats import NAMES, turn_format
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
@@ -25,6 +25,7 @@ from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
 from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
+from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
@@ -55,7 +56,8 @@ class VllmEngine:
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
-        `formats` name the model's formats of calls; None detects them from its chat template.
+        `formats` name the model's formats of calls; None takes the format of the `tool_call_parser`
+        among the server options, or detects the formats from the chat template.
         `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
         continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
         server on this engine, should it be built. Raises `UsageError` for a format that the model
@@ -66,7 +68,9 @@ class VllmEngine:
         self.calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
-        self.formats = tuple(formats) if formats is not None else format_names(self.tokenizer)
+        parser = self.server_options.get("tool_call_parser")
+        detected = format_names(self.tokenizer) if formats is None else ()
+        self.formats = with_parser(detected, parser) if formats is None else named_formats(formats)
         self.ends = _end_tokens(llm, self.tokenizer)
         self._context_tokens = int(llm.model_config.max_model_len)
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
@@ -159,10 +163,8 @@ class VllmEngine:
 
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
         """Return a parser for the calls of one turn, or None without a turn-based format."""
-        for name in self.formats:
-            if name in TURN_FORMATS:
-                return turn_parser(TURN_FORMATS[name], self.tokenizer, tools)
-        return None
+        form = turn_format(self.formats)
+        return None if form is None else turn_parser(form, self.tokenizer, tools)
 
     def sampling_params(
         self,
@@ -250,7 +252,8 @@ def unknown_format(model: str) -> str:
     """Return the message for a model whose chat template shows no known format of calls."""
     return (
         f"how {model} writes calls is not known from its chat template, so its calls are shown as"
-        f" text; name its format with --format, or formats=[...]: {', '.join(NAMES)}"
+        f" text; name its format with --format, or formats=[...]: {', '.join(NAMES)}, or the name"
+        " of a tool parser of vLLM's"
     )
 
 

@@ -15,7 +15,7 @@ from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.intercept.calls.formats import check_together, resolve
+from caesura.intercept.calls.formats import check_together
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
@@ -23,6 +23,7 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
+from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.scheduler import PausingScheduler
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
@@ -103,6 +104,7 @@ def start(
     refuses and for a calibration of another engine.
     """
     name = served_name or Path(model).name
+    load_plugin((server_options or {}).get("tool_parser_plugin"))
     _check(model, formats or ())
     try:
         # vLLM labels its metrics with the served name.
@@ -220,8 +222,7 @@ def _check(model: str, formats: Sequence[str]) -> None:
     if Path(model).is_absolute() and not Path(model).is_dir():
         raise UsageError(f"there is no model directory {model}; check the path")
     try:
-        resolve(formats, ())
-        check_together(formats)
+        check_together(named_formats(formats))
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -4,17 +4,19 @@ vLLM's parsers know the dialects of the model families. They do not report when 
 nor what a malformed call was. So the begin and end of a call are found by the markers that the
 scheduler watches too. vLLM's streaming parser announces calls and arguments as they arrive, and
 its whole-text parser decides about each call. Formats with tags around bare text are parsed here:
-vLLM's parsers take quadratic time for them, and accept calls with truncated values.
+vLLM's parsers take quadratic time for them, and accept calls with truncated values. A format
+without a row is parsed by vLLM's whole-text parser alone, once the turn has ended.
 """
 
 import logging
 from collections.abc import Sequence
 from typing import Any
 
-from caesura.intercept.calls.formats import HARMONY, CallFormat, resolve
+from caesura.intercept.calls.formats import BY_PARSER, HARMONY, CallFormat, resolve
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id
+from caesura.scheduler.vllm.client.parsing.ended import EndedTurn
 from caesura.scheduler.vllm.client.parsing.harmony import HarmonyTurn
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from caesura.scheduler.vllm.client.parsing.regions import RegionTurn
@@ -30,12 +32,14 @@ logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
 
 
 def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> TurnParser:
-    """Return a parser for one turn; `form` must be one of `TURN_FORMATS`.
+    """Return a parser for one turn; `form` must be one whose calls end with the turn.
 
     Raises `ValueError` if vLLM's parser refuses the model.
     """
     if form is HARMONY:
         return HarmonyTurn(tokenizer)
+    if form.name.startswith(BY_PARSER):
+        return EndedTurn(form, tokenizer, tools)
     if form.name in TAGS:
         names = [tool["function"]["name"] for tool in tools]
         forms = resolve([form.name], names)
