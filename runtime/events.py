@@ -12,6 +12,7 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     CallStarted,
     Event,
+    ReasoningDelta,
     ResumeReport,
     TextDelta,
     TurnEnded,
@@ -23,6 +24,7 @@ __all__ = [
     "CallFinished",
     "CallMalformed",
     "CallStarted",
+    "ReasoningDelta",
     "ResumeReport",
     "RunEnded",
     "RunEvent",
@@ -40,8 +42,8 @@ class Usage:
     """Token and call totals over a run or a session.
 
     `prompt_tokens` counts the tokens that the caller and the tools appended, `completion_tokens`
-    the decoded ones. `cached_tokens` counts the context tokens that needed no computation when a
-    turn began, summed over turns.
+    the decoded ones, of which `reasoning_tokens` were thought. `cached_tokens` counts the context
+    tokens that needed no computation when a turn began, summed over turns.
     """
 
     prompt_tokens: int = 0
@@ -49,6 +51,7 @@ class Usage:
     cached_tokens: int = 0
     turns: int = 0
     calls: int = 0
+    reasoning_tokens: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
         """Return the sum of two usages, field by field."""
@@ -58,6 +61,7 @@ class Usage:
             self.cached_tokens + other.cached_tokens,
             self.turns + other.turns,
             self.calls + other.calls,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
 
 
@@ -108,6 +112,6 @@ class UsageCount:
                 self.total += Usage(calls=1)
             case TurnEnded():
                 tokens = (event.prompt_tokens, event.completion_tokens, event.cached_tokens)
-                self.total += Usage(*tokens, turns=1)
+                self.total += Usage(*tokens, turns=1, reasoning_tokens=event.reasoning_tokens)
             case _:
                 pass

@@ -73,6 +73,7 @@ async def start_engine(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
+    thinking_as_text: bool = False,
     serves: bool = False,
 ) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
@@ -82,6 +83,7 @@ async def start_engine(
     scheduler handles paused requests (`caesura.scheduler.settings.Settings`). `connector` sets
     the host memory for swapped blocks (`host_gib`) and the file for records (`records`). With
     `splice`, a follow-up continues from the tokens of the answer that its history holds unchanged.
+    With `thinking_as_text`, what the model thinks is part of its answer instead of reasoning.
     `serves` says that an HTTP server will run on the engine, so `vllm_args` may be options of
     vLLM's server too.
 
@@ -96,22 +98,13 @@ async def start_engine(
     def launch() -> Engine:
         # Imported here, since vLLM is optional and slow to import.
         try:
-            from caesura.scheduler.vllm.client.launch import parse_engine_args, start
-
-            if serves:
-                from caesura.scheduler.vllm.api_server.options import parse_serve_options
+            from caesura.scheduler.vllm.client.launch import start
         except ImportError as error:
             raise EngineFailed(
                 f"vLLM cannot be imported ({error}): run `caesura doctor` to see how to fix it"
             ) from error
 
-        engine_args: Mapping[str, Any]
-        server_options: Mapping[str, Any] = {}
-        if serves:
-            options = parse_serve_options(vllm_args)
-            engine_args, server_options = options.engine, options.server
-        else:
-            engine_args = parse_engine_args(vllm_args)
+        engine_args, server_options = _parsed(vllm_args, serves)
         return start(
             model or BUNDLED_MODEL,
             served_name=served_name,
@@ -120,10 +113,26 @@ async def start_engine(
             settings={"calibration": "auto", "pauses": str(pauses_path()), **(settings or {})},
             connector=connector,
             splice=splice,
+            thinking_as_text=thinking_as_text,
             server_options=server_options,
         )
 
     return await _in_thread(launch)
+
+
+def _parsed(arguments: Sequence[str], serves: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the options for the engine, and those for vLLM's server, which may come if `serves`.
+
+    Raises `UsageError` for invalid arguments.
+    """
+    if not serves:
+        from caesura.scheduler.vllm.client.launch import parse_engine_args
+
+        return parse_engine_args(arguments), {}
+    from caesura.scheduler.vllm.api_server.options import parse_serve_options
+
+    options = parse_serve_options(arguments)
+    return options.engine, options.server
 
 
 @asynccontextmanager

@@ -36,8 +36,8 @@ class History:
     """
     mark: bytes
     """Digest of the answer alone: the ids of its calls, or without calls its content."""
-    reasoning: bytes | None
-    """Digest of the answer's reasoning; None if the message leaves it out."""
+    reasoning: tuple[bytes | None, ...]
+    """Digests of the reasoning of each answer; None where a message leaves it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,8 @@ class Answers:
         found = self._answers.get(history.key)
         if found is None:
             return "changed" if history.mark in self._marks else "unknown"
-        if history.reasoning not in (None, found.history.reasoning):
+        given = zip(history.reasoning, found.history.reasoning, strict=True)
+        if any(sent is not None and sent != kept for sent, kept in given):
             return "changed"
         self._answers.move_to_end(history.key)
         return found.tokens
@@ -115,25 +116,30 @@ def length_up_to_answer(messages: Sequence[Message]) -> int | None:
 
 def history_of(messages: Sequence[Message], spec: SessionSpec) -> History:
     """Return the digests of messages of which the last one is an answer."""
-    *before, answer = messages
-    shown = {name: value for name, value in answer.items() if name not in REASONING}
-    thought = [answer[name] for name in REASONING if answer.get(name)]
+    answer = messages[-1]
     shaped_by = [spec.tools, sorted(spec.template.items()), spec.cache_salt]
-    parts = [spec.asker, shaped_by, [_canonical(each) for each in (*before, shown)]]
+    parts = [spec.asker, shaped_by, [_canonical(each) for each in messages]]
     ids = [call.get("id") for call in answer.get("tool_calls") or ()]
     return History(
         key=_digest(parts),
         mark=_digest([spec.asker, ids or answer.get("content") or ""]),
-        reasoning=_digest(thought[0]) if thought else None,
+        reasoning=tuple(_thought(each) for each in messages if each.get("role") == "assistant"),
     )
+
+
+def _thought(message: Message) -> bytes | None:
+    given = (message[name] for name in REASONING if message.get(name))
+    return next((_digest(text) for text in given), None)
 
 
 def _canonical(message: Message) -> list[Any]:
     """Return a message's fields in a fixed order; a missing field equals an empty one.
 
-    Arguments keep the order and the spelling that they have.
+    An answer's reasoning is left out. Arguments keep the order and the spelling that they have.
     """
     plain = {name: value for name, value in message.items() if value not in (None, "", [], ())}
+    if message.get("role") == "assistant":
+        plain = {name: value for name, value in plain.items() if name not in REASONING}
     if "tool_calls" in plain:
         plain["tool_calls"] = [_call(call) for call in plain["tool_calls"]]
     return sorted(plain.items())

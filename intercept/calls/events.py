@@ -35,6 +35,16 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Text that the model thought before or between its answer and its calls.
+
+    The markers around it, and the white space next to them, are not part of it.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallStarted:
     """The model named a tool; its arguments follow.
 
@@ -121,10 +131,10 @@ class TurnEnded:
 
     `reason` is `call` (the request is paused and waits for results), `stop` (the answer is
     complete) or `length` (a token limit cut it). `prompt_tokens` were appended for this turn and
-    `completion_tokens` were decoded in it. `cached_tokens` of the context came from the KV cache
-    when the turn began. `resume` is set when the turn resumed a paused request, and `follow_up`
-    when it began with a history that holds an earlier answer. `stop_text` is the stop text of the
-    caller that ended the turn.
+    `completion_tokens` were decoded in it, `reasoning_tokens` of them within thinking.
+    `cached_tokens` of the context came from the KV cache when the turn began. `resume` is set when
+    the turn resumed a paused request, and `follow_up` when it began with a history that holds an
+    earlier answer. `stop_text` is the stop text of the caller that ended the turn.
     """
 
     reason: Literal["call", "stop", "length"]
@@ -134,7 +144,8 @@ class TurnEnded:
     resume: ResumeReport | None = None
     follow_up: FollowUpReport | None = None
     stop_text: str | None = None
+    reasoning_tokens: int = 0
 
 
 CallEvent = CallStarted | ArgumentsDelta | CallFinished | CallMalformed
-Event = TextDelta | CallEvent | TurnEnded
+Event = TextDelta | ReasoningDelta | CallEvent | TurnEnded

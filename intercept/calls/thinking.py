@@ -4,7 +4,7 @@ Text in such a region is never a call, since the model may still change its mind
 pauses at calls and the API process runs them; both follow a turn with the same `Thinking`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back
@@ -20,10 +20,22 @@ REGIONS = {
 """Openers and closers of thinking, as in vLLM's reasoning parsers with fixed markers."""
 
 _OPENS = [text.encode() for text in REGIONS]
-_CLOSES = [text.encode() for text in REGIONS.values()]
-
-MARKERS = (*_OPENS, *_CLOSES)
+MARKERS = (*_OPENS, *(text.encode() for text in REGIONS.values()))
 _BEGINS = beginnings(MARKERS)
+
+
+def regions_shown(template: str, vocabulary: Collection[str]) -> tuple[str, ...]:
+    """Return the openers of the regions that a model writes, by its template and its vocabulary.
+
+    A region counts if the chat template holds its opener or its closer, or if both are tokens.
+    """
+    return tuple(
+        opener
+        for opener, closer in REGIONS.items()
+        if opener in template
+        or closer in template
+        or (opener in vocabulary and closer in vocabulary)
+    )
 
 
 def open_at_end(prompt: str) -> str:
@@ -62,11 +74,21 @@ class Thinking:
     the end of the turn.
     """
 
-    def __init__(self, formats: Iterable[CallFormat], opener: str = "") -> None:
-        """`opener` is a key of `REGIONS` if the turn begins within thinking, else empty."""
+    def __init__(
+        self, formats: Iterable[CallFormat], opener: str = "", apart: Collection[str] = ()
+    ) -> None:
+        """`opener` is a key of `REGIONS` if the turn begins within thinking, else empty.
+
+        With `formats` that think, all regions count; otherwise those of which `apart` holds the
+        opener. The text in the regions of `apart` is kept apart from the answer.
+        """
         formats = tuple(formats)
-        self._known = bool(formats) and all(form.thinks for form in formats)
-        self._closer = REGIONS[opener].encode() if opener and self._known else None
+        thinks = bool(formats) and all(form.thinks for form in formats)
+        self._names = tuple(REGIONS) if thinks else tuple(apart)
+        self._opens = _OPENS if thinks else [name.encode() for name in self._names]
+        self._apart = frozenset(apart)
+        self._region = opener if opener in self._names else ""
+        self._closer = REGIONS[opener].encode() if self._region else None
         self.blank = True
         """Whether an opener counts here: the line is blank so far, or a call has just ended."""
 
@@ -76,11 +98,19 @@ class Thinking:
         return self._closer is not None
 
     @property
+    def keeps_apart(self) -> bool:
+        """Return whether the text of some regions is kept apart from the answer."""
+        return bool(self._apart)
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether the text here is kept apart from the answer."""
+        return self._region in self._apart
+
+    @property
     def markers(self) -> list[bytes]:
         """Return the markers to look for: the openers, or the closer of the open region."""
-        if self._closer is not None:
-            return [self._closer]
-        return _OPENS if self._known else []
+        return self._opens if self._closer is None else [self._closer]
 
     def next(self, window: bytes) -> Hit | None:
         """Return the next marker in `window`; `pass_marker` decides whether it counts."""
@@ -105,12 +135,13 @@ class Thinking:
     def pass_marker(self, hit: Hit) -> bool:
         """Return whether the marker after the recorded text counts, and enter or leave thinking."""
         if self._closer is not None:
-            self._closer, self.blank = None, True
+            self._region, self._closer, self.blank = "", None, True
             return True
         if self.blank:
-            self._closer = _CLOSES[hit.marker]
+            self._region = self._names[hit.marker]
+            self._closer = REGIONS[self._region].encode()
         return self.blank
 
     def stop(self) -> None:
         """Ignore all later markers, because the rest of the turn is a call."""
-        self._known = False
+        self._opens = []

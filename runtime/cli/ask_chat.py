@@ -31,7 +31,12 @@ async def ask_once(
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(source.model, source.format, source.vllm_args or ()) as engine,
+        engine_on(
+            source.model,
+            source.format,
+            source.vllm_args or (),
+            thinking_as_text=source.thinking_as_text,
+        ) as engine,
         recorded(engine, traces, read, "caesura ask", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))
@@ -52,7 +57,12 @@ async def converse(
     traces.check()
     async with (
         read.toolset(tools) as toolset,
-        engine_on(source.model, source.format, source.vllm_args or ()) as engine,
+        engine_on(
+            source.model,
+            source.format,
+            source.vllm_args or (),
+            thinking_as_text=source.thinking_as_text,
+        ) as engine,
         recorded(engine, traces, read, "caesura chat", "sdk") as recorder,
     ):
         Terminal(console).answers_for(people_of(toolset.services))

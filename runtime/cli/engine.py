@@ -20,6 +20,7 @@ async def engine_on(
     settings: Mapping[str, Any] | None = None,
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
+    thinking_as_text: bool = False,
     serves: bool = False,
 ) -> AsyncIterator[Engine]:
     """Start an engine under a spinner, and close it at the end; see `start_engine`.
@@ -36,6 +37,7 @@ async def engine_on(
             settings=settings,
             connector=connector,
             splice=splice,
+            thinking_as_text=thinking_as_text,
             serves=serves,
         )
     try:

@@ -81,6 +81,13 @@ class ModelOptions:
     model: Model = None
     config: ConfigFile = None
     format: Formats = None
+    thinking_as_text: Annotated[
+        bool,
+        typer.Option(
+            "--thinking-as-text",
+            help="Show what the model thinks as part of its answer, instead of as reasoning.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

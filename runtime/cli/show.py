@@ -8,6 +8,7 @@ from rich.markup import escape
 from caesura.runtime.events import (
     CallFinished,
     CallMalformed,
+    ReasoningDelta,
     RunEnded,
     RunEvent,
     TextDelta,
@@ -52,13 +53,17 @@ class Printer:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._in_text = False
+        self._in_reasoning = False
 
     def show(self, event: RunEvent) -> None:
         """Print one event."""
         match event:
             case TextDelta(text=text):
-                self._console.print(escape(plain(text)), end="", highlight=False, soft_wrap=True)
-                self._in_text = not text.endswith("\n")
+                self._break(of_reasoning=False)
+                self._write(text)
+            case ReasoningDelta(text=text):
+                self._break(of_reasoning=True)
+                self._write(text, "dim")
             case CallFinished(name=name, arguments=arguments):
                 self._line(f"[cyan]⏸ {escape(shorten(describe_call(name, arguments), 100))}[/cyan]")
             case CallMalformed(reason=reason):
@@ -81,6 +86,18 @@ class Printer:
                 )
             case _:
                 pass
+
+    def _write(self, text: str, style: str | None = None) -> None:
+        shown = escape(plain(text))
+        self._console.print(shown, end="", highlight=False, soft_wrap=True, style=style)
+        self._in_text = not text.endswith("\n")
+
+    def _break(self, *, of_reasoning: bool) -> None:
+        """End the line between reasoning and answer."""
+        if self._in_text and self._in_reasoning != of_reasoning:
+            self._console.print()
+            self._in_text = False
+        self._in_reasoning = of_reasoning
 
     def _line(self, markup: str) -> None:
         if self._in_text:

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from caesura.intercept.calls.events import CallFinished, CallMalformed, TextDelta, TurnEnded
+from caesura.intercept.calls.events import (
+    CallFinished,
+    CallMalformed,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnded,
+)
 from caesura.runtime.events import RunEvent, ToolReturned
 from caesura.scheduler.messages import Message
 
@@ -52,6 +58,7 @@ class Transcript:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = list(messages)
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._calls: list[_Call] = []
         self._decoding = False
 
@@ -73,6 +80,9 @@ class Transcript:
         match event:
             case TextDelta(text=text):
                 self._text.append(text)
+                self._decoding = True
+            case ReasoningDelta(text=text):
+                self._reasoning.append(text)
                 self._decoding = True
             case CallFinished():
                 self._calls.append(_Call(event.call_id, event.name, event.arguments))
@@ -107,15 +117,19 @@ class Transcript:
         """Remove the turn under way and all messages after the first `length`."""
         del self._messages[length:]
         self._text.clear()
+        self._reasoning.clear()
         self._calls.clear()
         self._decoding = False
 
     def _end_turn(self) -> None:
         message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        if self._reasoning:
+            message["reasoning"] = "".join(self._reasoning)
         if self._calls:
             message["tool_calls"] = [_tool_call(call) for call in self._calls]
         self._messages.append(message)
         self._text.clear()
+        self._reasoning.clear()
         self._decoding = False
 
     def _answer(self, call_id: str, content: str) -> None:

@@ -13,6 +13,7 @@ from caesura.runtime.testing.script import (
     inline,
     malformed,
     say,
+    think,
 )
 from caesura.runtime.testing.scripted_engine import ScriptedEngine
 from caesura.runtime.testing.scripted_session import ScriptedSession
@@ -32,4 +33,5 @@ __all__ = [
     "inline",
     "malformed",
     "say",
+    "think",
 ]

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from caesura.intercept.calls.events import (
@@ -12,6 +12,7 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     CallStarted,
     Event,
+    ReasoningDelta,
     TextDelta,
     TokenLogprob,
 )
@@ -37,7 +38,7 @@ ScriptedCall = tuple[str, Mapping[str, Any] | str] | Malformed
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """A turn of text followed by calls.
+    """A turn of reasoning, text and calls, in this order.
 
     An `inline` call is in the middle of a sentence, which the script's next item continues.
     """
@@ -45,6 +46,7 @@ class Calls:
     text: str = ""
     calls: Sequence[ScriptedCall] = ()
     inline: bool = False
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ Script = Sequence[Item] | ScriptFunction
 def say(text: str) -> str:
     """Return a turn that writes an answer."""
     return text
+
+
+def think(reasoning: str, item: "str | Calls | Malformed") -> Calls:
+    """Return the turn `item`, before which the model thinks."""
+    return replace(as_calls(item), reasoning=reasoning)
 
 
 def call(name: str, /, **arguments: Any) -> Calls:
@@ -121,7 +128,7 @@ def stopped(turn: Calls, stops: Sequence[str]) -> tuple[Calls, str | None]:
     if not places:
         return turn, None
     start, stop = min(places)
-    return Calls(turn.text[:start]), stop
+    return Calls(turn.text[:start], reasoning=turn.reasoning), stop
 
 
 def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
@@ -129,15 +136,17 @@ def cut(turn: Calls, max_tokens: int | None) -> tuple[Calls, int, bool]:
 
     The turn leaves out a call that does not fit as a whole.
     """
-    words = re.findall(r"\s*\S+", turn.text)
-    limit = max_tokens if max_tokens is not None else len(words) + _call_units(turn.calls)
-    if len(words) > limit:
-        return Calls("".join(words[:limit])), limit, True
+    thought, words = _words(turn.reasoning), _words(turn.text)
+    used = len(thought) + len(words)
+    limit = max_tokens if max_tokens is not None else used + _call_units(turn.calls)
+    if used > limit:
+        left = max(limit - len(thought), 0)
+        reasoning = "".join(thought[:limit])
+        return Calls("".join(words[:left]), reasoning=reasoning), limit, True
     kept: list[ScriptedCall] = []
-    used = len(words)
     for each in turn.calls:
         if used + _call_units([each]) > limit:
-            return Calls(turn.text, tuple(kept), turn.inline), limit, True
+            return replace(turn, calls=tuple(kept)), limit, True
         kept.append(each)
         used += _call_units([each])
     return turn, max(used, 1), False
@@ -150,6 +159,8 @@ def play(
 
     `logprobs` is that of `Sampling`; each piece is then a token, which is certain.
     """
+    for piece in _pieces(turn.reasoning, piece_characters):
+        yield ReasoningDelta(piece)
     for piece in _pieces(turn.text, piece_characters):
         yield TextDelta(piece, () if logprobs is None else (_certain(piece, logprobs),))
     for each in turn.calls:
@@ -212,6 +223,10 @@ class Reader:
             raise error(f"is past the end of the script ({self._position} items); it got {last}")
         self._position += 1
         return self._items[self._position - 1]
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\s*\S+", text)
 
 
 def _call_units(found: Sequence[ScriptedCall]) -> int:

@@ -131,7 +131,14 @@ class ScriptedSession:
         report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
         self._stop_text = None if was_cut else stop_text
         yield TurnEnded(
-            _reason(turn, was_cut), prompt, tokens, cached, report, follow_up, self._stop_text
+            _reason(turn, was_cut),
+            prompt,
+            tokens,
+            cached,
+            report,
+            follow_up,
+            self._stop_text,
+            count_units(turn.reasoning),
         )
 
     def _follow_up(self, messages: tuple[Message, ...]) -> FollowUpReport | None:

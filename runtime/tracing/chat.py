@@ -11,6 +11,7 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     Event,
     FollowUpReport,
+    ReasoningDelta,
     ResumeReport,
     TextDelta,
     TurnEnded,
@@ -44,6 +45,8 @@ class ChatTrace:
         self._silent = True
         self._text: list[str] = []
         self._characters = 0
+        self._reasoning: list[str] = []
+        self._thought_characters = 0
         self._made: list[CallFinished] = []
         if self._wanted:
             content.set(span, names.INPUT_MESSAGES, input_messages(messages))
@@ -61,6 +64,10 @@ class ChatTrace:
                 if self._wanted and self._characters <= MAX_CHARACTERS:
                     self._text.append(text)
                     self._characters += len(text)
+            case ReasoningDelta(text=text):
+                if self._wanted and self._thought_characters <= MAX_CHARACTERS:
+                    self._reasoning.append(text)
+                    self._thought_characters += len(text)
             case CallFinished() if self._wanted:
                 self._made.append(event)
             case CallMalformed(name=name):
@@ -81,7 +88,8 @@ class ChatTrace:
             self.span.set_attribute(names.REQUEST_ID, self.request_id)
         if self._wanted:
             reason = "error" if self.ended is None else names.PART_REASONS[self.ended.reason]
-            written = output_messages("".join(self._text), self._made, reason)
+            texts = "".join(self._text), "".join(self._reasoning)
+            written = output_messages(*texts, self._made, reason)
             self._content.set(self.span, names.OUTPUT_MESSAGES, written)
         self.span.end()
 

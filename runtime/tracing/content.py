@@ -70,9 +70,13 @@ def input_messages(messages: Sequence[Message]) -> str:
     return _json([_message(message) for message in messages[-MAX_MESSAGES:]])
 
 
-def output_messages(text: str, calls: Iterable[CallFinished], reason: str) -> str:
-    """Return the text and the calls of a turn, as JSON."""
-    parts: list[dict[str, Any]] = [_text(text)] if text else []
+def output_messages(text: str, reasoning: str, calls: Iterable[CallFinished], reason: str) -> str:
+    """Return the reasoning, the text and the calls of a turn, as JSON."""
+    parts: list[dict[str, Any]] = []
+    if reasoning:
+        parts.append({"type": "reasoning", "content": cut(reasoning)})
+    if text:
+        parts.append(_text(text))
     shown = list(calls)[:MAX_MESSAGES]
     parts += [_call(call.call_id, call.name, call.arguments) for call in shown]
     return _json([{"role": "assistant", "parts": parts, "finish_reason": reason}])

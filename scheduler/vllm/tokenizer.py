@@ -1,13 +1,14 @@
 """Facts from a model's tokenizer: the bytes of its tokens, and the model's formats of calls."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from vllm.utils.mistral import is_mistral_tokenizer
 
-from caesura.intercept.calls.formats import BY_PARSER, MISTRAL, detect, resolve
-from caesura.intercept.calls.thinking import REGIONS
+from caesura.intercept.calls.formats import BY_PARSER, HARMONY, MISTRAL, detect, resolve
+from caesura.intercept.calls.thinking import REGIONS, regions_shown
 from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
+from caesura.scheduler.errors import UsageError
 
 _METASPACE = "\u2581"
 _SAMPLE = 'A call: [f(a="1") -> or\nAction Input: {"a": [1]}\n<b>'
@@ -21,6 +22,41 @@ def format_names(tokenizer: Any) -> tuple[str, ...]:
     if is_mistral_tokenizer(tokenizer):
         return (MISTRAL.name,) if MISTRAL.opens[0] in tokenizer.get_vocab() else ()
     return detect(getattr(tokenizer, "chat_template", None))
+
+
+def thinking_regions(
+    tokenizer: Any, formats: Collection[str], reasoning_parser: str
+) -> tuple[str, ...]:
+    """Return the openers of the regions in which the model thinks; empty if it has none.
+
+    The region is that of `reasoning_parser`, a name of vLLM's, if that has fixed markers.
+    Otherwise the chat template or the vocabulary shows the regions. The channels of `harmony` are
+    no regions. Raises `UsageError` if vLLM does not know the parser or it does not fit the model.
+    """
+    if HARMONY.name in formats:
+        return ()
+    if reasoning_parser and (region := _parsed_region(tokenizer, reasoning_parser)):
+        return (region,)
+    template = getattr(tokenizer, "chat_template", None) or ""
+    if isinstance(template, Mapping):
+        template = "\n".join(template.values())
+    return regions_shown(template, tokenizer.get_vocab())
+
+
+def _parsed_region(tokenizer: Any, reasoning_parser: str) -> str:
+    """Return the opener of a reasoning parser of vLLM's, or an empty text if it is not known."""
+    # A late import, since it loads all parsers, which most models do not need.
+    from vllm.reasoning import ReasoningParserManager
+
+    try:
+        parser = ReasoningParserManager.get_reasoning_parser(reasoning_parser)(tokenizer)
+    except Exception as error:
+        raise UsageError(
+            f"--reasoning-parser {reasoning_parser} cannot be used: {error}"
+        ) from error
+    opener = (parser.reasoning_start_str or "").strip()
+    closer = (parser.reasoning_end_str or "").strip()
+    return opener if REGIONS.get(opener) == closer else ""
 
 
 def writes_bytes(tokenizer: Any) -> bool:

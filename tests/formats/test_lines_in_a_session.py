@@ -27,6 +27,7 @@ class Engine:
         self.ends = self.model.ends
         self.llm = self
         self.given: list[str] = []
+        self.thinking: tuple[str, ...] = ()
         self.render_threads = RenderThreads()
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(

@@ -95,6 +95,7 @@ class Engine:
         self.formats = (name,)
         self.ends = self.model.ends
         self.llm = self
+        self.thinking: tuple[str, ...] = ()
         self.render_threads = RenderThreads()
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(

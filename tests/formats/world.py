@@ -15,6 +15,7 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     CallStarted,
     Event,
+    ReasoningDelta,
     TextDelta,
 )
 from caesura.intercept.calls.formats import INLINE, REACT, resolve, turn_format
@@ -162,6 +163,11 @@ class Outcome:
                     parts[-1] = ("text", parts[-1][1] + event.text)
                 else:
                     parts.append(("text", event.text))
+            elif isinstance(event, ReasoningDelta):
+                if parts and parts[-1][0] == "reasoning":
+                    parts[-1] = ("reasoning", parts[-1][1] + event.text)
+                else:
+                    parts.append(("reasoning", event.text))
             elif isinstance(event, CallFinished):
                 parts.append(("call", event.name, event.arguments))
             elif isinstance(event, CallMalformed):
@@ -172,6 +178,11 @@ class Outcome:
     def shown(self) -> str:
         """What the reader has seen."""
         return "".join(part[1] for part in self.summary if part[0] == "text")
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought, if it is kept apart."""
+        return "".join(part[1] for part in self.summary if part[0] == "reasoning")
 
     @property
     def calls(self) -> list[tuple[str, str]]:
@@ -198,10 +209,11 @@ def reader_for(
     tools: Sequence[dict[str, Any]],
     opener: str = "",
     stops: tuple[str, ...] = (),
+    apart: tuple[str, ...] = (),
 ) -> TurnReader:
     row = row_of(name)
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
-    thinking = Thinking(resolve([row], schemas), opener)
+    thinking = Thinking(resolve([row], schemas), opener, apart)
     form = turn_format([row])
     if form is not None:
         return TurnReader(turn_parser(form, tokenizer, tools), None, stops, thinking)
@@ -219,12 +231,14 @@ def decode(
     thinking: str = "",
     stops: tuple[str, ...] = (),
     pausing: bool = True,
+    apart: tuple[str, ...] = (),
 ) -> Outcome:
     """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
 
     The turn ends as models end it, with a token of its own: `end`, or the one that closes calls if
     the family has one. With `cut` the token limit ends it, without a token of its own. `thinking`
-    is the opener with which the prompt ended. Unless `pausing`, the engine looks for `stops` alone.
+    is the opener with which the prompt ended, and `apart` are those whose text is reasoning. Unless
+    `pausing`, the engine looks for `stops` alone.
     """
     names = tuple(each["function"]["name"] for each in tools)
     formats = (row_of(model.name),) if pausing else ()
@@ -236,7 +250,7 @@ def decode(
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
     at_stop = verdict is Verdict.STOP
-    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops)
+    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops, apart)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []
     for start in range(0, read, step):

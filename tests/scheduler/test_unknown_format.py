@@ -22,13 +22,20 @@ from caesura.scheduler.vllm.wire import WATCH_KEY
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
 
 
-def engine_with(tokenizer: Any, formats: Sequence[str] | None = None) -> VllmEngine:
+def engine_with(
+    tokenizer: Any, formats: Sequence[str] | None = None, reasoning_parser: str = ""
+) -> VllmEngine:
     config = SimpleNamespace(
         max_model_len=100,
         try_get_generation_config=dict,
         get_diff_sampling_param=dict,
     )
-    llm: Any = SimpleNamespace(get_tokenizer=lambda: tokenizer, model_config=config)
+    vllm_config = SimpleNamespace(
+        structured_outputs_config=SimpleNamespace(reasoning_parser=reasoning_parser)
+    )
+    llm: Any = SimpleNamespace(
+        get_tokenizer=lambda: tokenizer, model_config=config, vllm_config=vllm_config
+    )
     return VllmEngine(llm, "model-x", formats)
 
 

@@ -49,6 +49,7 @@ async def serve_model(
             settings=paused.settings,
             connector=paused.connector,
             splice=not paused.no_splice,
+            thinking_as_text=source.thinking_as_text,
             serves=True,
         ) as engine,
         vllm_server(engine) as vllm,

@@ -10,11 +10,13 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
+    ReasoningDelta,
     TextDelta,
     TokenLogprob,
 )
 from caesura.runtime.events import RunEvent
 from caesura.runtime.server.chat.ran import RunTally
+from caesura.scheduler.answers import REASONING
 
 Delta = dict[str, Any]
 
@@ -25,7 +27,8 @@ LOGPROBS = "logprobs"
 class Answer:
     """The part of a run that the client sees.
 
-    The answer shows calls of the client's tools, never calls that the server runs.
+    The answer shows calls of the client's tools, never calls that the server runs. The reasoning
+    of all turns is one text, under vLLM's name and under the one that many clients know.
 
     If the server runs no tools (`pausing` is False), all calls are the client's. Their arguments
     then stream as they come, also those of a malformed call, which the client answers as well.
@@ -42,10 +45,12 @@ class Answer:
         logprobs: bool = False,
         forced_name: str | None = None,
         index: int = 0,
+        reasoning: bool = True,
     ) -> None:
         """Create an empty answer; `forced_name` is the tool that `tool_choice` names.
 
-        `index` is the answer's place among the choices of a request.
+        Without `reasoning`, the client does not see what the model thought. `index` is the answer's
+        place among the choices of a request.
         """
         self.id = f"chatcmpl-{uuid.uuid4().hex}"
         self.index = index
@@ -56,7 +61,8 @@ class Answer:
         self._forced_name = forced_name
         self._logprobs: list[dict[str, Any]] | None = [] if logprobs else None
         self._text: list[str] = []
-        self._new_paragraph = False
+        self._reasoning: list[str] | None = [] if reasoning else None
+        self._new_paragraph = self._new_thought = False
         self._shown: dict[str, _ShownCall] = {}
         self._tally = RunTally()
 
@@ -65,6 +71,8 @@ class Answer:
         match event:
             case TextDelta():
                 return self._say(event.text, event.logprobs)
+            case ReasoningDelta(text=text):
+                return self._think(text)
             case CallStarted():
                 return [] if self._pausing else self._show(event.call_id, event.name)
             case ArgumentsDelta(call_id=call_id, text=text) if call_id in self._shown:
@@ -94,6 +102,15 @@ class Answer:
         self._logprobs.extend(shown)
         return [{"content": text, LOGPROBS: _logprobs(shown)}]
 
+    def _think(self, text: str) -> list[Delta]:
+        if self._reasoning is None:
+            return []
+        if self._new_thought and self._reasoning:
+            text = f"\n\n{text}"
+        self._new_thought = False
+        self._reasoning.append(text)
+        return [_reasoned(text)]
+
     def _show(self, call_id: str, name: str) -> list[Delta]:
         call = self._shown[call_id] = _ShownCall(len(self._shown), name)
         return call.opening()
@@ -115,7 +132,7 @@ class Answer:
 
     def _run_here(self, event: CallFinished | CallMalformed) -> None:
         self._tally.called(event.call_id)
-        self._new_paragraph = not event.inline
+        self._new_paragraph, self._new_thought = not event.inline, True
 
     @property
     def leaves_calls(self) -> bool:
@@ -145,27 +162,36 @@ class Answer:
         """
         total = self._tally.total
         prompt, completion = total.prompt_tokens, total.completion_tokens
+        reasoning = total.reasoning_tokens
         for other in (each._tally for each in others):
             prompt += other.total.prompt_tokens - other.first_prompt_tokens
             completion += other.total.completion_tokens
+            reasoning += other.total.reasoning_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": min(self._tally.cached_tokens or 0, prompt)},
+            "completion_tokens_details": {"reasoning_tokens": reasoning},
         }
 
     def message(self) -> dict[str, Any]:
         """Return the assistant's whole message."""
         text = "".join(self._text)
+        thought = _reasoned("".join(self._reasoning)) if self._reasoning else {}
         if not self._shown:
-            return {"role": "assistant", "content": text}
+            return {"role": "assistant", "content": text, **thought}
         calls = [call.whole() for call in self._shown.values()]
-        return {"role": "assistant", "content": text or None, "tool_calls": calls}
+        return {"role": "assistant", "content": text or None, **thought, "tool_calls": calls}
 
     def extension(self) -> dict[str, Any] | None:
         """Return the server's own calls and resumes, or None if it ran no tool."""
         return self._tally.extension()
+
+
+def _reasoned(text: str) -> dict[str, str]:
+    """Return reasoning under both of its names."""
+    return dict.fromkeys(REASONING, text)
 
 
 def _logprobs(content: list[dict[str, Any]]) -> dict[str, Any]:

@@ -57,7 +57,8 @@ class ChatCompletions:
             asked, plan = await _planned(state, await request.body())
             plan = owned(plan, request.headers)
             numbers = range(plan.choices)
-            answers = [_answer(state.engine.model, plan, number) for number in numbers]
+            shows = asked.include_reasoning is not False
+            answers = [_answer(state.engine.model, plan, number, shows) for number in numbers]
             async with AsyncExitStack() as sessions:
                 decoding: list[AsyncGenerator[Delta, None]] = []
                 for answer in answers:
@@ -92,7 +93,7 @@ class ChatCompletions:
             await self._spliced.answer(request, given, send)
 
 
-def _answer(model: str, plan: Plan, index: int) -> Answer:
+def _answer(model: str, plan: Plan, index: int, reasoning: bool) -> Answer:
     """Return the empty answer at a place among the choices of a request with this plan."""
     return Answer(
         model,
@@ -101,6 +102,7 @@ def _answer(model: str, plan: Plan, index: int) -> Answer:
         logprobs=plan.sampling.logprobs is not None,
         forced_name=plan.forced_name,
         index=index,
+        reasoning=reasoning,
     )
 
 

@@ -82,7 +82,6 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "add_special_tokens": (False,),
     "echo": (False,),
     "ignore_eos": (False,),
-    "include_reasoning": (True,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "modalities": (["text"],),
@@ -119,6 +118,8 @@ class ChatMessage(Part):
     content: Annotated[str, BeforeValidator(_joined)] = ""
     tool_calls: Annotated[list[HistoryCall], Listed] = []
     tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
@@ -134,6 +135,9 @@ class ChatMessage(Part):
         message: dict[str, Any] = {"role": role, "content": self.content}
         if self.tool_calls:
             message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
+        reasoning = self.reasoning or self.reasoning_content
+        if self.role == "assistant" and reasoning:
+            message["reasoning"] = reasoning
         if self.role == "tool":
             message["tool_call_id"] = self.tool_call_id
         return message
@@ -200,6 +204,7 @@ class ChatRequest(SamplingFields):
     add_generation_prompt: bool | None = None
     cache_salt: NotEmpty | None = None
     priority: int = 0
+    include_reasoning: bool | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -54,7 +54,7 @@ def parses_alone(engine: VllmEngine) -> bool:
 
     It has a parser of thinking, as always for gpt-oss, or the format of calls is unknown here.
     """
-    thinks = engine.server_options.get("reasoning_parser") or HARMONY.name in engine.formats
+    thinks = engine.reasoning_parser or HARMONY.name in engine.formats
     return bool(thinks) or not engine.formats
 
 

@@ -20,7 +20,7 @@ class ServerSplicing:
         self._splicer = engine.splicer
         self._renderer = engine.renderer
         self._context_tokens = engine.context_tokens
-        self._parses_reasoning = bool(engine.server_options.get("reasoning_parser"))
+        self._parses_reasoning = bool(engine.reasoning_parser)
 
     async def follow_up(
         self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling

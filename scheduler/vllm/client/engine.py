@@ -24,7 +24,7 @@ from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
-from caesura.scheduler.vllm.client.parsing import TurnParser, turn_parser
+from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
 from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
@@ -36,6 +36,7 @@ from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
     reads_special_tokens,
+    thinking_regions,
     vocabulary_from,
     writes_bytes,
 )
@@ -53,6 +54,7 @@ class VllmEngine:
         calibration: Calibration | None = None,
         splice: bool = True,
         server_options: Mapping[str, Any] | None = None,
+        thinking_as_text: bool = False,
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
@@ -60,7 +62,8 @@ class VllmEngine:
         among the server options, or detects the formats from the chat template.
         `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
         continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
-        server on this engine, should it be built. Raises `UsageError` for a format that the model
+        server on this engine, should it be built. With `thinking_as_text`, what the model thinks
+        is part of its answer, markers included. Raises `UsageError` for a format that the model
         cannot write.
         """
         self._llm: AsyncLLM | None = llm
@@ -71,6 +74,12 @@ class VllmEngine:
         parser = self.server_options.get("tool_call_parser")
         detected = format_names(self.tokenizer) if formats is None else ()
         self.formats = with_parser(detected, parser) if formats is None else named_formats(formats)
+        self.reasoning_parser = _reasoning_parser(llm)
+        """The name of vLLM's parser of reasoning, or empty."""
+        self.thinking: tuple[str, ...] = ()
+        """The openers of the regions of thinking that are kept apart from the answer."""
+        if not thinking_as_text:
+            self.thinking = thinking_regions(self.tokenizer, self.formats, self.reasoning_parser)
         self.ends = _end_tokens(llm, self.tokenizer)
         self._context_tokens = int(llm.model_config.max_model_len)
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
@@ -165,6 +174,11 @@ class VllmEngine:
         """Return a parser for the calls of one turn, or None without a turn-based format."""
         form = turn_format(self.formats)
         return None if form is None else turn_parser(form, self.tokenizer, tools)
+
+    def channel_parser(self) -> TurnParser | None:
+        """Return a parser for a turn without calls, or None where the model has no channels."""
+        form = turn_format(self.formats)
+        return None if form is None else channel_parser(form, self.tokenizer)
 
     def sampling_params(
         self,
@@ -284,6 +298,11 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     if tokenizer.eos_token_id is not None:
         ends.add(tokenizer.eos_token_id)
     return frozenset(ends)
+
+
+def _reasoning_parser(llm: AsyncLLM) -> str:
+    """Return the name that `--reasoning-parser` gave, or an empty text."""
+    return str(llm.vllm_config.structured_outputs_config.reasoning_parser or "")
 
 
 def _default_sampling(llm: AsyncLLM) -> dict[str, Any]:

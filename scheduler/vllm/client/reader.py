@@ -1,6 +1,6 @@
-"""Parses one turn of the model into text, turn-based calls, inline calls and stop texts."""
+"""Parses one turn of the model into text, reasoning, calls of all kinds and stop texts."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
@@ -8,22 +8,27 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     CallStarted,
     Event,
+    ReasoningDelta,
     TextDelta,
 )
+from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.inline import InlineParser
 from caesura.intercept.calls.markers import Hit
 from caesura.intercept.calls.react import ReactParser
-from caesura.intercept.calls.thinking import Thinking
+from caesura.intercept.calls.thinking import Thinking, without_thinking
 from caesura.scheduler.messages import Message
 from caesura.scheduler.vllm.client.parsing import TurnParser
+from caesura.scheduler.vllm.client.parsing.shown import ShownText, Spans
 from caesura.scheduler.vllm.client.stops import StopCut, StopText
 
 
 class TurnReader:
     """Chains the parsers of a turn: the text that one parser leaves is the next one's input.
 
-    The model's thinking reaches only the parser for stop texts. In a turn with stop texts, calls
-    are not announced before they are complete: a stop text within a call leaves only text.
+    The model's thinking reaches only the parser for stop texts. It becomes reasoning, without its
+    markers, if `thinking` keeps it apart from the answer; otherwise it is text. In a turn with
+    stop texts, calls are not announced before they are complete: a stop text within a call leaves
+    only text.
     """
 
     def __init__(
@@ -45,12 +50,35 @@ class TurnReader:
         self._cut = False
         self._at_stop = False
         self._over = False
-        self.text = ""
-        """The turn's text shown so far, without calls."""
+        self._shown = ShownText(thinking.keeps_apart)
+        self._in_reasoning = thinking.is_apart
+        self._spans = Spans()
+        self.size_bytes = 0
+        """The length of the output so far, up to a stop text."""
         self.raw = ""
         """The model's complete output so far, calls included."""
         self.calls: list[CallFinished | CallMalformed] = []
         """The calls of the turn so far, malformed ones included."""
+        if thinking.is_apart:
+            self._shown.enter()
+
+    @property
+    def text(self) -> str:
+        """The turn's text shown so far, without calls and reasoning."""
+        return self._shown.text
+
+    @property
+    def reasoning(self) -> str:
+        """The turn's reasoning so far, if it is kept apart from the text."""
+        return self._shown.reasoning
+
+    def reasoning_tokens(self, sizes: Iterable[int], at: int) -> int:
+        """Return how many tokens of reasoning there are among those of these lengths in bytes.
+
+        The first of them begins where `size_bytes` was `at`.
+        """
+        own = 0 if self._turn is None else self._turn.reasoning_tokens
+        return own or self._spans.tokens(sizes, at)
 
     @property
     def stop_text(self) -> str | None:
@@ -82,7 +110,9 @@ class TurnReader:
         self._cut, self._at_stop = cut, at_stop
         self.raw += text
         self._token_ids = token_ids
-        self._window += self._stop_cut.push(text, ended or cut or at_stop, at_stop).encode()
+        data = self._stop_cut.push(text, ended or cut or at_stop, at_stop).encode()
+        self.size_bytes += len(data)
+        self._window += data
         yield from self._scan()
 
     def end(self) -> Iterator[Event]:
@@ -98,6 +128,7 @@ class TurnReader:
         if self._inline is not None:
             yield from self._pass_on(self._inline.end())
         yield from self._show(self._stops.end())
+        yield from self._shown.flush()
 
     def message(self) -> Message:
         """Return the turn as an assistant message with all its calls."""
@@ -114,11 +145,19 @@ class TurnReader:
             if not call.inline
         ]
         message: dict[str, object] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning"] = self.reasoning
         if calls:
             message["tool_calls"] = calls
         elif any(call.inline for call in self.calls):
-            message["content"] = self.raw
+            message["content"] = self._raw_answer()
         return message
+
+    def _raw_answer(self) -> str:
+        """Return the output with its in-line calls, without reasoning that is kept apart."""
+        if not self.reasoning:
+            return self.raw
+        return without_thinking(self.raw.encode(), [REACT]).decode()
 
     def _scan(self) -> Iterator[Event]:
         """Parse the window, except for bytes that may still become a thinking marker."""
@@ -133,9 +172,14 @@ class TurnReader:
 
     def _read(self, size: int) -> Generator[Event, None, bool]:
         """Parse `size` bytes of the window; return whether a parser returned some as unread."""
+        at = self.size_bytes - len(self._window)
         data, self._window = self._window[:size], self._window[size:]
         token_ids, self._token_ids = self._token_ids, ()
-        if self._thinking.inside or self._turn is None:
+        if self._thinking.is_apart:
+            self._thinking.passed(data)
+            self._spans.add(at, at + size)
+            yield from self._pass_on(iter([ReasoningDelta(data.decode())]))
+        elif self._thinking.inside or self._turn is None:
             parse = self._pass_on if self._thinking.inside else self._chain
             self._thinking.passed(data)
             yield from parse(iter([TextDelta(data.decode())]))
@@ -154,6 +198,7 @@ class TurnReader:
             in_call = in_call or self._turn.in_call
             if self._turn.behind_call:
                 self._thinking.passed_call()
+        was_apart = self._thinking.is_apart
         if in_call or not self._thinking.pass_marker(hit):
             yield from self._read(1)
             return
@@ -163,7 +208,10 @@ class TurnReader:
             yield from self._pass_on(self._inline.end())
         size = hit.end - hit.start
         marker, self._window = self._window[:size], self._window[size:]
-        yield from self._pass_on(iter([TextDelta(marker.decode())]))
+        if was_apart or self._thinking.is_apart:
+            yield from self._turn_to(reasoning=self._thinking.is_apart)
+        else:
+            yield from self._pass_on(iter([TextDelta(marker.decode())]))
 
     def _chain(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
@@ -174,11 +222,13 @@ class TurnReader:
 
     def _pass_on(self, events: Iterator[Event]) -> Iterator[Event]:
         for event in events:
-            if isinstance(event, TextDelta):
+            if isinstance(event, TextDelta | ReasoningDelta):
+                yield from self._turn_to(reasoning=isinstance(event, ReasoningDelta))
                 yield from self._show(self._stops.push(event.text))
             elif isinstance(event, CallFinished | CallMalformed):
                 yield from self._settle(_refused(event) if self._cut else event)
             elif self._announces:
+                yield from self._shown.flush()
                 yield event
             elif isinstance(event, CallStarted | ArgumentsDelta):
                 self._announced.append(event)
@@ -191,13 +241,22 @@ class TurnReader:
             yield from self._show(self._stops.push(call.text))
             return
         self.calls.append(call)
+        yield from self._shown.flush()
         yield from announced
         yield call
 
+    def _turn_to(self, *, reasoning: bool) -> Iterator[Event]:
+        """Let what follows be reasoning or not, and show what was held back before."""
+        if reasoning != self._in_reasoning:
+            yield from self._show(self._stops.end())
+            self._in_reasoning = reasoning
+            if reasoning:
+                self._shown.enter()
+            else:
+                self._shown.leave()
+
     def _show(self, text: str) -> Iterator[Event]:
-        if text:
-            self.text += text
-            yield TextDelta(text)
+        return self._shown.think(text) if self._in_reasoning else self._shown.answer(text)
 
 
 def _refused(call: CallFinished | CallMalformed) -> CallMalformed:

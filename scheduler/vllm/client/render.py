@@ -203,9 +203,16 @@ def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _for_template(message: Message) -> dict[str, Any]:
-    """Return a message as templates expect it: content is text, arguments are objects."""
+    """Return a message as templates expect it: content is text, arguments are objects.
+
+    Templates know the reasoning by several names. That of gpt-oss takes it beside calls alone.
+    """
     plain = {key: value for key, value in message.items() if value is not None}
     plain.setdefault("content", "")
+    if reasoning := plain.get("reasoning") or plain.get("reasoning_content"):
+        plain["reasoning"] = plain["reasoning_content"] = reasoning
+        if plain.get("tool_calls") and not plain["content"]:
+            plain.setdefault("thinking", reasoning)
     if plain.get("tool_calls"):
         plain["tool_calls"] = [_with_object_arguments(call) for call in plain["tool_calls"]]
     return plain

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from caesura.scheduler.answers import REASONING
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.render import NO_VARIABLES, QUESTION, Continuation, Renderer
@@ -72,9 +73,11 @@ def _accepted(message: Message, text_too: bool) -> dict[str, Any]:
     """Return a message in a form that mistral-common accepts.
 
     The library refuses empty answers and invalid tool names. Before version 5 it also refuses text
-    in a message with calls.
+    in a message with calls. Reasoning of earlier turns is left out.
     """
-    plain = {key: value for key, value in message.items() if value is not None}
+    plain = {name: value for name, value in message.items() if value is not None}
+    for name in REASONING:
+        plain.pop(name, None)
     if "name" in plain:
         plain["name"] = _name(plain["name"])
     if plain.get("role") != "assistant":

@@ -20,6 +20,7 @@ from caesura.intercept.calls.events import (
     CallMalformed,
     Event,
     FollowUpReport,
+    ReasoningDelta,
     ResumeReport,
     TextDelta,
     TurnEnded,
@@ -212,7 +213,8 @@ class VllmSession:
             )
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         thinking = ""
-        if (self._watched or sampling.text is not None) and appended.turn == "fresh":
+        matters = self._watched or self._engine.thinking or sampling.text is not None
+        if matters and appended.turn == "fresh":
             thinking = self._engine.renderer.thinking(appended.tokens)
         watch = self._watch(appended.turn, sampling, thinking)
         tools = self._spec.tools if self._watched else ()
@@ -267,14 +269,17 @@ class VllmSession:
             made = InlineParser if INLINE in self._engine.formats else ReactParser
             inline = made(schemas, new_call_id)
         parser = self._engine.turn_parser(tools) if self._watched else None
+        if not self._watched and not self._spec.prefill:
+            parser = self._engine.channel_parser()
         formats = resolve(self._engine.formats if self._watched else (), schemas)
-        return TurnReader(parser, inline, sampling.stop, Thinking(formats, opener))
+        thinking = Thinking(formats, opener, self._engine.thinking)
+        return TurnReader(parser, inline, sampling.stop, thinking)
 
     # -- what comes out --------------------------------------------------------------------------
 
     async def _read(self, request: LiveRequest, appended: _Appended) -> AsyncGenerator[Event, None]:
         assert self._reader is not None
-        calls_before = len(self._reader.calls)
+        calls_before, begin = len(self._reader.calls), self._reader.size_bytes
         completion_tokens = 0
         last: RequestOutput | None = None
         async with aclosing(request.turn()) as outputs:
@@ -320,7 +325,19 @@ class VllmSession:
             resume=resume,
             follow_up=appended.follow_up,
             stop_text=self._reader.stop_text if reason == "stop" else None,
+            reasoning_tokens=self._reasoning_tokens(self._reader, completion_tokens, begin),
         )
+
+    def _reasoning_tokens(self, reader: TurnReader, decoded: int, begin: int) -> int:
+        """Return how many of the last `decoded` tokens are reasoning; they begin at byte `begin`.
+
+        A token that the tokenizer's decoder writes with other bytes shifts the count by as many.
+        """
+        if not reader.reasoning:
+            return 0
+        last = self.tokens[len(self.tokens) - decoded :]
+        sizes = (len(self._engine.bytes_of(token)) for token in last)
+        return reader.reasoning_tokens(sizes, begin)
 
     def _take(self, piece: CompletionOutput, token_ids: list[int]) -> str:
         """Record decoded tokens and return their text, without that of a turn's end."""
@@ -344,6 +361,8 @@ class VllmSession:
             return event
         if isinstance(event, TextDelta):
             return TextDelta(event.text, self._logprobs.shown(event.text))
+        if isinstance(event, ReasoningDelta):
+            self._logprobs.reasoned(event.text)
         if isinstance(event, CallFinished | CallMalformed):
             self._logprobs.call_ended()
         return event

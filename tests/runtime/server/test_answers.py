@@ -1,6 +1,6 @@
 """Plain and streamed answers without server tools, as the wire shows them."""
 
-from caesura.runtime.testing import ScriptedEngine, call, calls, malformed
+from caesura.runtime.testing import ScriptedEngine, call, calls, malformed, say, think
 
 
 def joined(events, field="content"):
@@ -176,3 +176,41 @@ async def test_health(serve_script):
     async with served.http.get("/health") as response:
         assert response.status == 503
         assert (await response.json())["error"]["code"] == "engine_failed"
+
+
+async def test_reasoning_stands_beside_the_content(serve_script):
+    served = await serve_script([think("Two and two.", say("It is 4."))])
+    _, body = await served.chat()
+    assert body["choices"][0]["message"] == {
+        "role": "assistant",
+        "content": "It is 4.",
+        "reasoning": "Two and two.",
+        "reasoning_content": "Two and two.",
+    }
+    assert body["usage"]["completion_tokens"] == 6
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}
+
+
+async def test_reasoning_streams_before_the_content(serve_script):
+    served = await serve_script([think("Two and two.", say("It is 4."))])
+    events = await served.events()
+    for name in ("reasoning", "reasoning_content"):
+        assert joined(events, name) == "Two and two."
+    assert joined(events) == "It is 4."
+    deltas = [event["choices"][0]["delta"] for event in events[:-1] if event["choices"]]
+    assert not any(delta.get("content") and delta.get("reasoning") for delta in deltas)
+
+
+async def test_reasoning_of_several_turns_is_one_text(serve_script, double):
+    script = [think("First.", call("double", number=2)), think("Then.", say("4."))]
+    served = await serve_script(script, [double])
+    _, body = await served.chat(server_tools=["double"])
+    message = body["choices"][0]["message"]
+    assert (message["reasoning"], message["content"]) == ("First.\n\nThen.", "4.")
+
+
+async def test_reasoning_is_left_out_if_the_client_wants_none(serve_script):
+    served = await serve_script([think("Two and two.", say("It is 4."))])
+    _, body = await served.chat(include_reasoning=False)
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": "It is 4."}
+    assert body["usage"]["completion_tokens_details"] == {"reasoning_tokens": 3}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.testing import call, say
+from caesura.runtime.testing import call, say, think
 
 USER = {"role": "user", "content": "Hello"}
 NEXT = {"role": "user", "content": "And now?"}
@@ -141,3 +141,26 @@ async def test_a_response_continues_behind_a_functions_output(
     question = {"role": "user", "content": "Ulm?"}
     await create(model="tiny/scripted", input=[question, made, output], tools=tools)
     assert await counted(served) == {("spliced", "unchanged"): 2}
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content", None])
+async def test_reasoning_may_come_back_or_not(serve_script: Any, field: str | None) -> None:
+    served = await serve_script([think("Hm.", say("Hi.")), think("Ah.", say("Fine.")), say("Yes.")])
+    history: list[dict[str, Any]] = [USER]
+    for _ in range(2):
+        _, answered = await served.chat(messages=history)
+        message = answered["choices"][0]["message"]
+        kept = {"role", "content", field}
+        sent = {name: value for name, value in message.items() if name in kept}
+        history += [sent, NEXT]
+    await served.chat(messages=history)
+    assert await counted(served) == {("spliced", "unchanged"): 2}
+
+
+async def test_changed_reasoning_is_rendered(serve_script: Any) -> None:
+    served = await serve_script([think("Hm.", say("Hi.")), say("Fine.")])
+    await served.chat()
+    changed = {"role": "assistant", "content": "Hi.", "reasoning": "Ha!"}
+    await served.chat(messages=[USER, changed, NEXT])
+    assert await counted(served) == {("rendered", "changed"): 1}
+    assert served.engine.sessions[1].turns[0][1] == changed

@@ -24,7 +24,7 @@ from caesura.scheduler.vllm.client.parsing.tagged import TAGS, TaggedCalls
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 from caesura.scheduler.vllm.client.parsing.whole import WholeTurn
 
-__all__ = ["TurnParser", "new_call_id", "turn_parser"]
+__all__ = ["TurnParser", "channel_parser", "new_call_id", "turn_parser"]
 
 # Malformed calls are reported to the model, so vLLM's log lines about them are switched off.
 logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
@@ -48,3 +48,8 @@ def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> 
     if form.opens:
         return RegionTurn([form], lambda: Announcer(form, reader))
     return WholeTurn(form, reader)
+
+
+def channel_parser(form: CallFormat, tokenizer: Any) -> TurnParser | None:
+    """Return a parser for a turn in which calls are not read, or None where no text is hidden."""
+    return HarmonyTurn(tokenizer, reads_calls=False) if form is HARMONY else None

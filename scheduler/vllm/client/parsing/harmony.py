@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from caesura.intercept.calls.events import Event, TextDelta
+from caesura.intercept.calls.events import Event, ReasoningDelta, TextDelta
 from caesura.intercept.calls.formats import HARMONY
 from caesura.scheduler.vllm.client.parsing.calls import (
     UNCLOSED,
@@ -17,10 +17,13 @@ from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 
 class HarmonyTurn(TurnParser):
-    """Parses one turn from token ids; it yields the answer and preambles, but not the analysis."""
+    """Parses one turn from token ids: the answer and preambles are text, the analysis reasoning."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        """Create a parser; raise `ValueError` if the vocabulary is missing or does not fit."""
+    def __init__(self, tokenizer: Any, *, reads_calls: bool = True) -> None:
+        """Create a parser; unless it `reads_calls`, what a call holds is text.
+
+        Raises `ValueError` if the vocabulary is missing or does not fit.
+        """
         # A late import, since it loads the grammar library, which no other format needs.
         from vllm.entrypoints.openai.parser import harmony_utils
         from vllm.parser.harmony import HarmonyParser
@@ -31,6 +34,7 @@ class HarmonyTurn(TurnParser):
             raise ValueError(f"the vocabulary of gpt-oss cannot be loaded: {error}") from error
         if tokenizer.convert_tokens_to_ids("<|call|>") != calls[0]:
             raise ValueError("the model does not write harmony calls: its tokens differ")
+        self._reads_calls = reads_calls
         self._is_function = harmony_utils.is_function_recipient
         self._name = harmony_utils.extract_function_from_recipient
         self._parser = HarmonyParser(tokenizer)
@@ -54,7 +58,10 @@ class HarmonyTurn(TurnParser):
         channel, recipient = segment.channel, segment.recipient
         if message is not None:
             channel, recipient = message.channel, message.recipient
-        if recipient is not None and self._is_function(recipient):
+        if recipient is not None and not self._reads_calls:
+            if segment.delta:
+                yield TextDelta(segment.delta)
+        elif recipient is not None and self._is_function(recipient):
             name = self._name(recipient)
             if message is None:
                 yield from self._events.announce([Piece(0, name, segment.delta)])
@@ -67,6 +74,9 @@ class HarmonyTurn(TurnParser):
             yield self._events.malformed(text, recipient, f"there is no tool {recipient!r} here")
         elif segment.delta and (channel == "final" or (channel == "commentary" and not recipient)):
             yield TextDelta(segment.delta)
+        elif segment.delta and channel == "analysis" and not recipient:
+            self.reasoning_tokens += 1  # a segment is what one token adds
+            yield ReasoningDelta(segment.delta)
 
     def _settle(self, name: str, text: str, closed: bool) -> Iterator[Event]:
         whole = text if text.strip() else "{}"

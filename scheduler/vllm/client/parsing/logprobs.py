@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from caesura.intercept.calls.events import TokenLogprob
+from caesura.intercept.calls.thinking import REGIONS
 
+_CLOSERS = [closer.encode() for closer in (*REGIONS.values(), "<|channel|>final<|message|>")]
 MIN_LOGPROB = -9999.0
 """Stands for minus infinity, which JSON cannot express, as in vLLM's server."""
 
@@ -12,7 +14,7 @@ MIN_LOGPROB = -9999.0
 class ShownLogprobs:
     """Finds the tokens of the shown text among those that were decoded.
 
-    A turn's shown text is what the model wrote, without calls, their markers and stop texts.
+    A turn's shown text is what the model wrote, without reasoning, calls, markers and stop texts.
     """
 
     def __init__(self, most: int, bytes_of: Callable[[int], bytes]) -> None:
@@ -26,6 +28,7 @@ class ShownLogprobs:
         self._tokens: list[tuple[int, TokenLogprob]] = []
         """The tokens that are not shown yet, each with the place of its end."""
         self._at = 0
+        self._behind_reasoning = False
 
     @classmethod
     def of(cls, most: int | None, bytes_of: Callable[[int], bytes]) -> Self | None:
@@ -51,6 +54,9 @@ class ShownLogprobs:
     def shown(self, text: str) -> tuple[TokenLogprob, ...]:
         """Return the tokens that end within the next shown text."""
         data = text.encode()
+        if self._behind_reasoning:
+            self._behind_reasoning = False
+            self._pass_closer()
         start = self._written.find(data, self._at)
         if start < 0:
             return ()
@@ -58,6 +64,17 @@ class ShownLogprobs:
         ready = tuple(token for end, token in self._tokens if start < end <= self._at)
         self._tokens = [(end, token) for end, token in self._tokens if end > self._at]
         return ready
+
+    def reasoned(self, text: str) -> None:
+        """Record reasoning, so that no later text is looked for within it."""
+        data = text.strip().encode()
+        self._at = max(self._written.find(data, self._at), self._at) + len(data)
+        self._behind_reasoning = True
+
+    def _pass_closer(self) -> None:
+        found = [(self._written.find(closer, self._at), len(closer)) for closer in _CLOSERS]
+        place, size = min((each for each in found if each[0] >= 0), default=(self._at, 0))
+        self._at = place + size
 
     def _one(self, token_id: int, value: Any, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
         data = self._bytes_of(token_id)

@@ -9,6 +9,9 @@ from caesura.intercept.calls.events import Event
 class TurnParser(ABC):
     """Parses one turn written in one turn-based format."""
 
+    reasoning_tokens = 0
+    """How many tokens of reasoning were read, if the parser itself tells reasoning apart."""
+
     @property
     def in_call(self) -> bool:
         """Whether a call is open, so that further text belongs to it."""
