@@ -5,8 +5,7 @@ the middle of a sentence pauses at its close. Other calls pause at the end of th
 all calls of the turn run in parallel. `docs/formats.md` shows a call in each format.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -232,8 +231,6 @@ BY_PARSER = "vllm:"
 
 _PARSERS_OPENERS: dict[str, tuple[str, ...]] = {
     "apertus": ("<|tools_prefix|>",),
-    "cohere_command3": ("<|START_ACTION|>",),
-    "cohere_command4": ("<|START_ACTION|>",),
     "deepseek_v32": ("<｜DSML｜function_calls>",),
     "deepseek_v4": ("<｜DSML｜tool_calls>", "<｜DSML｜toolcalls>", "<｜DSML｜tool>"),
     "deepseek_v41": ("<｜DSML｜ calls>",),
@@ -348,40 +345,3 @@ def check_together(names: Iterable[str]) -> None:
             raise ValueError(
                 f"call formats {' and '.join(several)} cannot be read together: name one of them"
             )
-
-
-# The texts in a chat template that identify a format. All texts of a row must be there, and the
-# first such row counts. Other models write `<function=` between tags of their own, and
-# `<|python_start|>` around code.
-_SIGNS: tuple[tuple[tuple[str, ...], CallFormat], ...] = (
-    (("<｜tool▁call▁begin｜>", "```json"), DEEPSEEK_V3),
-    (("<｜tool▁call▁begin｜>",), DEEPSEEK_V31),
-    (("<tool_call>", "<function="), QWEN3_CODER),
-    (("<tool_call>", "<arg_key>"), GLM),
-    (("<|tool_call_begin|>",), KIMI_K2),
-    (("<tool_call>",), HERMES),
-    (("[TOOL_CALLS]",), MISTRAL),
-    (("[func_name1(",), PYTHONIC),
-    (('"parameters": dictionary of',), LLAMA3_JSON),
-    (("<|python_start|>",), PYTHONIC),
-    (("<|python_tag|>",), LLAMA3_JSON),
-    (("<|call|>",), HARMONY),
-    (("Action Input:",), REACT),
-)
-
-# An in-line call has a space after its arrow and no line break; Python signatures have arrows too.
-_INLINE_SIGN = re.compile(r"\[\w+\([^\[\]\n]*\) -> ")
-
-
-def detect(chat_template: str | Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the names of the call formats that a model's chat template shows; empty if none.
-
-    A mapping of templates by name counts as all of them together.
-    """
-    if isinstance(chat_template, Mapping):
-        chat_template = "\n".join(chat_template.values())
-    template = chat_template or ""
-    found = [form.name for signs, form in _SIGNS if all(sign in template for sign in signs)][:1]
-    if _INLINE_SIGN.search(template):
-        found.append(INLINE)
-    return tuple(found)

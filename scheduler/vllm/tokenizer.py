@@ -5,7 +5,8 @@ from typing import Any
 
 from vllm.utils.mistral import is_mistral_tokenizer
 
-from caesura.intercept.calls.formats import BY_PARSER, HARMONY, MISTRAL, detect, resolve
+from caesura.intercept.calls.detection import detect
+from caesura.intercept.calls.formats import BY_PARSER, HARMONY, MISTRAL, resolve
 from caesura.intercept.calls.thinking import REGIONS, regions_shown
 from caesura.intercept.calls.vocabulary import Vocabulary, vocabulary_of
 from caesura.scheduler.errors import UsageError

@@ -147,6 +147,12 @@ def test_parsers_that_read_what_a_row_reads_name_the_row() -> None:
     assert form.parser == "jamba"
 
 
+def test_a_parser_that_works_in_vllms_server_alone_is_left_to_it() -> None:
+    assert with_parser(("hermes",), "hf") == ("hermes",)
+    with pytest.raises(UsageError, match="'hf' reads answers only in vLLM's server"):
+        named_formats(["hf"])
+
+
 def test_the_servers_parser_replaces_what_the_template_shows() -> None:
     assert with_parser(("hermes", "inline"), None) == ("hermes", "inline")
     assert with_parser(("hermes", "inline"), "minimax_m2") == ("vllm:minimax_m2", "inline")

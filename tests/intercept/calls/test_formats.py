@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from caesura.intercept.calls.formats import NAMES, TURN_FORMATS, check_together, detect, resolve
+from caesura.intercept.calls.detection import detect
+from caesura.intercept.calls.formats import NAMES, TURN_FORMATS, check_together, resolve
 from caesura.intercept.calls.vocabulary import vocabulary_of
 from caesura.runtime.launch import BUNDLED_MODEL
 
@@ -97,12 +98,36 @@ PUBLISHED = {
         "<|tool_call_argument_begin|>",
         ("kimi_k2",),
     ),
-    # Formats that are not in the table, and look like one that is.
+    # Formats without a row, some of which look like one that has a row.
     "Seed-OSS": (
         "<seed:tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>value_1",
+        ("vllm:seed_oss",),
+    ),
+    "Hunyuan": (
+        """<tool_calls>[{"name": "func_name1", "arguments": {""",
+        ("vllm:hunyuan_a13b",),
+    ),
+    "Apriel 1.5": (
+        "return them in <tool_calls>[...]</tool_calls>; <tool_call> is one of them",
+        ("vllm:hunyuan_a13b",),
+    ),
+    "Granite 3.1": (
+        "respond with <tool_call> followed by a JSON list of tools used.",
+        ("vllm:granite",),
+    ),
+    "Granite 3.2": (
+        "respond with <|tool_call|> followed by a JSON list of tools used.",
+        ("vllm:granite",),
+    ),
+    "MiniMax M2": (
+        '<minimax:tool_call>\n<invoke name="tool-name-1">\n<parameter name="param-key-1">',
+        ("vllm:minimax_m2",),
+    ),
+    "Gemma 4": ("{{- '<|tool_call>call:' -}}{{- '<tool_call|>' -}}", ("vllm:gemma4",)),
+    "Functionary 3.1": (
+        "<function=example_function_name>{{parameters}}</function>{{ '<|python_tag|>' }}",
         (),
     ),
-    "Hunyuan": ("""<tool_calls>[{"name": "func_name1", "arguments": {""", ()),
     "Command R": ("```python\ndef directly_answer() -> List[Dict]:\n", ()),
 }
 

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from vllm.tool_parsers import ToolParserManager
+from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.utils.import_utils import import_from_path
 
 from caesura.intercept.calls.formats import (
@@ -52,10 +52,11 @@ def named_formats(names: Iterable[str]) -> tuple[str, ...]:
 def with_parser(detected: Iterable[str], parser: str | None) -> tuple[str, ...]:
     """Return the detected formats, with the calls of a turn as vLLM's `parser` reads them.
 
-    Raises `UsageError` for an unknown parser.
+    A parser that works in vLLM's server alone changes nothing. Raises `UsageError` for an unknown
+    parser.
     """
     detected = tuple(detected)
-    if parser is None:
+    if parser is None or (parser in parsers() and not reads_text(parser)):
         return detected
     in_sentence = (name for name in detected if turn_format([name]) is None)
     return (_named(parser.removeprefix(OURS)), *in_sentence)
@@ -77,6 +78,15 @@ def load_plugin(path: str | None) -> None:
         raise UsageError(f"--tool-parser-plugin {path} cannot be imported: {error}") from error
 
 
+def reads_text(parser: str) -> bool:
+    """Return whether vLLM's parser of this name can read the text of a turn by itself.
+
+    Some only stand for a parser of whole answers in vLLM's server.
+    """
+    made = ToolParserManager.get_tool_parser(parser)
+    return made.extract_tool_calls is not ToolParser.extract_tool_calls
+
+
 def _named(name: str) -> str:
     if name in NAMES:
         return name
@@ -87,5 +97,10 @@ def _named(name: str) -> str:
         raise UsageError(
             f"unknown call format {name!r}; choose from: {', '.join(NAMES)}; or a tool parser of"
             f" vLLM's: {', '.join(each for each in parsers() if each not in {*NAMES, *ROWS})}"
+        )
+    if not reads_text(parser):
+        raise UsageError(
+            f"vLLM's tool parser {parser!r} reads answers only in vLLM's server; give it to"
+            f" `caesura serve` as `-- --tool-call-parser {parser}`, for tools of clients"
         )
     return f"{BY_PARSER}{parser}"
