@@ -1,12 +1,14 @@
 """One answer, built from a run's events: events of a stream, or Anthropic's object `message`."""
 
+import hashlib
 import json
 import uuid
-from typing import Any
+from typing import Any, Literal
 
 from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
+    ReasoningDelta,
     TextDelta,
     TurnEnded,
 )
@@ -21,20 +23,25 @@ PING: Event = {"type": "ping"}
 
 
 class Answer:
-    """The part of a run that the client sees: blocks of text, and calls of the client's tools.
+    """The part of a run that the client sees: thinking, text, and calls of the client's tools.
 
     A call is shown once it is complete. If the server runs tools (`pausing`), the model learns of
-    a malformed call and tries again. Otherwise a malformed call is text.
+    a malformed call and tries again. Otherwise a malformed call is text. The client sees thinking
+    only if the answer `thinks`.
     """
 
-    def __init__(self, model: str, client_tools: frozenset[str], *, pausing: bool) -> None:
+    def __init__(
+        self, model: str, client_tools: frozenset[str], *, pausing: bool, thinks: bool = True
+    ) -> None:
         self.id = f"msg_{uuid.uuid4().hex}"
         self._model = model
         self._client_tools = client_tools
         self._pausing = pausing
+        self._thinks = thinks
         self._content: list[dict[str, Any]] = []
         self._text: list[str] | None = None
-        """The pieces of the block of text that is open."""
+        """The pieces of the block of text or thinking that is open."""
+        self._open: Literal["text", "thinking"] = "text"
         self._new_paragraph = False
         self._tally = RunTally()
         self._stop_text: str | None = None
@@ -44,6 +51,8 @@ class Answer:
         match event:
             case TextDelta(text=text):
                 return self._say(text)
+            case ReasoningDelta(text=text):
+                return self._think(text)
             case CallFinished() if not self._pausing or event.name in self._client_tools:
                 return self._show(event)
             case CallMalformed() if not self._pausing:
@@ -65,9 +74,9 @@ class Answer:
     def _say(self, text: str) -> list[Event]:
         if not text:
             return []
-        events: list[Event] = []
+        events = self._end_block() if self._open == "thinking" else []
         if self._text is None:
-            self._text = []
+            self._text, self._open = [], "text"
             events.append(self._start({"type": "text", "text": ""}))
         elif self._new_paragraph and not self._text[-1][-1:].isspace() and not text[:1].isspace():
             text = f"\n\n{text}"  # the model began a new message after a call of the server's
@@ -75,8 +84,21 @@ class Answer:
         self._text.append(text)
         return [*events, self._delta({"type": "text_delta", "text": text})]
 
+    def _think(self, text: str) -> list[Event]:
+        if not self._thinks:
+            return []
+        # Thinking after a call of the server's is a block of its own.
+        goes_on = self._open == "thinking" and not self._new_paragraph
+        events = [] if goes_on else self._end_block()
+        if self._text is None:
+            self._text, self._open = [], "thinking"
+            events.append(self._start(_thinking("", "")))
+        self._new_paragraph = False
+        self._text.append(text)
+        return [*events, self._delta({"type": "thinking_delta", "thinking": text})]
+
     def _show(self, call: CallFinished) -> list[Event]:
-        events = self._end_text()
+        events = self._end_block()
         # Mistral's chat templates accept only ids of nine alphanumeric characters.
         block = {"type": "tool_use", "id": uuid.uuid4().hex[:9], "name": call.name}
         events.append(self._start(block | {"input": {}}))
@@ -84,19 +106,25 @@ class Answer:
         events.append(self._delta({"type": "input_json_delta", "partial_json": call.arguments}))
         return [*events, self._stop()]
 
-    def _end_text(self) -> list[Event]:
-        """Close the block of text that is open, if there is one."""
+    def _end_block(self) -> list[Event]:
+        """Close the block of text or thinking that is open, if there is one."""
         if self._text is None:
             return []
         self._content = self._blocks()
         self._text = None
-        return [self._stop()]
+        if self._open == "text":
+            return [self._stop()]
+        signature = self._content[-1]["signature"]
+        return [self._delta({"type": "signature_delta", "signature": signature}), self._stop()]
 
     def _blocks(self) -> list[dict[str, Any]]:
         """Return the blocks so far."""
         if self._text is None:
             return self._content
-        return [*self._content[:-1], {"type": "text", "text": "".join(self._text)}]
+        text = "".join(self._text)
+        if self._open == "thinking":
+            return [*self._content[:-1], _thinking(text, _signature(text))]
+        return [*self._content[:-1], {"type": "text", "text": text}]
 
     def _start(self, block: dict[str, Any]) -> Event:
         self._content.append(block)
@@ -142,7 +170,7 @@ class Answer:
     def closing(self) -> list[Event]:
         """Return the events after the last piece: the end of its block, and of the message."""
         end = {"type": "message_delta", "delta": self._end(), "usage": self._tokens()}
-        return [*self._end_text(), end | self._own(), {"type": "message_stop"}]
+        return [*self._end_block(), end | self._own(), {"type": "message_stop"}]
 
     def _head(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "type": "message", "role": "assistant", "model": self._model}
@@ -175,3 +203,12 @@ class Answer:
     def _own(self) -> dict[str, Any]:
         ran = self._tally.extension()
         return {} if ran is None else {"caesura": ran}
+
+
+def _thinking(text: str, signature: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": signature}
+
+
+def _signature(text: str) -> str:
+    """Return the signature of a block of thinking, which clients require; nothing checks it."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -38,6 +38,7 @@ class Block(Part):
 
     type: str
     text: str | None = None
+    thinking: str | None = None
     id: str | None = None
     name: Name | None = None
     input: dict[str, Any] | None = None
@@ -93,7 +94,7 @@ class MessageParam(Part):
 
 
 def answer_record(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return an answer as a chat message, without its thinking.
+    """Return an answer as a chat message, with its thinking as reasoning.
 
     The texts are joined without a break, since calls and citations split them in mid sentence.
     """
@@ -104,6 +105,9 @@ def answer_record(blocks: Sequence[Block]) -> dict[str, Any]:
         if block.type == "tool_use"
     ]
     record: dict[str, Any] = {"role": "assistant", "content": text}
+    thoughts = [block.thinking for block in blocks if block.type == "thinking" and block.thinking]
+    if thoughts:
+        record["reasoning"] = "\n\n".join(thoughts)
     return record | {"tool_calls": calls} if calls else record
 
 

@@ -43,7 +43,9 @@ class Messages:
         with state.gate.enter():
             asked, plan = await parsed(self._planned, await request.body())
             plan = owned(plan, request.headers)
-            answer = Answer(state.engine.model, plan.client_tools, pausing=plan.spec.pausing)
+            thinks = asked.thinking is None or asked.thinking.type != "disabled"
+            model, tools = state.engine.model, plan.client_tools
+            answer = Answer(model, tools, pausing=plan.spec.pausing, thinks=thinks)
             async with opened(state, plan, answer) as session:
                 decoding = pieces(state, plan, session, answer, started, request.headers)
                 async with aclosing(decoding) as events:

@@ -217,7 +217,7 @@ def _refuse_conflicts(request: MessagesRequest) -> None:
         names.add(tool.name)
     for edit in (request.context_management or {}).get("edits") or ():
         kind = str(edit.get("type") if isinstance(edit, dict) else edit)
-        if not kind.startswith("clear_thinking"):  # no thinking of earlier turns is sent anyway
+        if not kind.startswith("clear_thinking"):  # the chat template decides
             raise invalid(
                 f"context_management: an edit of type {kind[:64]!r} is not made here: remove it.",
                 "context_management",

@@ -9,7 +9,17 @@ from starlette.responses import JSONResponse
 
 from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import ContextOverflow, EngineFailed
-from caesura.runtime.testing import Calls, ScriptedEngine, call, calls, fail, inline, malformed
+from caesura.runtime.testing import (
+    Calls,
+    ScriptedEngine,
+    call,
+    calls,
+    fail,
+    inline,
+    malformed,
+    say,
+    think,
+)
 from caesura.scheduler.messages import CallRule, TextFormat
 from caesura.tools.people import People, with_approval
 from tests.runtime.server.test_follow_ups import counted
@@ -63,9 +73,14 @@ def put_together(events: list[dict[str, Any]]) -> dict[str, Any]:
             texts = []
             content.append(event["content_block"])
         elif kind == "delta":
-            texts.append(event["delta"].get("text") or event["delta"]["partial_json"])
-        elif content[-1]["type"] == "text":
-            content[-1]["text"] = "".join(texts)
+            delta_ = event["delta"]
+            if delta_["type"] == "signature_delta":
+                content[-1]["signature"] = delta_["signature"]
+                continue
+            kinds = ("text", "thinking", "partial_json")
+            texts.append(next(delta_[name] for name in kinds if name in delta_))
+        elif content[-1]["type"] in ("text", "thinking"):
+            content[-1][content[-1]["type"]] = "".join(texts)
         else:
             content[-1]["input"] = json.loads("".join(texts))
     if "caesura" in delta:
@@ -209,6 +224,7 @@ async def test_a_history_of_blocks(serve_script):
         {
             "role": "assistant",
             "content": "Let me look.",
+            "reasoning": "Hm.",
             "tool_calls": [{"id": "a", "type": "function", "function": function}],
         },
         {"role": "tool", "tool_call_id": "a", "name": "weather", "content": "rain\nrain"},
@@ -286,6 +302,41 @@ async def test_a_follow_up_with_the_answer_is_spliced(serve_script, streams):
     assert await counted(served) == {("spliced", "unchanged"): 1}
     assert after["usage"]["cache_read_input_tokens"] > 0
     assert after["usage"]["input_tokens"] < after["usage"]["cache_read_input_tokens"]
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("sends_back", [False, True])
+async def test_thinking_is_a_block_that_may_come_back(serve_script, streams, sends_back):
+    served = await serve_script([think("Two and two.", say("It is 4.")), "Yes."])
+    answer = put_together(await stream(served)) if streams else (await ask(served))[1]
+    thought, said = answer["content"]
+    assert (thought["type"], thought["thinking"]) == ("thinking", "Two and two.")
+    assert thought["signature"]
+    assert said == {"type": "text", "text": "It is 4."}
+    content = answer["content"] if sends_back else [said]
+    history = [HELLO, {"role": "assistant", "content": content}, {"role": "user", "content": "?"}]
+    await ask(served, messages=history)
+    assert await counted(served) == {("spliced", "unchanged"): 1}
+    sent = served.engine.sessions[1].turns[0][1]
+    assert sent.get("reasoning") == ("Two and two." if sends_back else None)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_thinking_stands_between_text_and_calls(serve_script, double, streams):
+    made = think("Ah.", calls(call("weather", city="Ulm"), text="So."))
+    served = await serve_script([think("Hm.", call("double", number=1)), made], [double])
+    fields = {"tools": [WEATHER], "server_tools": ["double"]}
+    answer = put_together(await stream(served, **fields)) if streams else None
+    answer = answer or (await ask(served, **fields))[1]
+    shown = [(block["type"], block.get("thinking")) for block in answer["content"]]
+    kinds = [("thinking", "Hm."), ("thinking", "Ah."), ("text", None), ("tool_use", None)]
+    assert shown == kinds
+
+
+async def test_thinking_that_is_switched_off_is_not_shown(serve_script):
+    served = await serve_script([think("Two and two.", say("It is 4."))])
+    _, answer = await ask(served, thinking={"type": "disabled"})
+    assert answer["content"] == [{"type": "text", "text": "It is 4."}]
 
 
 async def test_a_follow_up_belongs_to_its_asker(serve_script):

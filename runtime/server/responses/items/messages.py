@@ -26,7 +26,8 @@ def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[M
     """Return the chat messages of `items`, which follow the messages `before`.
 
     Calls belong to the assistant's message before them. A call by the server carries its result.
-    Reasoning and lists of tools are not shown to the model. Raises `ApiError` 400 for an output
+    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools are not
+    shown to the model. Raises `ApiError` 400 for an output
     whose call is not among the items.
     """
     writer = _Writer(before)
@@ -45,6 +46,8 @@ class _Writer:
         """The turn of the server calls that were taken last."""
         self._caller: dict[str, Any] | None = None
         """The assistant's message that takes further calls of the same turn."""
+        self._thoughts: list[str] = []
+        """The reasoning of the assistant's next message."""
         self._requests: dict[str, Item] = {}
         """The approval requests whose calls are not among the messages yet."""
 
@@ -53,6 +56,8 @@ class _Writer:
             case "message":
                 self._settle()
                 self._message(item)
+            case "reasoning":
+                self._reasoning(item)
             case "function_call":
                 if self._turn:  # the results of a turn of server calls end that turn
                     self._caller, self._turn = None, ""
@@ -72,19 +77,37 @@ class _Writer:
         self._settle()
         return list(self._messages)
 
+    def _reasoning(self, item: Item) -> None:
+        parts = item.get("content")
+        if isinstance(parts, list):  # another server's may be of any form
+            text = text_of([part for part in parts if isinstance(part, Mapping)])
+            self._thoughts += [text] if text else []
+
+    def _take_thoughts(self, message: dict[str, Any]) -> None:
+        """Give the reasoning so far to an assistant's message."""
+        if self._thoughts:
+            before = [message["reasoning"]] if "reasoning" in message else []
+            message["reasoning"] = "\n\n".join([*before, *self._thoughts])
+        self._thoughts = []
+
     def _message(self, item: Item) -> None:
         role = "system" if item["role"] == "developer" else item["role"]
         self._add({"role": role, "content": text_of(item["content"])})
         self._caller = self._messages[-1] if role == "assistant" else None
 
     def _add(self, message: Mapping[str, Any]) -> None:
-        self._messages.append(dict(message))
+        added = dict(message)
+        if added["role"] == "assistant":
+            self._take_thoughts(added)
+        self._thoughts = []
+        self._messages.append(added)
         self._caller, self._turn = None, ""
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         if self._caller is None:
             self._add({"role": "assistant", "content": ""})
             self._caller = self._messages[-1]
+        self._take_thoughts(self._caller)
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         self._caller.setdefault("tool_calls", []).append(call)

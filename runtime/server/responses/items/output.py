@@ -140,6 +140,50 @@ class MessageItem(OutputItem):
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
+class ReasoningItem(OutputItem):
+    """What the model thought, with one part of text."""
+
+    def __init__(self, outputs: Outputs) -> None:
+        item = {
+            "type": "reasoning",
+            "id": ids.new_id(ids.REASONING),
+            "status": "in_progress",
+            "summary": [],
+            "content": [],
+        }
+        self._text: list[str] = []
+        super().__init__(outputs, item)
+        self._say("response.content_part.added", content_index=0, part=_reasoning_part(""))
+
+    def write(self, text: str) -> None:
+        """Append text."""
+        self._text.append(text)
+        self._say("response.reasoning_text.delta", content_index=0, delta=text)
+
+    def close(self, status: str = "completed") -> None:
+        """Close the reasoning."""
+        text = "".join(self._text)
+        part = _reasoning_part(text)
+        self._say("response.reasoning_text.done", content_index=0, text=text)
+        self._say("response.content_part.done", content_index=0, part=part)
+        self._item |= {"status": status, "content": [part]}
+        self._close()
+
+    def abandon(self) -> None:
+        """Close the reasoning as incomplete."""
+        self.close("incomplete")
+
+    def record(self) -> Item:
+        """Return the reasoning with the text so far."""
+        if self.is_closed or not self._text:
+            return dict(self._item)
+        return self._item | {"content": [_reasoning_part("".join(self._text))]}
+
+
+def _reasoning_part(text: str) -> Item:
+    return {"type": "reasoning_text", "text": text}
+
+
 class CallItem(OutputItem):
     """A call of a client's tool."""
 

@@ -13,6 +13,7 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
+    ReasoningDelta,
     TextDelta,
     TurnEnded,
 )
@@ -29,6 +30,7 @@ from caesura.runtime.server.responses.items.output import (
     MessageItem,
     OutputItem,
     Outputs,
+    ReasoningItem,
     ServerCallItem,
 )
 from caesura.runtime.server.responses.run.resource import MAX_OUTPUT_TOKENS, Resource, usage_of
@@ -79,6 +81,7 @@ class Answer:
         self._outputs = Outputs()
         self._sequence = 0
         self._message: MessageItem | None = None
+        self._reasoning: ReasoningItem | None = None
         self._spaces: list[TextDelta] = []
         """White space that no text followed yet; calls are often written behind some."""
         self._called: dict[str, CallItem] = {}
@@ -107,6 +110,8 @@ class Answer:
         match event:
             case TextDelta():
                 self._write(event)
+            case ReasoningDelta(text=text):
+                self._think(text)
             case CallStarted():
                 self._start_call(event)
             case ArgumentsDelta(call_id=call_id, text=text):
@@ -141,10 +146,11 @@ class Answer:
 
     def end(self, now: float) -> list[Event]:
         """Complete the response at the Unix time `now`; return the last events."""
+        is_cut = self._tally.reason == "length"
+        self._close_reasoning("incomplete" if is_cut else "completed")
         if self._message is None and not len(self._outputs):
             self._message = MessageItem(self._outputs)
             self._write_spaces(self._message)
-        is_cut = self._tally.reason == "length"
         self._close_message("incomplete" if is_cut else "completed")
         self._abandon()
         self.resource.complete(MAX_OUTPUT_TOKENS if is_cut else None, now)
@@ -210,10 +216,23 @@ class Answer:
             self._spaces.append(event)
             return
         if self._message is None:
+            self._close_reasoning()
             self._message = MessageItem(self._outputs)
             self._write_spaces(self._message)
         if event.text:
             self._message.write(event.text, event.logprobs)
+
+    def _think(self, text: str) -> None:
+        self._turn_has_ended = False
+        if self._reasoning is None:
+            self._close_message()
+            self._reasoning = ReasoningItem(self._outputs)
+        self._reasoning.write(text)
+
+    def _close_reasoning(self, status: str = "completed") -> None:
+        if self._reasoning is not None:
+            self._reasoning.close(status)
+            self._reasoning = None
 
     def _write_spaces(self, message: MessageItem) -> None:
         for event in self._spaces:
@@ -222,13 +241,15 @@ class Answer:
         self._spaces = []
 
     def _close_message(self, status: str = "completed") -> None:
+        """Close the message or the reasoning that is open."""
+        self._close_reasoning()
         self._spaces = []
         if self._message is not None:
             self._message.close(status)
             self._message = None
 
     def _abandon(self) -> None:
-        self._message = None
+        self._message = self._reasoning = None
         for item in self._outputs.unclosed:
             item.abandon()
 
@@ -302,6 +323,8 @@ class Answer:
         self._tally.take(event)
         if event.reason == "call" and not self._last_call_is_inline:
             self._close_message()
+        if event.reason == "call":
+            self._close_reasoning()
         self._turn_has_ended = True
         self._turn = ids.new_turn()
 

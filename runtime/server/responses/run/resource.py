@@ -34,7 +34,7 @@ def usage_of(total: Usage, cached_tokens: int | None) -> dict[str, Any]:
         "input_tokens": prompt,
         "input_tokens_details": cached,
         "output_tokens": completion,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": total.reasoning_tokens},
         "total_tokens": prompt + completion,
     }
 

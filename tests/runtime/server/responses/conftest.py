@@ -70,9 +70,9 @@ class Stream:
 
     def _read_part(self, kind: str, event: dict[str, Any]) -> None:
         assert self._in_part == (kind != "content_part.added")
-        if kind == "output_text.delta":
+        if kind in ("output_text.delta", "reasoning_text.delta"):
             self._text += event["delta"]
-        elif kind == "output_text.done":
+        elif kind in ("output_text.done", "reasoning_text.done"):
             assert event["text"] == self._text
         else:
             assert event["part"]["text"] == self._text

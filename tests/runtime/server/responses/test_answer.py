@@ -11,6 +11,7 @@ from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     CallStarted,
+    ReasoningDelta,
     TextDelta,
     TurnEnded,
 )
@@ -49,7 +50,8 @@ def returned(call_id: str, name: str, error: Any = None) -> ToolReturned:
 
 PIECES = st.lists(st.sampled_from(["{", "}", ' "a": 1', ""]), max_size=3)
 CALLS = st.tuples(st.sampled_from(NAMES), PIECES, st.booleans())
-TURNS = st.tuples(st.lists(st.sampled_from(["", " ", "\n", "word", " more"]), max_size=3),
+TEXTS = ["", " ", "\n", "word", " more", "thought:a", "thought: b"]
+TURNS = st.tuples(st.lists(st.sampled_from(TEXTS), max_size=3),
                   st.lists(CALLS, max_size=3), st.booleans())  # fmt: skip
 
 
@@ -58,7 +60,9 @@ def events_of(turns: Any, order: Any, shown: Shown) -> Iterator[RunEvent]:
     number = 0
     for texts, calls, inline in turns:
         calls = calls[:1] if inline else calls
-        yield from map(TextDelta, texts)
+        for text in texts:
+            thought = text.startswith("thought:")
+            yield ReasoningDelta(text[8:]) if thought else TextDelta(text)
         made: list[tuple[str, str]] = []
         for name, pieces, malformed in calls:
             number += 1
@@ -124,6 +128,44 @@ def test_text_and_calls_keep_to_the_open_responses_schema(specification: Any) ->
         "function_call",
     ]
     assert events[-1]["response"]["usage"]["total_tokens"] == 5
+
+
+def test_reasoning_is_an_item_before_what_it_led_to(specification: Any, checked: Any) -> None:
+    events = stream(
+        answer(CLIENTS),
+        ReasoningDelta("Shall"),
+        ReasoningDelta(" I?"),
+        TextDelta("\n"),
+        CallFinished("c1", "theirs", "{}"),
+        TurnEnded("call", 3, 5, 0, reasoning_tokens=2),
+        RunEnded("calls", "", Usage()),
+    )
+    checked(events)
+    response = events[-1]["response"]
+    specification.check(response, "ResponseResource")
+    thought, made = response["output"]
+    assert thought["content"] == [{"type": "reasoning_text", "text": "Shall I?"}]
+    assert (thought["type"], thought["status"], thought["summary"]) == (
+        "reasoning",
+        "completed",
+        [],
+    )
+    assert made["type"] == "function_call"
+    assert response["usage"]["output_tokens_details"] == {"reasoning_tokens": 2}
+    kinds = [event["type"] for event in events if event.get("item_id") == thought["id"]]
+    assert kinds == [
+        "response.content_part.added",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning_text.done",
+        "response.content_part.done",
+    ]
+
+
+def test_reasoning_that_a_limit_cut_is_incomplete() -> None:
+    run = [ReasoningDelta("Hm"), turn_end("length"), RunEnded("length", "", Usage())]
+    (item,) = stream(answer(), *run)[-1]["response"]["output"]
+    assert (item["type"], item["status"]) == ("reasoning", "incomplete")
 
 
 def test_items_wait_until_the_one_before_is_closed() -> None:

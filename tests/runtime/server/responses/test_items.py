@@ -136,6 +136,18 @@ def test_what_the_model_need_not_see_is_left_out() -> None:
     ]
 
 
+def test_reasoning_belongs_to_what_follows_it() -> None:
+    thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text"}]}
+    first, second = ({**thought, "content": [{**thought["content"][0], "text": t}]} for t in "ab")  # type: ignore[index, dict-item]
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    told = messages([first, call, output, second, {"role": "assistant", "content": "x"}])
+    assert [message.get("reasoning") for message in told] == ["a", None, "b"]
+    told = messages([first, second, call])
+    assert [message["reasoning"] for message in told] == ["a\n\nb"]
+    assert "reasoning" not in messages([first, {"role": "user", "content": "x"}])[0]
+
+
 def test_a_compaction_is_a_summary() -> None:
     (told,) = messages([compaction("They agreed on Tuesday.")])
     assert "They agreed on Tuesday." in told["content"]

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from caesura.runtime.server.responses.store import Store
-from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
 
 MODEL = "tiny/scripted"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double"]}
@@ -108,6 +108,27 @@ async def test_a_follow_up_knows_what_was_said_and_called_but_not_the_instructio
     assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
     assert messages[1]["tool_calls"][0]["id"] == messages[2]["tool_call_id"] == made.call_id
     assert messages[2]["name"] == "weather"
+
+
+@pytest.mark.parametrize("way", ["named", "sent again", "without reasoning"])
+async def test_a_follow_up_of_reasoning_continues_from_its_tokens(
+    serve_script: Any, double: Any, way: str
+) -> None:
+    thinking = think("Ah.", calls(call("weather"), text="I look."))
+    served = await serve_script([think("Hm.", call("double", number=4)), thinking, "b"], [double])
+    _, body = await post(served, tools=[MCP, TOOL])
+    kinds = [item["type"] for item in body["output"] if item["type"] != "mcp_list_tools"]
+    assert kinds == ["reasoning", "mcp_call", "reasoning", "message", "function_call"]
+    call_id = body["output"][-1]["call_id"]
+    given: Any = [{"type": "function_call_output", "call_id": call_id, "output": "sun"}]
+    if way == "named":
+        await post(served, input=given, previous_response_id=body["id"], tools=[MCP, TOOL])
+    else:
+        kept = [each for each in body["output"] if "again" in way or each["type"] != "reasoning"]
+        history = [{"role": "user", "content": "Hello"}, *kept, *given]
+        await post(served, input=history, tools=[MCP, TOOL])
+    metrics = await served.metrics()
+    assert 'caesura_followups_total{outcome="spliced",why="unchanged"} 1.0' in metrics
 
 
 async def test_a_follow_up_continues_from_the_tokens_of_its_answer(
