@@ -13,6 +13,7 @@ from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm import call_detection
+from caesura.scheduler.vllm.api_server.app import parses_alone
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.launch import parse_engine_args
@@ -121,3 +122,23 @@ def test_options_of_vllms_server_are_told_from_unknown_ones(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         parse_engine_args(arguments)
+
+
+THINKS = "{{ messages }}<think></think><tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("template", "formats", "parser", "alone"),
+    [
+        (THINKS, ["hermes"], "", False),
+        (THINKS, ["hermes"], "qwen3", False),
+        ("{{ messages }}<tool_call>", ["hermes"], "hunyuan_a13b", True),
+        (None, None, "", True),
+    ],
+)
+def test_only_what_cannot_be_read_here_is_left_to_vllms_server(
+    template: str | None, formats: list[str] | None, parser: str, alone: bool
+) -> None:
+    tokenizer = bundled(template)
+    tokenizer.add_tokens(["<think>", "</think>"] if template == THINKS else [])
+    assert parses_alone(engine_with(tokenizer, formats, parser)) is alone

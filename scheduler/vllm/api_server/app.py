@@ -52,10 +52,10 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
 def parses_alone(engine: VllmEngine) -> bool:
     """Return whether only vLLM's server can read the answers of the engine's model.
 
-    It has a parser of thinking, as always for gpt-oss, or the format of calls is unknown here.
+    The format of calls is unknown here, or the way of thinking that its parser of reasoning reads.
     """
-    thinks = engine.reasoning_parser or HARMONY.name in engine.formats
-    return bool(thinks) or not engine.formats
+    splits = bool(engine.thinking) or HARMONY.name in engine.formats
+    return not engine.formats or (bool(engine.reasoning_parser) and not splits)
 
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:
