@@ -1,8 +1,40 @@
-"""The body of a call: the bytes between the text that opens it and the text that closes it."""
+"""The body of a call: the bytes between the text that opens it and the text that closes it.
+
+An answer that explains a format writes its opener without a call behind it. The first characters
+show that: a call begins with JSON, with a tag, or with a name directly before either.
+"""
+
+import re
 
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.json_text import JsonText
 from caesura.intercept.calls.markers import beginnings, first_hit, held_back
+
+MAX_HEAD_BYTES = 256
+"""Length of the text that decides; a longer name is that of a call."""
+
+_NAME = rb"[^\s<>(){}\[\]|`\"']+"
+# A tag of a call's begin: `<function=`, `<arg_key>`, `<|...` or `<` and U+FF5C.
+_TAG = rb"<[fa|\xef]"
+_BEGUN = re.compile(
+    rb"\s*(?:```\w*\s*)?[{\[]"
+    rb"|\s*(?:" + _NAME + rb"\s*)?" + _TAG + rb"|[\r\n]*" + _NAME + rb"(?:\s*[{\[(]|[\r\n]*</)"
+)
+# All beginnings of such texts.
+_MAYBE = re.compile(rb"\s*(?:`{1,2}|```\w*\s*|(?:" + _NAME + rb"\s*)?<?)\Z")
+
+
+def begins_call(behind: bytes) -> bool | None:
+    """Return whether the text behind an opener begins a call; None if that is not known yet.
+
+    The result for a text holds for all its continuations, unless it is None.
+    """
+    head = behind[:MAX_HEAD_BYTES]
+    if _BEGUN.match(head):
+        return True
+    if _MAYBE.match(head):
+        return None if len(head) < MAX_HEAD_BYTES else True
+    return False
 
 
 class CallBody:
@@ -17,13 +49,25 @@ class CallBody:
         """The number of bytes of `text` before the marker that closed the call."""
         self.doubtful: int | None = None
         """Where `text` would end if the first ignored marker had closed the call."""
+        self.begun: bool | None = None if form.guarded else True
+        """Whether a call follows the opener; None if that is not known yet."""
+        self.head = b""
+        """The bytes fed before that is known."""
         self._markers = [text.encode() for text in (form.closes, *form.breaks) if text]
         self._begins = beginnings(self._markers)
         self._json = JsonText(leading=form.body == "line")
         self._window = b""
 
     def feed(self, data: bytes) -> bytes | None:
-        """Read more bytes; return those after the call once it is closed, else None."""
+        """Read more bytes; return those after the call once it is closed, else None.
+
+        Returns all bytes, and `begun` is False, once no call can follow the opener.
+        """
+        if self.begun is None:
+            self.head += data
+            self.begun, data = begins_call(self.head), self.head
+        if not self.begun:
+            return None if self.begun is None else data
         plain = not self._window and self._begins.search(data) is None
         self._window += data
         if plain:

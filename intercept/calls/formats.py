@@ -34,8 +34,9 @@ class CallFormat:
     `named` is a pattern for the tool's name. `telling` matches a text that is certainly a call, so
     that the call may be announced before it ends. Both patterns begin at the opener. `shape` shows
     a call to a model that has written a malformed one. `parser` names vLLM's tool parser; None if
-    vLLM's parser is not used. `thinks`: the markers of `caesura.intercept.calls.thinking` count;
-    other model families have channels.
+    vLLM's parser is not used. `guarded`: an opener counts only where a call may follow it
+    (`call_body.py`); elsewhere it is a mention. `thinks`: the markers of
+    `caesura.intercept.calls.thinking` count; other model families have channels.
     """
 
     name: str
@@ -52,6 +53,7 @@ class CallFormat:
     telling: str = ""
     shape: str = ""
     parser: str | None = None
+    guarded: bool = False
     thinks: bool = True
 
     @property
@@ -70,6 +72,7 @@ HERMES = CallFormat(
     telling=rf'<tool_call>\s*{_KEY}\s*,\s*"arguments"\s*:\s*\{{',
     shape='<tool_call>{"name": NAME, "arguments": {...}}</tool_call>',
     parser="hermes",
+    guarded=True,
 )
 QWEN3_CODER = CallFormat(
     "qwen3_coder",
@@ -79,6 +82,7 @@ QWEN3_CODER = CallFormat(
     inner=("<function=", "</function>"),
     named=rf"<function={_NAME}>",
     shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
+    guarded=True,
 )
 
 
@@ -110,6 +114,7 @@ GLM = CallFormat(
     inner=("<arg_key>", "</arg_value>"),
     named=rf"<tool_call>\s*{_NAME}",
     shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
+    guarded=True,
 )
 LLAMA3_JSON = CallFormat(
     "llama3_json",
@@ -145,6 +150,7 @@ MISTRAL = CallFormat(
     telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]{{1,64}}\s*(?:\[ARGS\]\s*)?\{{)",
     shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
     parser="mistral",
+    guarded=True,
 )
 DEEPSEEK_V3 = CallFormat(
     "deepseek_v3",
@@ -157,6 +163,7 @@ DEEPSEEK_V3 = CallFormat(
     telling=rf"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>{_NAME}\n```json\n\{{",
     shape="function<｜tool▁sep｜>NAME and a block of JSON",
     parser="deepseek_v3",
+    guarded=True,
 )
 DEEPSEEK_V31 = CallFormat(
     "deepseek_v31",
@@ -169,6 +176,7 @@ DEEPSEEK_V31 = CallFormat(
     telling=rf"<｜tool▁call▁begin｜>{_NAME}<｜tool▁sep｜>\{{",
     shape="NAME<｜tool▁sep｜>{...}",
     parser="deepseek_v31",
+    guarded=True,
 )
 KIMI_K2 = CallFormat(
     "kimi_k2",
@@ -184,6 +192,7 @@ KIMI_K2 = CallFormat(
     ),
     shape="functions.NAME:0<|tool_call_argument_begin|>{...}",
     parser="kimi_k2",
+    guarded=True,
 )
 HARMONY = CallFormat(
     "harmony",

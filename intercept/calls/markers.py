@@ -1,8 +1,17 @@
-"""Find the next of several markers in a stream of bytes, however the stream is cut."""
+"""Find the next of several markers in a stream of bytes, however the stream is cut.
+
+In most vocabularies the opener of a call is a token of its own. A model that explains it may write
+the same text with other tokens. The engine sees which token completes an opener. The API process
+parses text, so a character is put into spelled openers there, and parsers do not find them.
+"""
 
 import re
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from caesura.intercept.calls.formats import CallFormat
+from caesura.intercept.calls.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +57,75 @@ def held_back(window: bytes, markers: Sequence[bytes]) -> int:
         if any(marker.startswith(window[-size:]) for marker in markers):
             return size
     return 0
+
+
+MARK = "\ufdd0"
+"""A noncharacter of Unicode, which no text holds."""
+
+_MARK = MARK.encode()
+
+
+def unmarked(data: bytes) -> bytes:
+    """Return text as the model wrote it, without the marks of spelled openers."""
+    return data.replace(_MARK, b"")
+
+
+def own_markers(formats: Iterable[CallFormat], vocabulary: Vocabulary) -> dict[bytes, int]:
+    """Return the ids of openers and section markers that are tokens of their own, by their text.
+
+    Only that token is the marker then. The same text in other tokens is a mention.
+    """
+    texts = {text.encode() for form in formats for text in (*form.opens, *form.section) if text}
+    found = ((text, vocabulary.own_token(text)) for text in sorted(texts))
+    return {text: token_id for text, token_id in found if token_id is not None}
+
+
+class SpelledOpeners:
+    """Marks the spelled openers of one turn's text."""
+
+    def __init__(self, formats: Iterable[CallFormat], vocabulary: Vocabulary | None) -> None:
+        """Without a `vocabulary` no text is marked."""
+        vocabulary = vocabulary or Vocabulary([])
+        self._own = own = own_markers(formats, vocabulary)
+        self._bytes_of = vocabulary.bytes_of
+        self._pattern = re.compile(b"|".join(map(re.escape, own))) if own else None
+        self._last = re.compile(b"|".join({re.escape(text[-1:]) for text in own}))
+        self._longest = max(map(len, own), default=0)
+        self._tokens = b""
+        self._text = b""
+        self._real: deque[bool] = deque()
+        """For each opener in the tokens whose text has not been read: whether it is a token."""
+
+    def push(self, text: str, token_ids: Sequence[int]) -> str:
+        """Return more of the text, with a `MARK` before the last character of spelled openers.
+
+        The text may come later than its tokens, but not before them.
+        """
+        if self._pattern is None:
+            return text
+        for token_id in token_ids:
+            data = self._bytes_of(token_id)
+            ends, self._tokens = self._ends(self._tokens, data)
+            self._real.extend(token_id == self._own.get(data) for _ in ends)
+        data = text.replace(MARK, "\N{REPLACEMENT CHARACTER}").encode()
+        ends, self._text = self._ends(self._text, data)
+        for end in reversed([end for end in ends if not self._is_real()]):
+            last = len(data[:end].decode()[-1].encode())
+            data = data[: end - last] + MARK.encode() + data[end - last :]
+        return data.decode()
+
+    def _is_real(self) -> bool:
+        return self._real.popleft() if self._real else True
+
+    def _ends(self, before: bytes, data: bytes) -> tuple[list[int], bytes]:
+        """Return where openers end in `data`, and the text that may begin the next one."""
+        assert self._pattern is not None
+        window = before + data
+        ends: list[int] = []
+        if self._last.search(data) is not None:
+            start = 0
+            for found in self._pattern.finditer(window):
+                start = found.end()
+                ends.append(start - len(before))
+            window = window[start:]
+        return ends, window[-self._longest + 1 :] if self._longest > 1 else b""

@@ -11,8 +11,10 @@ _METASPACE = "\u2581"
 class Vocabulary:
     """The bytes of each token id; ids outside the table (output layer padding) have none."""
 
-    def __init__(self, pieces: Sequence[bytes]) -> None:
+    def __init__(self, pieces: Sequence[bytes], own: Mapping[int, bytes] | None = None) -> None:
+        """`own` are the texts that the tokenizer keeps whole: added and special tokens, by id."""
         self._pieces = pieces
+        self._own = {text: token_id for token_id, text in (own or {}).items()}
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -20,6 +22,10 @@ class Vocabulary:
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that a token adds to a text."""
         return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
+
+    def own_token(self, text: bytes) -> int | None:
+        """Return the id of the added or special token with exactly this text, or None."""
+        return self._own.get(text)
 
 
 @lru_cache(maxsize=1)
@@ -64,4 +70,4 @@ def vocabulary_of(
     for token_id, text in added.items():
         if 0 <= token_id < len(pieces):
             pieces[token_id] = text.encode()
-    return Vocabulary(pieces)
+    return Vocabulary(pieces, {token_id: text.encode() for token_id, text in added.items()})

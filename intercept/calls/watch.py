@@ -11,8 +11,8 @@ from enum import Enum
 from typing import Any, Literal
 
 from caesura.intercept.calls.call_body import CallBody
-from caesura.intercept.calls.formats import resolve
-from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back
+from caesura.intercept.calls.formats import CallFormat, resolve
+from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back, own_markers
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.pause_hints import PauseHint, hints_from_wire
@@ -122,10 +122,18 @@ class Watch:
         sections = [text.encode() for form in formats for text in form.section if text]
         # A stop text comes first, so that one that is an opener too ends the turn.
         self._outside = [*self._stops, *(text for text, _ in self._openers), *sections]
+        own = own_markers(formats, vocabulary)
+        stops = len(self._stops)
+        self._own = {
+            i: own[text] for i, text in enumerate(self._outside) if text in own and i >= stops
+        }
+        """The ids of markers that are tokens of their own, by their index in `_outside`."""
+        self._token = -1
         lines = (*MARKERS, b"\n") if formats else ()
         self._begins = beginnings([*self._outside, *lines])
         self._thinking = Thinking(formats, plan.thinking)
         self._inside: CallBody | None = None
+        self._opener = b""
         self._window = b""
         self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
         # Without a known opener, only the API process can tell whether the turn holds calls.
@@ -140,6 +148,7 @@ class Watch:
             # A call that is one line may end with its turn; other unclosed calls do not count.
             line = self._inside is not None and self._inside.form.body == "line"
             return Verdict.CALL if self.holds_call or line else Verdict.END
+        self._token = token_id
         return self._watch_body(self._vocabulary.bytes_of(token_id))
 
     def first_stop(self, token_ids: Sequence[int]) -> tuple[int, Verdict] | None:
@@ -177,20 +186,29 @@ class Watch:
             self._pass(self._window[: len(self._window) - kept])
             self._window = self._window[len(self._window) - kept :]
             return b"", None
+        if self._own.get(hit.marker, self._token) != self._token:
+            # Other tokens spell the marker, so the model only mentions it.
+            return self._pass_byte(hit.start), None
         self._pass(self._window[: hit.start])
         rest, self._window = self._window[hit.end :], b""
         return rest, Verdict.STOP if self._thinking.inside else self._read_marker(hit.marker)
 
     def _read_thought(self, hit: Hit) -> bytes:
         """Read up to a marker of thinking, and past it if it counts; return the bytes after it."""
-        window, self._window = self._window, b""
-        self._pass(window[: hit.start])
+        self._pass(self._window[: hit.start])
+        self._window = self._window[hit.start :]
         if not self._thinking.pass_marker(hit):
-            self._pass(window[hit.start : hit.start + 1])
-            return window[hit.start + 1 :]
+            return self._pass_byte(0)
+        rest, self._window = self._window[hit.end - hit.start :], b""
         if not self._thinking.inside and self._anchors:
             self._head = b""
-        return window[hit.end :]
+        return rest
+
+    def _pass_byte(self, at: int) -> bytes:
+        """Read up to and including the byte at `at` as text; return the bytes after it."""
+        window, self._window = self._window, b""
+        self._pass(window[: at + 1])
+        return window[at + 1 :]
 
     def _read_marker(self, marker: int) -> Verdict | None:
         """Act on the marker of `_outside` with this index; return the verdict."""
@@ -201,11 +219,16 @@ class Watch:
             self._thinking.passed_call()
             return None
         form = self._openers[marker][1]
-        self._head = None
-        self.holds_call = self.holds_call or form.pause == "turn"
         if form.closes is not None or form.body == "json":
             self._inside = CallBody(form)
+            self._opener = self._openers[marker][0]
+        if not form.guarded:
+            self._begin_call(form)
         return None
+
+    def _begin_call(self, form: CallFormat) -> None:
+        self._head = None
+        self.holds_call = self.holds_call or form.pause == "turn"
 
     def _pass(self, data: bytes) -> None:
         """Record text outside calls that holds no marker."""
@@ -224,9 +247,16 @@ class Watch:
     def _read_call(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the end of the call; return the bytes after it, and the verdict."""
         assert self._inside is not None
+        undecided = self._inside.begun is None
         rest = self._inside.feed(data)
+        if undecided and self._inside.begun:
+            self._begin_call(self._inside.form)
         if rest is None:
             return b"", None
+        if not self._inside.begun:
+            self._inside = None
+            self._pass(self._opener)
+            return rest, None
         pause = self._inside.form.pause
         self._inside = None
         self._thinking.passed_call()

@@ -116,13 +116,14 @@ def check_vocabulary(tokenizer: Any, vocabulary: Vocabulary) -> None:
 
 def _of_mistral(tokenizer: Any) -> Vocabulary:
     own, ids = tokenizer.tokenizer, range(len(tokenizer))
+    special = {token_id: own.id_to_piece(token_id) for token_id in ids if own.is_special(token_id)}
     if not tokenizer.is_tekken:
-        return vocabulary_of([own.id_to_piece(token_id) for token_id in ids], {}, byte_level=False)
+        texts = [own.id_to_piece(token_id) for token_id in ids]
+        return vocabulary_of(texts, special, byte_level=False)
     return Vocabulary(
         [
-            own.id_to_piece(token_id).encode()
-            if own.is_special(token_id)
-            else own.id_to_byte_piece(token_id)
+            special[token_id].encode() if token_id in special else own.id_to_byte_piece(token_id)
             for token_id in ids
-        ]
+        ],
+        {token_id: text.encode() for token_id, text in special.items()},
     )

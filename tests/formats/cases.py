@@ -7,7 +7,7 @@ import pytest
 
 from caesura.intercept.calls.watch import Verdict
 from tests.formats.rendering import ONE_AT_A_TIME, RENDER, Call
-from tests.formats.world import Outcome, StandIn, tool
+from tests.formats.world import Outcome, StandIn, stand_in, tool
 
 TEXT = {"type": "string"}
 TOOLS = [
@@ -84,11 +84,12 @@ def shown(name: str, case: Case) -> str:
     return before + (case.after if name not in ANCHORED | ONE_AT_A_TIME else "")
 
 
-def cuts(model: StandIn, text: str) -> list[list[int]]:
-    """Several tokenisations: by bytes with the family's special tokens, and without them."""
-    ways = [model.by_bytes(text)]
-    if model.name != "harmony":  # whose special tokens are never spelled out
-        ways.append(model.spelled(text))
+def cuts(name: str, text: str) -> list[tuple[StandIn, list[int]]]:
+    """Tokens of a model with the family's special tokens, and of one that spells them."""
+    model = stand_in(name)
+    ways = [(model, model.by_bytes(text))]
+    if name != "harmony":  # whose special tokens are never spelled out
+        ways.append((model.plain, model.spelled(text)))
     return ways
 
 

@@ -13,10 +13,9 @@ from tests.formats.world import Outcome, decode, stand_in
 
 @pytest.mark.parametrize(("name", "case"), PAIRS)
 def test_calls_are_read_and_the_engine_stops_at_the_right_token(name: str, case: Case) -> None:
-    model = stand_in(name)
     text = written(name, case)
     first: Outcome | None = None
-    for tokens in cuts(model, text):
+    for model, tokens in cuts(name, text):
         for step in (1, 7, len(tokens) + 1):
             outcome = decode(model, tokens, TOOLS, step)
             check(outcome, name, case)
@@ -44,9 +43,9 @@ def test_the_message_holds_what_was_called(name: str, case: Case) -> None:
 @pytest.mark.parametrize("name", RENDER)
 def test_a_call_cut_in_two_anywhere(name: str) -> None:
     """At every byte; to the model a marker is one token, or spelled out."""
-    model, case = stand_in(name), CASES["one"]
+    case = CASES["one"]
     text = written(name, case)
-    for tokens in cuts(model, text):
+    for model, tokens in cuts(name, text):
         whole = decode(model, tokens, TOOLS, len(tokens) + 1)
         for at in range(1, len(tokens)):
             outcome = decode(model, tokens, TOOLS, at)
@@ -56,10 +55,9 @@ def test_a_call_cut_in_two_anywhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", RENDER)
 def test_prose_is_prose(name: str) -> None:
-    model = stand_in(name)
     prose = "No call: <tool, [search] {1} to=x. Action: run!\nAnd <|so|> on, é 😀."
     text = f"<|channel|>final<|message|>{prose}" if name == "harmony" else prose
-    for tokens in cuts(model, text):
+    for model, tokens in cuts(name, text):
         outcome = decode(model, tokens, TOOLS)
         assert outcome.verdict is Verdict.END
         assert outcome.read == len(tokens) + 1
@@ -91,7 +89,7 @@ def test_a_value_that_looks_like_the_end_of_its_call(name: str) -> None:
     text = written(name, case)
     tokens = model.spelled(text)
     for step in (1, 5, len(tokens)):
-        check(decode(model, tokens, TOOLS, step), name, case)
+        check(decode(model.plain, tokens, TOOLS, step), name, case)
     check(decode(model, model.by_bytes(text), TOOLS), name, case)
 
 

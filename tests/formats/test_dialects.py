@@ -17,9 +17,8 @@ def test_an_arrow_ends_an_inline_call_wherever_it_stands() -> None:
 
 
 def test_mistrals_call_ids_are_no_part_of_the_name() -> None:
-    model = stand_in("mistral_v11")
     text = '[TOOL_CALLS]search[CALL_ID]a1b2c3d4e[ARGS]{"query": "oak trees"}'
-    for tokens in cuts(model, text):
+    for model, tokens in cuts("mistral_v11", text):
         for step in (1, len(tokens)):
             check(decode(model, tokens, TOOLS, step), "mistral_v11", CASES["one"])
 

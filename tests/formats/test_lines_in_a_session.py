@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from caesura.intercept.calls.events import CallFinished, TextDelta, TurnEnded
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
@@ -43,6 +44,9 @@ class Engine:
 
     def token_text(self) -> None:
         return None
+
+    def spelled_openers(self, formats: Any) -> SpelledOpeners:
+        return SpelledOpeners(formats, None)
 
     def turn_parser(self, tools: Any) -> None:
         return None

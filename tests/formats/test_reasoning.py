@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 
 from caesura.intercept.calls.events import ReasoningDelta, TextDelta
 from caesura.intercept.calls.formats import HARMONY
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.thinking import REGIONS, Thinking, regions_shown
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.launch import BUNDLED_MODEL
@@ -37,7 +38,7 @@ def test_thinking_is_reasoning_and_its_markers_are_shown_to_nobody(name: str, pr
         text = text.replace("I look.\n", "")
     tokens = model.spelled(text)
     for step in (*range(1, 12), len(tokens) + 1):
-        outcome = decode(model, tokens, TOOLS, step, thinking=prompt, apart=OWN)
+        outcome = decode(model.plain, tokens, TOOLS, step, thinking=prompt, apart=OWN)
         assert outcome.reasoning == "Let me see: 1 < 2."
         assert outcome.shown.strip() in ("I look.", "")
         assert [name for name, _ in outcome.calls] == ["search"]
@@ -74,7 +75,7 @@ def test_two_regions_have_an_empty_line_between_them() -> None:
 
 def reader(apart: tuple[str, ...], opener: str = "", stops: tuple[str, ...] = ()) -> TurnReader:
     """A reader of a turn without tools."""
-    return TurnReader(None, None, stops, Thinking((), opener, apart))
+    return TurnReader(None, None, stops, Thinking((), opener, apart), SpelledOpeners((), None))
 
 
 def read(turn: TurnReader, text: str, step: int, at_stop: bool = False) -> list[tuple[str, str]]:
@@ -163,7 +164,9 @@ def test_the_analysis_of_harmony_is_reasoning(reads_calls: bool) -> None:
         assert outcome.summary == [("reasoning", "Hm, 2."), ("text", "It is 2.")]
         assert outcome.message["reasoning"] == "Hm, 2."
         return
-    turn = TurnReader(channel_parser(HARMONY, model.tokenizer), None, (), Thinking(()))
+    turn = TurnReader(
+        channel_parser(HARMONY, model.tokenizer), None, (), Thinking(()), SpelledOpeners((), None)
+    )
     events = [event for token in tokens for event in turn.push("?", [token])]
     events += turn.end()
     assert turn.message() == {"role": "assistant", "content": "It is 2.", "reasoning": "Hm, 2."}
@@ -173,7 +176,9 @@ def test_the_analysis_of_harmony_is_reasoning(reads_calls: bool) -> None:
 def test_a_harmony_call_that_is_not_read_is_text() -> None:
     model = stand_in("harmony")
     tokens = model.by_bytes(RENDER["harmony"]([SEARCH]))
-    turn = TurnReader(channel_parser(HARMONY, model.tokenizer), None, (), Thinking(()))
+    turn = TurnReader(
+        channel_parser(HARMONY, model.tokenizer), None, (), Thinking(()), SpelledOpeners((), None)
+    )
     events = [*turn.push("", tokens), *turn.end()]
     assert all(isinstance(event, TextDelta) for event in events)
     assert json.loads(turn.text) == SEARCH.arguments

@@ -32,7 +32,7 @@ BY_TEXT = [name for name in TURN_FORMATS if name != "harmony"]
 
 def read(name: str, text: str, stop: str, step: int, pausing: bool) -> Outcome:
     model = stand_in(name)
-    return decode(model, model.spelled(text), TOOLS, step, stops=(stop,), pausing=pausing)
+    return decode(model.plain, model.spelled(text), TOOLS, step, stops=(stop,), pausing=pausing)
 
 
 @pytest.mark.parametrize("step", STEPS)

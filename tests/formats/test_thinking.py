@@ -36,7 +36,7 @@ def closer(opener: str, thinking: str) -> str:
 
 
 def read(model: StandIn, text: str, step: int, thinking: str) -> Outcome:
-    return decode(model, model.spelled(text), TOOLS, step, thinking=thinking)
+    return decode(model.plain, model.spelled(text), TOOLS, step, thinking=thinking)
 
 
 def called(outcome: Outcome) -> list[tuple[str, object]]:
@@ -53,7 +53,7 @@ def test_only_the_call_behind_thinking_is_run(name: str, opener: str, thinking: 
     # Two pieces cut at every byte, the markers of thinking included, and small pieces.
     first = range(len(thought) - 12, len(thought) + 12)
     for step in (*range(1, 14), *first, len(tokens) + 1):
-        outcome = decode(model, tokens, TOOLS, step, thinking=thinking)
+        outcome = decode(model.plain, tokens, TOOLS, step, thinking=thinking)
         assert called(outcome) == [tuple(SEARCH)]
         assert not outcome.malformed
         assert outcome.shown.rstrip("\n") == thought

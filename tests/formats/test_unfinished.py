@@ -9,6 +9,7 @@ import pytest
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
 from caesura.runtime.run.loop import run
@@ -111,6 +112,9 @@ class Engine:
 
     def token_text(self) -> None:
         return None
+
+    def spelled_openers(self, formats: Any) -> SpelledOpeners:
+        return SpelledOpeners(formats, None)
 
     def turn_parser(self, tools: Any) -> Any:
         form = TURN_FORMATS.get(self.formats[0])

@@ -2,7 +2,7 @@
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import INLINE, REACT, resolve, turn_format
 from caesura.intercept.calls.inline import InlineParser
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
@@ -108,6 +109,12 @@ class StandIn:
     vocabulary: Vocabulary
     ends: frozenset[int]
     byte_ids: tuple[int, ...]
+
+    @property
+    def plain(self) -> "StandIn":
+        """The same model without markers of its own: it spells all of them."""
+        pieces = [self.vocabulary.bytes_of(id_) for id_ in range(len(self.vocabulary))]
+        return replace(self, vocabulary=Vocabulary(pieces))
 
     def by_bytes(self, text: str) -> list[int]:
         """Tokenise with single bytes, the special tokens of the family excepted."""
@@ -210,15 +217,18 @@ def reader_for(
     opener: str = "",
     stops: tuple[str, ...] = (),
     apart: tuple[str, ...] = (),
+    vocabulary: Vocabulary | None = None,
 ) -> TurnReader:
     row = row_of(name)
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
-    thinking = Thinking(resolve([row], schemas), opener, apart)
+    formats = resolve([row], schemas)
+    thinking = Thinking(formats, opener, apart)
+    spelled = SpelledOpeners(formats, vocabulary)
     form = turn_format([row])
     if form is not None:
-        return TurnReader(turn_parser(form, tokenizer, tools), None, stops, thinking)
+        return TurnReader(turn_parser(form, tokenizer, tools), None, stops, thinking, spelled)
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
-    return TurnReader(None, made(schemas, new_call_id), stops, thinking)
+    return TurnReader(None, made(schemas, new_call_id), stops, thinking, spelled)
 
 
 def decode(
@@ -250,7 +260,8 @@ def decode(
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
     at_stop = verdict is Verdict.STOP
-    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops, apart)
+    vocabulary = model.vocabulary
+    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops, apart, vocabulary)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []
     for start in range(0, read, step):

@@ -9,6 +9,7 @@ from vllm.tokenizers.mistral import MistralTokenizer
 
 from caesura.intercept.calls.events import CallFinished
 from caesura.intercept.calls.formats import MISTRAL
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
 from caesura.scheduler.errors import UsageError
@@ -131,7 +132,8 @@ def test_a_call_in_control_tokens_pauses_and_is_read(version: int, tmp_path: Pat
     watch = Watch(WatchPlan(("mistral",), ("search",)), vocabulary, frozenset({end}))
     assert watch.first_stop(tokens) == (len(tokens) - 1, Verdict.CALL)
     parser = turn_parser(MISTRAL, tokenizer, TOOLS)
-    reader, text = TurnReader(parser, None, (), Thinking([MISTRAL])), TokenText(vocabulary)
+    spelled, text = SpelledOpeners([MISTRAL], vocabulary), TokenText(vocabulary)
+    reader = TurnReader(parser, None, (), Thinking([MISTRAL]), spelled)
     events = [event for token in tokens[:-1] for event in reader.push(text.push([token]), [token])]
     events += reader.end()
     (call,) = [event for event in events if isinstance(event, CallFinished)]

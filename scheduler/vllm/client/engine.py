@@ -17,7 +17,8 @@ from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError
 
-from caesura.intercept.calls.formats import NAMES, turn_format
+from caesura.intercept.calls.formats import NAMES, CallFormat, turn_format
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
@@ -179,6 +180,10 @@ class VllmEngine:
         """Return a parser for a turn without calls, or None where the model has no channels."""
         form = turn_format(self.formats)
         return None if form is None else channel_parser(form, self.tokenizer)
+
+    def spelled_openers(self, formats: Sequence[CallFormat]) -> SpelledOpeners:
+        """Return what finds, in one turn, the openers that the model spells with other tokens."""
+        return SpelledOpeners(formats, self._vocabulary)
 
     def sampling_params(
         self,

@@ -13,7 +13,7 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.inline import InlineParser
-from caesura.intercept.calls.markers import Hit
+from caesura.intercept.calls.markers import Hit, SpelledOpeners, unmarked
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking, without_thinking
 from caesura.scheduler.messages import Message
@@ -37,10 +37,12 @@ class TurnReader:
         inline: InlineParser | ReactParser | None,
         stops: tuple[str, ...],
         thinking: Thinking,
+        spelled: SpelledOpeners,
     ) -> None:
         self._turn = turn
         self._inline = inline
         self._thinking = thinking
+        self._spelled = spelled
         self._window = b""
         self._token_ids: Sequence[int] = ()
         self._stop_cut = StopCut(stops)
@@ -110,9 +112,9 @@ class TurnReader:
         self._cut, self._at_stop = cut, at_stop
         self.raw += text
         self._token_ids = token_ids
-        data = self._stop_cut.push(text, ended or cut or at_stop, at_stop).encode()
-        self.size_bytes += len(data)
-        self._window += data
+        text = self._stop_cut.push(text, ended or cut or at_stop, at_stop)
+        self.size_bytes += len(text.encode())
+        self._window += self._spelled.push(text, token_ids).encode()
         yield from self._scan()
 
     def end(self) -> Iterator[Event]:
@@ -172,17 +174,18 @@ class TurnReader:
 
     def _read(self, size: int) -> Generator[Event, None, bool]:
         """Parse `size` bytes of the window; return whether a parser returned some as unread."""
-        at = self.size_bytes - len(self._window)
+        at = self.size_bytes - len(unmarked(self._window))
         data, self._window = self._window[:size], self._window[size:]
         token_ids, self._token_ids = self._token_ids, ()
         if self._thinking.is_apart:
             self._thinking.passed(data)
-            self._spans.add(at, at + size)
+            data = unmarked(data)
+            self._spans.add(at, at + len(data))
             yield from self._pass_on(iter([ReasoningDelta(data.decode())]))
         elif self._thinking.inside or self._turn is None:
             parse = self._pass_on if self._thinking.inside else self._chain
             self._thinking.passed(data)
-            yield from parse(iter([TextDelta(data.decode())]))
+            yield from parse(iter([TextDelta(unmarked(data).decode())]))
         elif data or token_ids:
             self._thinking.passed(data)
             yield from self._chain(self._turn.push(data.decode(), token_ids))

@@ -273,7 +273,8 @@ class VllmSession:
             parser = self._engine.channel_parser()
         formats = resolve(self._engine.formats if self._watched else (), schemas)
         thinking = Thinking(formats, opener, self._engine.thinking)
-        return TurnReader(parser, inline, sampling.stop, thinking)
+        spelled = self._engine.spelled_openers(formats)
+        return TurnReader(parser, inline, sampling.stop, thinking, spelled)
 
     # -- what comes out --------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from vllm.tool_parsers import ToolParserManager
 
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
-from caesura.intercept.calls.markers import first_hit, held_back
+from caesura.intercept.calls.markers import MARK, first_hit, held_back
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, json_of
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
@@ -60,11 +60,12 @@ class EndedTurn(TurnParser):
         shown, self._window = self._window[:ready].decode(), self._window[ready:]
         self._shown += shown
         if shown:
-            yield TextDelta(shown)
+            yield TextDelta(shown.replace(MARK, ""))
 
     def end(self) -> Iterator[Event]:
         """End the turn: yield its calls, and the text that has not been shown."""
-        held, self._window = self._window.decode(), b""
+        # Marks stay in the text before the calls, where the parser must not find a spelled opener.
+        held, self._window = self._window.decode().replace(MARK, ""), b""
         shown, self._shown, self._opened = self._shown, "", False
         if not held:
             return
@@ -75,7 +76,7 @@ class EndedTurn(TurnParser):
             yield TextDelta(text)
             return
         if text := self._unseen(content, shown):
-            yield TextDelta(text)
+            yield TextDelta(text.replace(MARK, ""))
         events = CallEvents(_SHAPE, verbatim=False)
         for call in found:
             if isinstance(json_of(call.arguments), dict):

@@ -1,14 +1,24 @@
 """Parser for turns in which each call, or each list of calls, has its own opener and end."""
 
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Protocol
 
 from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
-from caesura.intercept.calls.markers import first_hit, held_back
-from caesura.scheduler.vllm.client.parsing.calls import UNCLOSED, CallEvents, Found, Piece, name_in
+from caesura.intercept.calls.markers import first_hit, held_back, unmarked
+from caesura.scheduler.vllm.client.parsing.calls import (
+    UNCLOSED,
+    CallEvents,
+    Found,
+    Piece,
+    name_in,
+)
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
+
+# What no answer writes to explain a format: a name before a bracket, a tag, a key in quotes.
+_ATTEMPT = re.compile(r"\s*(?:[\w.:-]{1,64}[(\[{]|<[fa|\uff5c]|\[?\s*\{\s*[\"'])")
 
 Steps = Generator[Event, None, bytes]
 """A generator of events that returns the bytes still to be parsed."""
@@ -30,8 +40,12 @@ class RegionReader(Protocol):
 class _Region:
     """An open region of calls."""
 
-    def __init__(self, form: CallFormat, calls: RegionReader, opener: bytes) -> None:
+    def __init__(
+        self, form: CallFormat, calls: RegionReader, opener: bytes, space: str | None
+    ) -> None:
         self.opener = opener
+        self.space = space
+        """The spaces between the call before and the opener; None if text follows that call."""
         self.body = CallBody(form)
         self.events = CallEvents(form.shape, verbatim=form.body == "json")
         self.calls = calls
@@ -46,7 +60,12 @@ class _Region:
 
     def text(self, size: int | None = None) -> str:
         """Return the call's text as the model wrote it, including its markers."""
-        return (self.opener + self.body.text[:size]).decode(errors="replace")
+        return _written(self.opener + self.body.text[:size])
+
+    def is_attempt(self, text: str) -> bool:
+        """Return whether a text that holds no call was meant as one."""
+        inside = text.removeprefix(self.opener.decode())
+        return bool(_ATTEMPT.match(inside) or name_in(text, self.body.form.named))
 
 
 class RegionTurn(TurnParser):
@@ -77,7 +96,7 @@ class RegionTurn(TurnParser):
     @property
     def behind_call(self) -> bool:
         """Whether only spaces have followed the last call."""
-        return self._space is not None and not self._window.strip()
+        return self._region is None and self._space is not None and not self._window.strip()
 
     def take_unread(self) -> bytes:
         """Return bytes that seemed part of a call but were not, to be parsed again as text."""
@@ -90,7 +109,9 @@ class RegionTurn(TurnParser):
 
     def end(self) -> Iterator[Event]:
         """Refuse a call that is still open, and yield the text that was held back."""
-        if self._region is not None:
+        if self._region is not None and self._region.body.begun is None:
+            yield from self._mention(self._region, self._region.body.head)
+        elif self._region is not None:
             self._region.body.end()
             self._unread = yield from self._settle(self._region, closed=self._region.complete)
         yield from self._show(self._window)
@@ -115,18 +136,32 @@ class RegionTurn(TurnParser):
         yield from self._show(self._window[: hit.start])
         opener, rest = self._window[hit.start : hit.end], self._window[hit.end :]
         opener, self._unseen = opener.removeprefix(self._unseen), b""
-        self._window, self._space = b"", ""
+        self._window, space, self._space = b"", self._space, ""
         if hit.marker < len(self._openers):
             form = self._openers[hit.marker][1]
-            self._region = region = _Region(form, self._new_reader(), opener)
-            yield from region.events.announce(region.calls.push(opener.decode()))
+            self._region = region = _Region(form, self._new_reader(), opener, space)
+            if region.body.begun:
+                yield from region.events.announce(region.calls.push(opener.decode()))
         return rest
+
+    def _mention(self, region: _Region, behind: bytes) -> Iterator[Event]:
+        """Yield an opener without a call as text; what is behind it is parsed again."""
+        self._region, self._space = None, region.space
+        self._unread = behind
+        yield from self._show(region.opener)
 
     def _inside(self, region: _Region, data: bytes) -> Steps:
         """Parse a call; return the bytes after it once it is closed."""
-        rest = region.body.feed(data)
+        body, undecided = region.body, region.body.begun is None
+        rest = body.feed(data)
+        if not body.begun:
+            if rest is not None:
+                yield from self._mention(region, rest)
+            return b""
+        data = body.head if undecided else data
         piece = data if rest is None else data[: len(data) - len(rest)]
-        yield from region.events.announce(region.calls.push(piece.decode(errors="replace")))
+        lead = region.opener if undecided else b""
+        yield from region.events.announce(region.calls.push(_written(lead + piece)))
         if rest is None:
             return b""
         behind = yield from self._settle(region)
@@ -151,8 +186,10 @@ class RegionTurn(TurnParser):
             found, reason = _calls_of(region, text)
         if found or region.events.announced:
             yield from region.events.settle(found, text, reason)
-        elif form.certain:
+        elif form.certain and region.is_attempt(text):
             yield region.events.malformed(text, name_in(text, form.named), reason)
+        elif form.certain:
+            yield from self._show(text.encode())
         else:
             self._space = None
             yield from self._show(region.opener)
@@ -163,13 +200,17 @@ class RegionTurn(TurnParser):
         """Yield text; spaces after a call are yielded only if text follows them."""
         if data:
             data, self._unseen = data.removeprefix(self._unseen), b""
-        text = data.decode()
+        text = _written(data)
         if self._space is not None:
             text = self._space + text
             self._space = text if text.isspace() else None if text else ""
             text = "" if self._space is not None else text
         if text:
             yield TextDelta(text)
+
+
+def _written(data: bytes) -> str:
+    return unmarked(data).decode(errors="replace")
 
 
 def _calls_of(region: _Region, text: str) -> tuple[list[Found], str]:
