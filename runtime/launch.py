@@ -15,6 +15,7 @@ from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.tracing.setup import from_environment
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.model_facts import ModelFacts
 from caesura.scheduler.paths import pauses_path
 
 if TYPE_CHECKING:
@@ -256,6 +257,17 @@ async def inside(
 
     check_scheduler(llm.vllm_config.scheduler_config)
     return VllmEngine(llm, served_name, server_options=server_options)
+
+
+def facts_of_model(model: str, formats: Sequence[str] | None) -> ModelFacts:
+    """Return what a model's files tell of its calls and its thinking, without an engine.
+
+    `formats` are those that a user has named. Raises `UsageError` for a model without a readable
+    tokenizer and for unknown formats.
+    """
+    from caesura.scheduler.vllm import model_facts
+
+    return model_facts.facts_of_model(model, None if formats is None else tuple(formats))
 
 
 def _is_real(engine: Engine) -> bool:

@@ -15,6 +15,7 @@ from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
 from caesura.runtime.cli.options import (
     DEFAULT_HOST_GIB,
+    Formats,
     HostGib,
     Model,
     ModelOptions,
@@ -154,11 +155,14 @@ def demo(trace: TraceFile = None, verbose: Verbose = False) -> None:
 
 
 @app.command()
-def doctor() -> None:
-    """Check the installation, and print how to fix each problem."""
+def doctor(model: Model = None, form: Formats = None) -> None:
+    """Check the installation, and print how to fix each problem.
+
+    With --model, say how the model writes calls and thinking, and what of it is a guess.
+    """
     from caesura.runtime.cli.doctor import examine
 
-    raise typer.Exit(examine())
+    raise typer.Exit(examine(model, form))
 
 
 def main() -> None:

@@ -5,13 +5,16 @@ import importlib.metadata
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
+from caesura.runtime.cli.errors import Complaint
+from caesura.runtime.cli.model_checks import model_checks
 from caesura.runtime.launch import BUNDLED_MODEL, prepare_environment
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory
@@ -31,28 +34,24 @@ TOOL_EXTRAS = {
 NEEDED_DISK_BYTES = 2 << 30
 
 
-class Complaint(Exception):
-    """A failed check: the message is the finding, and `fix` says how to fix it."""
+def examine(model: str | None = None, formats: Sequence[str] | None = None) -> int:
+    """Print a line per check; return the number of failed checks.
 
-    def __init__(self, finding: str, fix: str) -> None:
-        super().__init__(finding)
-        self.fix = fix
-
-
-def examine() -> int:
-    """Print a line per check; return the number of failed checks."""
-    prepare_environment(None)
+    With a `model`, check it too; `formats` are the call formats that the user has named for it.
+    """
+    prepare_environment(model)
     console = Console()
     complaints = 0
-    for name, check in _checks():
+    checks = [*_checks()] if model is None else [*_checks(), *model_checks(model, formats)]
+    for name, check in checks:
         try:
             console.print(
-                f"[green]ok[/green]    {name}: {check()}", highlight=False, soft_wrap=True
+                f"[green]ok[/green]    {name}: {escape(check())}", highlight=False, soft_wrap=True
             )
         except Complaint as complaint:
             complaints += 1
-            console.print(f"[red]wrong[/red] {name}: {complaint}", highlight=False)
-            console.print(f"      fix: {complaint.fix}", highlight=False)
+            console.print(f"[red]wrong[/red] {name}: {escape(str(complaint))}", highlight=False)
+            console.print(f"      fix: {escape(complaint.fix)}", highlight=False)
     return complaints
 
 

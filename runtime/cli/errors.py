@@ -15,6 +15,14 @@ from caesura.tools.services import SetupError
 errors = Console(stderr=True)
 
 
+class Complaint(Exception):
+    """A failed check of `caesura doctor`: the message is the finding; `fix` says how to fix it."""
+
+    def __init__(self, finding: str, fix: str) -> None:
+        super().__init__(finding)
+        self.fix = fix
+
+
 @contextmanager
 def mistakes_told() -> Iterator[None]:
     """Print a known error as one line, and raise `typer.Exit`: 130 for Ctrl-C, else 2 or 1."""

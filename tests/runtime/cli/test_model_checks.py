@@ -1,0 +1,71 @@
+"""What `caesura doctor --model` says of a model's calls and thinking."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from caesura.runtime.cli.errors import Complaint
+from caesura.runtime.cli.model_checks import model_checks
+from caesura.runtime.launch import BUNDLED_MODEL
+
+
+def said(model: str | Path, formats: Sequence[str] | None = None) -> dict[str, str]:
+    """What each check says; a complaint begins with `wrong:`."""
+    lines = {}
+    for name, check in model_checks(str(model), formats):
+        try:
+            lines[name] = check()
+        except Complaint as complaint:
+            lines[name] = f"wrong: {complaint} FIX {complaint.fix}"
+    return lines
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model of which only the tokenizer and the configuration are there."""
+    folder = tmp_path / "qwen3-like"
+    folder.mkdir()
+    for path in Path(BUNDLED_MODEL).glob("*.json*"):
+        shutil.copy(path, folder)
+    (folder / "chat_template.jinja").write_text("<think> {{ messages }}")
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3"}))
+    return folder
+
+
+def test_the_bundled_model() -> None:
+    lines = said(BUNDLED_MODEL)
+    assert lines["call format"] == "hermes, inline (guessed from the chat template)"
+    assert lines["thinking"].startswith("no markers of thinking")
+    assert lines["chat template"].endswith(" characters")
+
+
+def test_a_template_that_fits_nothing(model: Path) -> None:
+    lines = said(model)
+    assert "fits no known format" in lines["call format"]
+    assert "--format: hermes, " in lines["call format"]
+    assert lines["thinking"].startswith("<think> ... </think> (guessed")
+    assert "may be qwen3, guessed" in lines["thinking"]
+
+
+def test_a_named_format(model: Path) -> None:
+    assert said(model, ["granite4"])["call format"] == "vllm:granite4 (as named)"
+    told = said(model, ["jamba"])["call format"]
+    assert told.startswith("wrong: vllm:jamba: vLLM's tool parser 'jamba' does not fit the model")
+    assert said(model, ["xml"])["model"].startswith("wrong: unknown call format 'xml'")
+
+
+def test_a_model_without_a_template(model: Path) -> None:
+    (model / "chat_template.jinja").unlink()
+    config = model / "tokenizer_config.json"
+    kept = json.loads(config.read_text())
+    kept.pop("chat_template", None)
+    config.write_text(json.dumps(kept))
+    assert "has none, so messages cannot be rendered" in said(model)["chat template"]
+
+
+def test_a_directory_without_a_tokenizer(tmp_path: Path) -> None:
+    assert list(said(tmp_path)) == ["model"]
+    assert "cannot be read" in said(tmp_path)["model"]
