@@ -54,10 +54,12 @@ class EndpointPlugin:
     def __init__(self) -> None:
         self._stack = AsyncExitStack()
         self._ours: Application | None = None
+        self._vllm: Starlette | None = None
         self._next: ASGIApp | None = None
 
     def attach_router(self, app: Starlette) -> None:
         """Put Caesura's application in front of vLLM's routes."""
+        self._vllm = app
         app.add_middleware(_InFront, plugin=self)
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
@@ -113,6 +115,7 @@ class EndpointPlugin:
 
     async def _to_vllm(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self._next is not None
+        scope["app"] = self._vllm  # its handlers find their state there
         await self._next(scope, receive, send)
 
     async def answer(self, behind: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

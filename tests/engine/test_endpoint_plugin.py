@@ -86,6 +86,10 @@ async def test_what_vllm_answers_stays_its_own(client: AsyncOpenAI) -> None:
     answer = await ask(client, tools=[calculator.spec()], logprobs=True)
     assert answer.choices[0].message.tool_calls[0].function.name == "calculator"
     assert answer.choices[0].logprobs.content
+    choices = {"choice": ["seven", "eight"]}
+    formed = {"type": "text"}
+    answer = await ask(client, response_format=formed, extra_body={"structured_outputs": choices})
+    assert answer.choices[0].message.content in choices["choice"]
     models = [each async for each in client.models.list()]
     assert models[0].owned_by == "vllm"
 
