@@ -76,3 +76,12 @@ def test_a_schema_of_a_call_is_shown() -> None:
     for step in (1, 4, 100):
         outcome = decode(model, model.by_bytes(text), TOOLS, step)
         assert outcome.summary == [("text", text)]
+
+
+def test_text_behind_a_json_call_is_shown() -> None:
+    model, behind = stand_in("llama3_json"), "\nI will tell you soon."
+    text = RENDER["llama3_json"]([SEARCH, SEARCH]) + behind
+    for step in (1, 5, len(text)):
+        outcome = decode(model, model.by_bytes(text), TOOLS, step)
+        assert [name for name, _ in outcome.calls] == ["search", "search"]
+        assert outcome.shown == behind

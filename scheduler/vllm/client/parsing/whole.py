@@ -1,14 +1,18 @@
 """Parser for formats in which a turn holds either calls from its first character, or no call."""
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 
 from caesura.intercept.calls.events import Event, TextDelta
-from caesura.intercept.calls.formats import CallFormat
+from caesura.intercept.calls.formats import LLAMA3_JSON, CallFormat
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
+
+_DECODER = json.JSONDecoder()
+_NEXT = re.compile(r"\s*;\s*(?=\{)")
 
 
 class WholeTurn(TurnParser):
@@ -53,8 +57,24 @@ class WholeTurn(TurnParser):
         found = self._reader.read(text) if self._prose is False else []
         if found or self._events.announced:
             yield from self._events.settle(found, text)
+            if found and self._form is LLAMA3_JSON and (rest := _behind_calls(text)):
+                yield TextDelta(rest)
         elif self._prose is False and re.match(self._form.telling, text):
             yield self._events.malformed(text, name_in(text, self._form.named))
         elif text:
             yield TextDelta(text)
         self._begin()
+
+
+def _behind_calls(text: str) -> str:
+    """Return the text behind JSON calls with `;` between them, or nothing if it is blank."""
+    at = text.find("{")
+    try:
+        while True:
+            _, end = _DECODER.raw_decode(text, at)
+            if (further := _NEXT.match(text, end)) is None:
+                break
+            at = further.end()
+    except (ValueError, RecursionError):
+        return ""
+    return text[end:] if text[end:].strip() else ""
