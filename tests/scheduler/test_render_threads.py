@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from caesura.intercept.calls.events import TextDelta
+from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Message, SessionSpec
 from caesura.scheduler.vllm.client.render_threads import (
@@ -39,9 +40,16 @@ class Engine:
         self.splicer = Splicer(self.renderer, self.render_threads, self.context_tokens, None)
         self.rendering, self.released = threading.Event(), threading.Event()
         self.served: list[int] = []
+        self.thinking: tuple[str, ...] = ()
+
+    def channel_parser(self) -> None:
+        """The model has no channels."""
 
     def token_text(self) -> None:
         """The text of its tokens is read by vLLM's detokenizer."""
+
+    def spelled_openers(self, formats: Any) -> SpelledOpeners:
+        return SpelledOpeners(formats, None)
 
     def bytes_of(self, token: int) -> bytes:
         return b"?"
