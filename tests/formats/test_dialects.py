@@ -23,7 +23,7 @@ def test_mistrals_call_ids_are_no_part_of_the_name() -> None:
             check(decode(model, tokens, TOOLS, step), "mistral_v11", CASES["one"])
 
 
-def test_harmonys_analysis_is_not_shown_and_its_recipient_may_stand_first() -> None:
+def test_harmonys_analysis_is_reasoning_and_its_recipient_may_stand_first() -> None:
     model = stand_in("harmony")
     text = (
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
@@ -32,6 +32,7 @@ def test_harmonys_analysis_is_not_shown_and_its_recipient_may_stand_first() -> N
     )
     outcome = decode(model, model.by_bytes(text), TOOLS)
     assert outcome.summary == [
+        ("reasoning", "Hm."),
         ("text", "Let me look."),
         ("call", "search", '{"query": "oak trees"}'),
     ]
