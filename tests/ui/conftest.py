@@ -33,7 +33,7 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 """How long anything is waited for; the machine may be busy with other tests."""
 
 
