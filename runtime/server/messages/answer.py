@@ -20,6 +20,10 @@ from caesura.tools.people import Pending
 
 Event = dict[str, Any]
 PING: Event = {"type": "ping"}
+DIRECT = {"caller": {"type": "direct"}}
+"""Who makes a call: the model itself, not code of its own."""
+NO_USAGE = dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", "service_tier"))
+"""Required fields of Anthropic's usage that say nothing here."""
 
 
 class Answer:
@@ -77,7 +81,7 @@ class Answer:
         events = self._end_block() if self._open == "thinking" else []
         if self._text is None:
             self._text, self._open = [], "text"
-            events.append(self._start({"type": "text", "text": ""}))
+            events.append(self._start(_text("")))
         elif self._new_paragraph and not self._text[-1][-1:].isspace() and not text[:1].isspace():
             text = f"\n\n{text}"  # the model began a new message after a call of the server's
         self._new_paragraph = False
@@ -100,7 +104,7 @@ class Answer:
     def _show(self, call: CallFinished) -> list[Event]:
         events = self._end_block()
         # Mistral's chat templates accept only ids of nine alphanumeric characters.
-        block = {"type": "tool_use", "id": uuid.uuid4().hex[:9], "name": call.name}
+        block = {"type": "tool_use", "id": uuid.uuid4().hex[:9], "name": call.name} | DIRECT
         events.append(self._start(block | {"input": {}}))
         self._content[-1] = block | {"input": json.loads(call.arguments)}
         events.append(self._delta({"type": "input_json_delta", "partial_json": call.arguments}))
@@ -124,7 +128,7 @@ class Answer:
         text = "".join(self._text)
         if self._open == "thinking":
             return [*self._content[:-1], _thinking(text, _signature(text))]
-        return [*self._content[:-1], {"type": "text", "text": text}]
+        return [*self._content[:-1], _text(text)]
 
     def _start(self, block: dict[str, Any]) -> Event:
         self._content.append(block)
@@ -154,12 +158,15 @@ class Answer:
 
         `caesura` holds the server's own calls, as in chat completions.
         """
-        return self._head(self._blocks()) | self._end() | {"usage": self._tokens()} | self._own()
+        usage = {"usage": self._tokens() | NO_USAGE}
+        return self._head(self._blocks()) | self._end() | usage | self._own()
 
     def opening(self) -> Event:
         """Return the first event of a stream; no token is counted yet."""
         unknown = {"stop_reason": None, "stop_sequence": None}
-        usage = {"input_tokens": 0, "output_tokens": 0}
+        tokens = {"input_tokens": 0, "output_tokens": 0}
+        cached = dict.fromkeys(("cache_creation_input_tokens", "cache_read_input_tokens"), 0)
+        usage = tokens | cached | NO_USAGE | {"output_tokens_details": None}
         message = self._head([]) | unknown | {"usage": usage}
         return {"type": "message_start", "message": message}
 
@@ -174,7 +181,7 @@ class Answer:
 
     def _head(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         head = {"id": self.id, "type": "message", "role": "assistant", "model": self._model}
-        return head | {"content": content}
+        return head | {"content": content, "container": None, "stop_details": None}
 
     def _end(self) -> dict[str, Any]:
         """Return why the answer ended."""
@@ -198,11 +205,16 @@ class Answer:
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": cached,
             "output_tokens": total.completion_tokens,
+            "output_tokens_details": {"thinking_tokens": total.reasoning_tokens},
         }
 
     def _own(self) -> dict[str, Any]:
         ran = self._tally.extension()
         return {} if ran is None else {"caesura": ran}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": None}
 
 
 def _thinking(text: str, signature: str) -> dict[str, Any]:

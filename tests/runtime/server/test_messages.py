@@ -39,6 +39,10 @@ def body(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in whole.items() if value is not ...}
 
 
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": None}
+
+
 async def ask(served: Any, headers: Any = None, **fields: Any) -> tuple[int, dict[str, Any]]:
     """POST a request; the status and the parsed answer."""
     async with served.http.post("/v1/messages", json=body(**fields), headers=headers) as response:
@@ -64,7 +68,8 @@ def put_together(events: list[dict[str, Any]]) -> dict[str, Any]:
     first, *middle, delta, last = [event for event in events if event["type"] != "ping"]
     assert (first["type"], delta["type"]) == ("message_start", "message_delta")
     assert last == {"type": "message_stop"}
-    message = first["message"] | delta["delta"] | {"usage": delta["usage"]}
+    usage = first["message"]["usage"] | delta["usage"]
+    message = first["message"] | delta["delta"] | {"usage": usage}
     content, texts = message["content"], []
     for event in middle:
         kind = event["type"].removeprefix("content_block_")
@@ -97,7 +102,7 @@ async def test_a_whole_answer(serve_script):
         "type": "message",
         "role": "assistant",
         "model": MODEL,
-        "content": [{"type": "text", "text": "Hello to you."}],
+        "content": [text_block("Hello to you.")],
         "stop_reason": "end_turn",
         "stop_sequence": None,
         "usage": {
@@ -105,7 +110,14 @@ async def test_a_whole_answer(serve_script):
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
             "output_tokens": 3,
+            "output_tokens_details": {"thinking_tokens": 0},
+            "cache_creation": None,
+            "inference_geo": None,
+            "server_tool_use": None,
+            "service_tier": None,
         },
+        "container": None,
+        "stop_details": None,
     }
     assert served.engine.open_sessions == 0
 
@@ -152,7 +164,7 @@ async def test_calls_of_the_clients_tools(serve_script):
     served = await serve_script([made])
     _, answer = await ask(served, tools=[WEATHER])
     text, *used = answer["content"]
-    assert text == {"type": "text", "text": "Let me look."}
+    assert text == text_block("Let me look.")
     assert [block["input"] for block in used] == [{"city": "Ulm"}, {"city": "Bonn"}]
     assert {(block["type"], block["name"]) for block in used} == {("tool_use", "weather")}
     assert len({block["id"] for block in used}) == 2
@@ -166,7 +178,7 @@ async def test_a_stop_text_and_a_limit(serve_script):
     served = await serve_script(["one two three", "one two three"])
     _, answer = await ask(served, stop_sequences=["three", " two"])
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", " two")
-    assert answer["content"] == [{"type": "text", "text": "one"}]
+    assert answer["content"] == [text_block("one")]
     _, answer = await ask(served, max_tokens=2)
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("max_tokens", None)
 
@@ -175,7 +187,7 @@ async def test_server_tools_run_within_the_request(serve_script, double):
     script = [calls(call("double", number=2), text="Let me see."), "It is 4."]
     served = await serve_script(script, [double])
     _, answer = await ask(served, server_tools=["double"])
-    assert answer["content"] == [{"type": "text", "text": "Let me see.\n\nIt is 4."}]
+    assert answer["content"] == [text_block("Let me see.\n\nIt is 4.")]
     assert answer["stop_reason"] == "end_turn"
     [made] = answer["caesura"]["calls"]
     assert (made["name"], made["content"]) == ("double", "4")
@@ -312,7 +324,7 @@ async def test_thinking_is_a_block_that_may_come_back(serve_script, streams, sen
     thought, said = answer["content"]
     assert (thought["type"], thought["thinking"]) == ("thinking", "Two and two.")
     assert thought["signature"]
-    assert said == {"type": "text", "text": "It is 4."}
+    assert said == text_block("It is 4.")
     content = answer["content"] if sends_back else [said]
     history = [HELLO, {"role": "assistant", "content": content}, {"role": "user", "content": "?"}]
     await ask(served, messages=history)
@@ -336,7 +348,7 @@ async def test_thinking_stands_between_text_and_calls(serve_script, double, stre
 async def test_thinking_that_is_switched_off_is_not_shown(serve_script):
     served = await serve_script([think("Two and two.", say("It is 4."))])
     _, answer = await ask(served, thinking={"type": "disabled"})
-    assert answer["content"] == [{"type": "text", "text": "It is 4."}]
+    assert answer["content"] == [text_block("It is 4.")]
 
 
 async def test_a_follow_up_belongs_to_its_asker(serve_script):
@@ -372,7 +384,7 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
     events = await streaming
     pings = [event for event in events if event["type"] == "ping"]
     assert [ping["caesura"]["pending"]["id"] for ping in pings] == [waiting.id]
-    assert put_together(events)["content"] == [{"type": "text", "text": "It is 4."}]
+    assert put_together(events)["content"] == [text_block("It is 4.")]
     await people.aclose()
 
 
