@@ -145,7 +145,8 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
     if not _is_real(engine):
         yield None
         return
-    from caesura.scheduler.vllm.api_server.app import parses_alone, vllm_app
+    from caesura.scheduler.vllm.api_server.alone import parses_alone
+    from caesura.scheduler.vllm.api_server.app import vllm_app
     from caesura.scheduler.vllm.api_server.splicing import server_splicing
 
     real = _real(engine)
@@ -238,7 +239,7 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
 
 def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
     """Return vLLM's own HTTP application, which listens, and in which Caesura's routes are."""
-    from caesura.scheduler.vllm.api_server.app import parses_alone
+    from caesura.scheduler.vllm.api_server.alone import parses_alone
 
     alone = parses_alone(engine)
     return VllmServer(app, engine.max_characters, parses_alone=alone, listens=True)

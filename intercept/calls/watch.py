@@ -40,8 +40,9 @@ class WatchPlan:
     needs. `stop` are texts that end the turn. `turn` is the request's place in its turn: `fresh`,
     `begun` (an in-line call has been answered), or `holding` (there also was a call that pauses
     at the turn's end). `pauses` are hints about the tools' pauses, by name. `thinking` is the
-    opener of the region of thinking in which the turn begins, or empty. Raises `ValueError` for an
-    opener outside `REGIONS`, and for a list with more than `MAX_TEXTS` entries or
+    opener of the region of thinking in which the turn begins, or empty. With `spelled`, an opener
+    counts in other tokens than its own too, since a grammar asks for it. Raises `ValueError` for
+    an opener outside `REGIONS`, and for a list with more than `MAX_TEXTS` entries or
     `MAX_CHARACTERS` characters.
     """
 
@@ -51,6 +52,7 @@ class WatchPlan:
     turn: Turn = "fresh"
     pauses: Mapping[str, PauseHint] = field(default_factory=dict)
     thinking: str = ""
+    spelled: bool = False
 
     def __post_init__(self) -> None:
         if self.thinking and self.thinking not in REGIONS:
@@ -78,6 +80,8 @@ class WatchPlan:
             data["pauses"] = {name: hint.to_wire() for name, hint in self.pauses.items()}
         if self.thinking:
             data["thinking"] = self.thinking
+        if self.spelled:
+            data["spelled"] = True
         return data
 
     @classmethod
@@ -102,7 +106,8 @@ class WatchPlan:
         if not isinstance(thinking, str):
             raise ValueError(f"watch.thinking must be a text, got {thinking!r:.100}")
         pauses = hints_from_wire(data.get("pauses", {}))
-        plan = cls(**texts, turn=turn, pauses=pauses, thinking=thinking)
+        spelled = bool(data.get("spelled", False))
+        plan = cls(**texts, turn=turn, pauses=pauses, thinking=thinking, spelled=spelled)
         resolve(plan.formats, plan.tools)
         return plan
 
@@ -122,7 +127,7 @@ class Watch:
         sections = [text.encode() for form in formats for text in form.section if text]
         # A stop text comes first, so that one that is an opener too ends the turn.
         self._outside = [*self._stops, *(text for text, _ in self._openers), *sections]
-        own = own_markers(formats, vocabulary)
+        own = {} if plan.spelled else own_markers(formats, vocabulary)
         stops = len(self._stops)
         self._own = {
             i: own[text] for i, text in enumerate(self._outside) if text in own and i >= stops

@@ -33,11 +33,12 @@ LOOKUP = {
     },
 }
 TOOLS = [calculator.spec(), LOOKUP]
+AGE = {"type": "integer", "minimum": 0, "maximum": 150}
 PERSON = TextFormat(
     "json_schema",
     {
         "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
+        "properties": {"name": {"type": "string", "maxLength": 12}, "age": AGE},
         "required": ["name", "age"],
         "additionalProperties": False,
     },
@@ -127,8 +128,8 @@ async def test_calls_or_a_schema(open_session: Open) -> None:
         assert text_of(events) == ""
         events = await read(session, answers(calls_of(events), "816"), settings)
     said = text_of(events)
-    if reason_of(events) == "length":  # the model called, or wrote a name, up to its limit
-        assert said.lstrip()[:1] in ("", "{")
+    if reason_of(events) == "length":  # the model called, or wrote, up to its limit
+        assert said.lstrip()[:1] in ("", "{", "<")
     else:
         assert set(json.loads(said)) == {"name", "age"}
 

@@ -44,6 +44,16 @@ def test_a_call_that_is_spelled_with_other_tokens_is_text(name: str) -> None:
         assert outcome.verdict is Verdict.END
 
 
+@pytest.mark.parametrize("name", [name for name in OPENED if name != "qwen3_coder"])
+def test_a_call_that_a_grammar_has_spelled_is_run(name: str) -> None:
+    model = stand_in(name)
+    tokens = model.spelled(RENDER[name]([SEARCH]))
+    for step in (1, 5, len(tokens) + 1):
+        outcome = decode(model, tokens, TOOLS, step, spelled=True)
+        assert [called for called, _ in outcome.calls] == ["search"]
+        assert outcome.verdict is Verdict.CALL
+
+
 @pytest.mark.parametrize("name", OPENED)
 def test_a_call_behind_a_mention_is_run(name: str) -> None:
     model, opener = stand_in(name), TURN_FORMATS[row_of(name)].opens[0]

@@ -242,17 +242,20 @@ def decode(
     stops: tuple[str, ...] = (),
     pausing: bool = True,
     apart: tuple[str, ...] = (),
+    spelled: bool = False,
 ) -> Outcome:
     """Do with a turn's tokens what the engine and a session do; `step` tokens come at a time.
 
     The turn ends as models end it, with a token of its own: `end`, or the one that closes calls if
     the family has one. With `cut` the token limit ends it, without a token of its own. `thinking`
     is the opener with which the prompt ended, and `apart` are those whose text is reasoning. Unless
-    `pausing`, the engine looks for `stops` alone.
+    `pausing`, the engine looks for `stops` alone. With `spelled`, a grammar constrains the turn.
     """
     names = tuple(each["function"]["name"] for each in tools)
     formats = (row_of(model.name),) if pausing else ()
-    plan = WatchPlan(formats, names, stops, thinking=thinking)
+    plan = WatchPlan.from_wire(
+        WatchPlan(formats, names, stops, thinking=thinking, spelled=spelled).to_wire()
+    )
     watch = Watch(plan, model.vocabulary, model.ends)
     if not cut:
         tokens = [*tokens, model.tokenizer.convert_tokens_to_ids(end) if end else max(model.ends)]
@@ -260,7 +263,7 @@ def decode(
     read, verdict = (found[0] + 1, found[1]) if found else (len(tokens), None)
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
     at_stop = verdict is Verdict.STOP
-    vocabulary = model.vocabulary
+    vocabulary = None if spelled else model.vocabulary
     reader = reader_for(model.name, model.tokenizer, tools, thinking, stops, apart, vocabulary)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []

@@ -13,7 +13,7 @@ from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import SessionSpec
 from caesura.scheduler.vllm import call_detection
-from caesura.scheduler.vllm.api_server.app import parses_alone
+from caesura.scheduler.vllm.api_server.alone import parses_alone
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.launch import parse_engine_args

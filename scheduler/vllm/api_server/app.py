@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
-from caesura.intercept.calls.formats import HARMONY, turn_format
+from caesura.intercept.calls.formats import turn_format
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.api_server.options import server_args
 from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
@@ -47,15 +47,6 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
         logging.getLogger().setLevel(level)
     async with app.router.lifespan_context(app):
         yield app
-
-
-def parses_alone(engine: VllmEngine) -> bool:
-    """Return whether only vLLM's server can read the answers of the engine's model.
-
-    The format of calls is unknown here, or the way of thinking that its parser of reasoning reads.
-    """
-    splits = bool(engine.thinking) or HARMONY.name in engine.formats
-    return not engine.formats or (bool(engine.reasoning_parser) and not splits)
 
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:

@@ -253,7 +253,8 @@ class VllmSession:
             return None
         names = tuple(tool["function"]["name"] for tool in callable_tools(self._spec, sampling))
         try:
-            plan = WatchPlan(formats, names, sampling.stop, turn, self._spec.pauses, thinking)
+            about = (formats, names, sampling.stop, turn, self._spec.pauses, thinking)
+            plan = WatchPlan(*about, spelled=_has_grammar(sampling))
         except ValueError as error:
             raise UsageError(f"too many tools or stop texts, send fewer: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
@@ -273,7 +274,7 @@ class VllmSession:
             parser = self._engine.channel_parser()
         formats = resolve(self._engine.formats if self._watched else (), schemas)
         thinking = Thinking(formats, opener, self._engine.thinking)
-        spelled = self._engine.spelled_openers(formats)
+        spelled = self._engine.spelled_openers(() if _has_grammar(sampling) else formats)
         return TurnReader(parser, inline, sampling.stop, thinking, spelled)
 
     # -- what comes out --------------------------------------------------------------------------
@@ -373,3 +374,8 @@ def _report_of(output: RequestOutput) -> dict[str, Any]:
     """Return the scheduler's report in the last output of a turn; other outputs have none."""
     report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
     return report
+
+
+def _has_grammar(sampling: Sampling) -> bool:
+    """Return whether a grammar may lead the model to spell an opener, which is then no mention."""
+    return sampling.calls is not None or sampling.text is not None
