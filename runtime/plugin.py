@@ -27,8 +27,7 @@ from caesura.runtime.errors import CaesuraError
 from caesura.runtime.launch import inside, server_around
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
-from caesura.runtime.server.delegation import SERVER_TOOLS, Again
-from caesura.runtime.server.http.anthropic_form import MESSAGES
+from caesura.runtime.server.delegation import Again
 from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
@@ -36,11 +35,8 @@ from caesura.tools.people import people_of
 
 log = logging.getLogger(__name__)
 
-BY_BODY: Mapping[str, tuple[bytes, ...]] = {
-    CHAT: (SERVER_TOOLS, b'"allowed_tools"', b'"response_format"'),
-    MESSAGES: (b"",),
-}
-"""The routes of both, and the fields without which a body is vLLM's."""
+OURS_IN_CHAT = (b'"server_tools"', b'"allowed_tools"', b'"response_format"')
+"""Fields of chat completions; a body without any of them is vLLM's."""
 CONFIG, TRACE, RESPONSES = "CAESURA_CONFIG", "CAESURA_TRACE", "CAESURA_RESPONSES"
 OFF = "off"
 
@@ -125,12 +121,12 @@ class EndpointPlugin:
             receive = self._closing(receive)
         ours = self._ours
         if ours is not None and ours.has_route(scope):
-            if scope["path"] not in BY_BODY:
+            if scope["path"] != CHAT:
                 await ours(scope, receive, send)
                 return
             body = await Request(scope, receive).body()
             receive = Again(body, receive)
-            if any(field in body for field in BY_BODY[scope["path"]]):
+            if any(field in body for field in OURS_IN_CHAT):
                 await ours(scope, receive, send)
                 return
         await behind(scope, receive, send)

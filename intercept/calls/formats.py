@@ -270,7 +270,6 @@ _PARSERS_OPENERS: dict[str, tuple[str, ...]] = {
     "poolside_v1": ("<tool_call>",),
     "seed_oss": ("<seed:tool_call>",),
     "step3": ("<｜tool_calls_begin｜>",),
-    "step3p5": ("<tool_call>",),
 }
 """The texts without which vLLM's parser of this name finds no call."""
 

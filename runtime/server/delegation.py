@@ -21,8 +21,6 @@ from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 
-SERVER_TOOLS = b'"server_tools"'
-"""The field whose requests are answered here, as it stands in a body."""
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -5,8 +5,10 @@ import inspect
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, TextIO
 
 SECONDS = 240
@@ -59,6 +61,37 @@ def check(library: str, feature: str) -> Callable[[Callable[[Server], Any]], Cal
         return run
 
     return register
+
+
+def check_each(
+    apis: Mapping[str, Callable[[Server], Any]], feature: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a check of several APIs, which gets what builds the library's model first."""
+
+    def register(run: Callable[..., Any]) -> Callable[..., Any]:
+        for library, build in apis.items():
+            check(library, feature)(partial(run, build))
+        return run
+
+    return register
+
+
+class Raised:
+    """The error that a block has raised."""
+
+    error: Any = None
+
+
+@contextmanager
+def raises(kind: type[Exception]) -> Iterator[Raised]:
+    """Fail unless the block raises an error of this class."""
+    raised = Raised()
+    try:
+        yield raised
+    except kind as error:
+        raised.error = error
+        return
+    raise AssertionError("no error")
 
 
 def honoured(condition: Any, what: str) -> None:

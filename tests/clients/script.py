@@ -11,6 +11,16 @@ ASSISTANT = "<|im_start|>assistant\n"
 """What the bundled model's chat template writes before an answer."""
 OR = "|OR|"
 """What stands between the alternatives of a turn."""
+ADD_PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "integer", "enum": [1, 2]},
+        "b": {"type": "integer", "enum": [3, 4]},
+    },
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+"""The parameters of the tool `add`."""
 _USER = "<|im_start|>user\n"
 _MARK = re.compile(r"SAY\[\[(.*?)\]\]END", re.DOTALL)
 

@@ -16,7 +16,7 @@ from agents import (
 )
 from agents.memory import SQLiteSession
 
-from tests.clients.check import Server, check, equal, honoured
+from tests.clients.check import Server, check, check_each, equal, honoured
 from tests.clients.checks.chat import client
 from tests.clients.checks.formats import RED, Colour, Paint
 from tests.clients.script import call, say
@@ -45,15 +45,7 @@ APIS: dict[str, Build] = {
 }
 
 
-def both(feature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a check of both APIs, which gets what builds the library's model first."""
-
-    def register(run: Callable[..., Any]) -> Callable[..., Any]:
-        for library, build in APIS.items():
-            check(library, feature)(partial(run, build))
-        return run
-
-    return register
+both = partial(check_each, APIS)
 
 
 def agent(build: Build, server: Server, **fields: Any) -> Agent[Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import openai
 
-from tests.clients.check import Server, check, equal, honoured
-from tests.clients.script import call, either, say
+from tests.clients.check import Server, check, equal, honoured, raises
+from tests.clients.script import ADD_PARAMETERS, call, either, say
 
 LIBRARY = "openai chat"
 ADD = {
@@ -14,15 +14,7 @@ ADD = {
     "function": {
         "name": "add",
         "description": "Add two numbers.",
-        "parameters": {
-            "type": "object",
-            "properties": {
-                "a": {"type": "integer", "enum": [1, 2]},
-                "b": {"type": "integer", "enum": [3, 4]},
-            },
-            "required": ["a", "b"],
-            "additionalProperties": False,
-        },
+        "parameters": ADD_PARAMETERS,
     },
 }
 NEGATE = {
@@ -369,22 +361,16 @@ async def prefill(server: Server) -> None:
 
 @check(LIBRARY, "error class of a context overflow: BadRequestError")
 async def overflow(server: Server) -> None:
-    try:
+    with raises(openai.BadRequestError) as caught:
         await ask(server, "far too long " * 9000)
-    except openai.BadRequestError as error:
-        equal(error.code, "context_length_exceeded")
-        return
-    raise AssertionError("no error")
+    equal(caught.error.code, "context_length_exceeded")
 
 
 @check(LIBRARY, "error class of an unknown model: NotFoundError")
 async def unknown_model(server: Server) -> None:
-    try:
+    with raises(openai.NotFoundError) as caught:
         await ask(server, "Hello.", model="nothing")
-    except openai.NotFoundError as error:
-        equal(error.code, "model_not_found")
-        return
-    raise AssertionError("no error")
+    equal(caught.error.code, "model_not_found")
 
 
 @check(LIBRARY, "models.list and models.retrieve")

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 from pydantic import BaseModel
 
-from tests.clients.check import Server, check, equal, honoured
+from tests.clients.check import Server, check, equal, honoured, raises
 from tests.clients.checks.chat import ADD, ask, chunks, client, user
 from tests.clients.script import call, either, say
 
@@ -130,8 +130,5 @@ async def format_and_answer(server: Server) -> None:
 async def impossible(server: Server) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "nonsense"}}}
     form = {"type": "json_schema", "json_schema": {"name": "bad", "schema": schema}}
-    try:
+    with raises(openai.BadRequestError):
         await ask(server, say("{}"), response_format=form, max_tokens=20)
-    except openai.BadRequestError:
-        return
-    raise AssertionError("no error")

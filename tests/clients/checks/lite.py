@@ -5,7 +5,7 @@ from typing import Any
 
 import litellm
 
-from tests.clients.check import Server, check, equal, honoured
+from tests.clients.check import Server, check, equal, honoured, raises
 from tests.clients.checks.chat import ADD, NEGATE, user
 from tests.clients.checks.formats import RED, Paint, is_paint
 from tests.clients.script import call, either, say
@@ -102,20 +102,14 @@ async def usage(server: Server) -> None:
 
 @check(LIBRARY, "error class of a context overflow: ContextWindowExceededError")
 async def overflow(server: Server) -> None:
-    try:
+    with raises(litellm.ContextWindowExceededError):
         await ask(server, "far too long " * 9000)
-    except litellm.ContextWindowExceededError:
-        return
-    raise AssertionError("no error")
 
 
 @check(LIBRARY, "error class of an unknown model: NotFoundError")
 async def unknown_model(server: Server) -> None:
-    try:
+    with raises(litellm.NotFoundError):
         await ask(server, "Hello.", model="openai/nothing")
-    except litellm.NotFoundError:
-        return
-    raise AssertionError("no error")
 
 
 @check(LIBRARY, "text_completion")

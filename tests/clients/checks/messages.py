@@ -5,22 +5,14 @@ from typing import Any
 import anthropic
 from pydantic import BaseModel
 
-from tests.clients.check import Server, check, equal, honoured
-from tests.clients.script import call, either, say
+from tests.clients.check import Server, check, equal, honoured, raises
+from tests.clients.script import ADD_PARAMETERS, call, either, say
 
 LIBRARY = "anthropic"
 ADD: Any = {
     "name": "add",
     "description": "Add two numbers.",
-    "input_schema": {
-        "type": "object",
-        "properties": {
-            "a": {"type": "integer", "enum": [1, 2]},
-            "b": {"type": "integer", "enum": [3, 4]},
-        },
-        "required": ["a", "b"],
-        "additionalProperties": False,
-    },
+    "input_schema": ADD_PARAMETERS,
 }
 
 
@@ -246,23 +238,17 @@ async def count_tokens(server: Server) -> None:
 
 @check(LIBRARY, "error class of a context overflow: BadRequestError")
 async def overflow(server: Server) -> None:
-    try:
+    with raises(anthropic.BadRequestError) as caught:
         await ask(server, "far too long " * 9000)
-    except anthropic.BadRequestError as error:
-        body = error.body
-        assert isinstance(body, dict)
-        equal((body["type"], body["error"]["type"]), ("error", "invalid_request_error"))
-        return
-    raise AssertionError("no error")
+    body = caught.error.body
+    assert isinstance(body, dict)
+    equal((body["type"], body["error"]["type"]), ("error", "invalid_request_error"))
 
 
 @check(LIBRARY, "error class of an unknown model: NotFoundError")
 async def unknown_model(server: Server) -> None:
-    try:
+    with raises(anthropic.NotFoundError):
         await ask(server, "Hello.", model="nothing")
-    except anthropic.NotFoundError:
-        return
-    raise AssertionError("no error")
 
 
 @check(LIBRARY, "server tools")

@@ -9,7 +9,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.clients.check import Server, check, equal
+from tests.clients.check import Server, check_each, equal, raises
 from tests.clients.checks.chat import client
 from tests.clients.checks.formats import RED, Colour, Paint
 from tests.clients.script import call, say
@@ -40,15 +40,7 @@ APIS: dict[str, Build] = {
 }
 
 
-def both(feature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a check of both APIs, which gets what builds the library's model first."""
-
-    def register(run: Callable[..., Any]) -> Callable[..., Any]:
-        for library, build in APIS.items():
-            check(library, feature)(partial(run, build))
-        return run
-
-    return register
+both = partial(check_each, APIS)
 
 
 @both("run")
@@ -128,9 +120,6 @@ async def history(build: Build, server: Server) -> None:
 
 @both("error class of an unknown model")
 async def unknown_model(build: Build, server: Server) -> None:
-    try:
+    with raises(ModelHTTPError) as caught:
         await Agent(build(Server(server.url, "nothing"))).run("Hello.")
-    except ModelHTTPError as error:
-        equal(error.status_code, 404)
-        return
-    raise AssertionError("no error")
+    equal(caught.error.status_code, 404)

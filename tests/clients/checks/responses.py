@@ -6,7 +6,7 @@ from typing import Any
 import openai
 from pydantic import BaseModel
 
-from tests.clients.check import Server, check, equal, honoured
+from tests.clients.check import Server, check, equal, honoured, raises
 from tests.clients.checks.chat import ADD, NEGATE, client
 from tests.clients.checks.formats import RED, SCHEMA, Colour, Paint, is_paint
 from tests.clients.script import call, either, say
@@ -164,11 +164,8 @@ async def previous(server: Server) -> None:
 
 @check(LIBRARY, "unknown previous_response_id: NotFoundError")
 async def unknown_previous(server: Server) -> None:
-    try:
+    with raises(openai.NotFoundError):
         await ask(server, "And?", previous_response_id="resp_nothing")
-    except openai.NotFoundError:
-        return
-    raise AssertionError("no error")
 
 
 @check(LIBRARY, "retrieve")
@@ -273,18 +270,12 @@ async def compact(server: Server) -> None:
 
 @check(LIBRARY, "error class of a context overflow: BadRequestError")
 async def overflow(server: Server) -> None:
-    try:
+    with raises(openai.BadRequestError) as caught:
         await ask(server, "far too long " * 9000)
-    except openai.BadRequestError as error:
-        equal(error.code, "context_length_exceeded")
-        return
-    raise AssertionError("no error")
+    equal(caught.error.code, "context_length_exceeded")
 
 
 @check(LIBRARY, "error class of an unknown model: NotFoundError")
 async def unknown_model(server: Server) -> None:
-    try:
+    with raises(openai.NotFoundError):
         await ask(server, "Hello.", model="nothing")
-    except openai.NotFoundError:
-        return
-    raise AssertionError("no error")

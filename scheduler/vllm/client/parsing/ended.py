@@ -8,7 +8,7 @@ from vllm.tool_parsers import ToolParserManager
 
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
-from caesura.intercept.calls.markers import MARK, first_hit, held_back
+from caesura.intercept.calls.markers import first_hit, held_back, unmarked
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, json_of
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
@@ -60,12 +60,12 @@ class EndedTurn(TurnParser):
         shown, self._window = self._window[:ready].decode(), self._window[ready:]
         self._shown += shown
         if shown:
-            yield TextDelta(shown.replace(MARK, ""))
+            yield TextDelta(_written(shown))
 
     def end(self) -> Iterator[Event]:
         """End the turn: yield its calls, and the text that has not been shown."""
         # Marks stay in the text before the calls, where the parser must not find a spelled opener.
-        held, self._window = self._window.decode().replace(MARK, ""), b""
+        held, self._window = unmarked(self._window).decode(), b""
         shown, self._shown, self._opened = self._shown, "", False
         if not held:
             return
@@ -76,7 +76,7 @@ class EndedTurn(TurnParser):
             yield TextDelta(text)
             return
         if text := self._unseen(content, shown):
-            yield TextDelta(text.replace(MARK, ""))
+            yield TextDelta(_written(text))
         events = CallEvents(_SHAPE, verbatim=False)
         for call in found:
             if isinstance(json_of(call.arguments), dict):
@@ -108,6 +108,10 @@ class EndedTurn(TurnParser):
                 return found, info.content or ""
             content = content or info.content or ""
         return [], content
+
+
+def _written(text: str) -> str:
+    return unmarked(text.encode()).decode()
 
 
 def _request(tools: Sequence[ToolSpec]) -> ChatCompletionRequest:
