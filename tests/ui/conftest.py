@@ -120,12 +120,19 @@ class Shown:
 
     async def says(self, *texts: str, within: str = "body") -> None:
         """Wait until the page shows all of these texts."""
+        from playwright.async_api import TimeoutError as TimedOut
+
         for text in texts:
-            await self.page.wait_for_function(
-                "([within, text]) => [...document.querySelectorAll(within)].some("
-                " (one) => one.innerText.replace(/[\\u00a0\\u202f\\u2009]/g, ' ').includes(text))",
-                arg=[within, text],
-            )
+            try:
+                await self.page.wait_for_function(
+                    "([within, text]) => [...document.querySelectorAll(within)].some((one) =>"
+                    " one.innerText.replace(/[\\u00a0\\u202f\\u2009]/g, ' ').includes(text))",
+                    arg=[within, text],
+                )
+            except TimedOut:
+                shown = await self.text("body")
+                said = f"no {text!r} within {within} of {self.page.url}:\n{shown}"
+                raise AssertionError(said) from None
 
 
 Open = Callable[..., Awaitable[Shown]]
