@@ -23,10 +23,10 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     assert "816" in answered["choices"][0]["message"]["content"]
     await shown.says("1 request", within=".tl-toolbar [role=status]")
 
-    await shown.page.keyboard.press("j")
+    await shown.press("j")
     await shown.says("calculator", "preserved", within=".dc-pauses")  # the pause has ended
-    await shown.page.keyboard.press("]")
-    await shown.page.keyboard.press("Enter")
+    await shown.press("]")
+    await shown.press("Enter")
     await shown.says("Pause: calculator", within="main h2")
     store = endpoint.recorder.store.path
     entries = list(reading.entries(store, endpoint.recorder.recording, ["opening", "pause"]))

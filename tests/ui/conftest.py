@@ -1,5 +1,6 @@
 """A real browser, and pages that are watched: what they ask for, what they complain about."""
 
+import asyncio
 import importlib.util
 import os
 import shutil
@@ -118,6 +119,17 @@ class Shown:
     async def text(self, selector: str = "main") -> str:
         return await self.page.inner_text(selector)
 
+    async def press(self, key: str) -> None:
+        """Press a key, again if Chromium dropped it: now and then it never reaches the page."""
+        for _ in range(10):
+            await self.page.evaluate(LISTEN)
+            await self.page.keyboard.press(key)
+            for _ in range(20):
+                if await self.page.evaluate("() => window.pressedKeys > 0"):
+                    return
+                await asyncio.sleep(0.05)
+        raise AssertionError(f"the key {key!r} never reached {self.page.url}")
+
     async def says(self, *texts: str, within: str = "body") -> None:
         """Wait until the page shows all of these texts."""
         from playwright.async_api import TimeoutError as TimedOut
@@ -134,6 +146,13 @@ class Shown:
                 said = f"no {text!r} within {within} of {self.page.url}:\n{shown}"
                 raise AssertionError(said) from None
 
+
+# Capturing on the window comes before all listeners of the page, which then act or do not.
+LISTEN = """() => {
+  const count = () => window.pressedKeys++
+  if (window.pressedKeys === undefined) addEventListener("keydown", count, true)
+  window.pressedKeys = 0
+}"""
 
 Open = Callable[..., Awaitable[Shown]]
 

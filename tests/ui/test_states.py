@@ -24,11 +24,11 @@ async def test_it_asks_for_the_key_and_keeps_it_for_the_tab(open_page: Open, ser
     assert "made by hand" not in await shown.page.content()
 
     await shown.page.fill("dialog input", "a wrong one")
-    await shown.page.keyboard.press("Enter")
+    await shown.press("Enter")
     await shown.says("does not accept the key", within="dialog")
 
     await shown.page.fill("dialog input", KEY)
-    await shown.page.keyboard.press("Enter")
+    await shown.press("Enter")
     await shown.page.wait_for_selector("dialog[open]", state="hidden")
     await shown.page.select_option("select.picker", label="made by hand")
     await shown.page.wait_for_selector("[data-testid=memory]")

@@ -66,7 +66,7 @@ async def test_every_state_is_drawn_when_and_as_long_as_it_was(shown: Shown) -> 
 
 
 async def test_the_table_beside_it_says_the_same_as_the_canvas(shown: Shown) -> None:
-    await shown.page.keyboard.press("j")
+    await shown.press("j")
     await shown.page.click("summary:has-text('All states')")
     rows = await cells(shown.page, ".dc-table tbody tr")
     mine = [row for row in made.STATES if row[1] == made.A]
@@ -75,7 +75,7 @@ async def test_the_table_beside_it_says_the_same_as_the_canvas(shown: Shown) -> 
 
 
 async def test_keys_go_from_request_to_request_and_into_the_decision(shown: Shown) -> None:
-    press = shown.page.keyboard.press
+    press = shown.press
     panel = shown.page.locator("aside.dc-panel header")
     for key, request in (("j", made.A), ("j", made.B), ("j", made.D), ("k", made.B), ("k", made.A)):
         await press(key)
@@ -92,7 +92,7 @@ async def test_keys_go_from_request_to_request_and_into_the_decision(shown: Show
 
 
 async def test_keys_zoom_and_move(shown: Shown) -> None:
-    press = shown.page.keyboard.press
+    press = shown.press
     await press("+")
     closer = await until_window(shown, other_than=window_of(shown))
     assert closer[1] - closer[0] < WINDOW[1] - WINDOW[0]
@@ -126,7 +126,7 @@ async def test_a_millisecond_and_all_of_it(shown: Shown) -> None:
     t0, t1 = window_of(shown)
     assert t1 - t0 <= 0.0011
     assert t0 < made.BEGAN + 6.91 and t1 > made.BEGAN + 6.89
-    await shown.page.keyboard.press("0")
+    await shown.press("0")
     assert await until_window(shown, other_than=(t0, t1)) is None
 
 
@@ -162,12 +162,12 @@ async def test_filters_and_search(shown: Shown) -> None:
     await shown.page.select_option("select[aria-label=State]", "recompute")
     await shown.says("1 of 4 requests", within=status)
     await shown.page.click("text=Clear")
-    await shown.page.keyboard.press("/")
+    await shown.press("/")
     await shown.page.keyboard.type("chat-d")
     await shown.says("1 of 4 requests", within=status)
     assert "q=chat-d" in shown.page.url
-    await shown.page.keyboard.press("Escape")
-    await shown.page.keyboard.press("j")
+    await shown.press("Escape")
+    await shown.press("j")
     await shown.says(made.D, within="aside.dc-panel header")
 
 
@@ -183,7 +183,7 @@ async def test_idle_times_are_folded_and_unfolded(open_page: Open, exported: Any
     shown = await open_page(exported((made.recording(), [*made.entries(), ended, *later])))
     folded = amount(await shown.text(".tl-toolbar .muted.small >> nth=1"))
     assert folded < 60
-    await shown.page.keyboard.press("g")
+    await shown.press("g")
     await shown.page.wait_for_function(
         "() => document.querySelector('button[aria-pressed=false]')?.innerText === 'Fold idle'"
         " || [...document.querySelectorAll('button[aria-pressed=false]')]"
@@ -193,17 +193,17 @@ async def test_idle_times_are_folded_and_unfolded(open_page: Open, exported: Any
 
 
 async def test_the_help_lists_the_keys(shown: Shown) -> None:
-    await shown.page.keyboard.press("?")
+    await shown.press("?")
     await shown.says("Keys of the timeline", within="dialog")
-    await shown.page.keyboard.press("Escape")
+    await shown.press("Escape")
     await shown.page.wait_for_selector("dialog[open]", state="hidden")
 
 
 async def test_an_address_opens_the_same_view_again(open_page: Open, shown: Shown) -> None:
-    await shown.page.keyboard.press("j")
-    await shown.page.keyboard.press("]")
+    await shown.press("j")
+    await shown.press("]")
     await shown.page.select_option("select[aria-label=Outcome]", "swap")
-    await shown.page.keyboard.press("+")
+    await shown.press("+")
     await until_window(shown, other_than=WINDOW)
     await shown.says("1 of 4 requests")
     again = await open_page(shown.page.url)
@@ -219,7 +219,7 @@ async def test_it_can_be_read_without_the_mouse(shown: Shown) -> None:
     """Everything that can be pressed is reached with Tab, and shows where the focus is."""
     names = set()
     for _ in range(40):
-        await shown.page.keyboard.press("Tab")
+        await shown.press("Tab")
         focus = await shown.page.evaluate(
             "() => { const one = document.activeElement; const style = getComputedStyle(one);"
             " return [one.tagName, one.ariaLabel || one.innerText || one.id,"
