@@ -35,7 +35,7 @@ class CallFormat:
     that the call may be announced before it ends. Both patterns begin at the opener. `shape` shows
     a call to a model that has written a malformed one. `parser` names vLLM's tool parser; None if
     vLLM's parser is not used. `guarded`: an opener counts only where a call may follow it
-    (`call_body.py`); elsewhere it is a mention. `thinks`: the markers of
+    (`mentions/behind.py`); elsewhere it is a mention. `thinks`: the markers of
     `caesura.intercept.calls.thinking` count; other model families have channels.
     """
 

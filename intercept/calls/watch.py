@@ -13,6 +13,7 @@ from typing import Any, Literal
 from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.formats import CallFormat, resolve
 from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back, own_markers
+from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.pause_hints import PauseHint, hints_from_wire
@@ -123,7 +124,7 @@ class Watch:
         self.pauses = plan.pauses
         self._stops = [text.encode() for text in plan.stop]
         self._openers = [(text.encode(), form) for form in formats for text in form.opens]
-        self._anchors = [text.encode() for form in formats for text in form.anchors]
+        self._turn_begin = TurnBegin(formats, plan.tools)
         sections = [text.encode() for form in formats for text in form.section if text]
         # A stop text comes first, so that one that is an opener too ends the turn.
         self._outside = [*self._stops, *(text for text, _ in self._openers), *sections]
@@ -140,7 +141,8 @@ class Watch:
         self._inside: CallBody | None = None
         self._opener = b""
         self._window = b""
-        self._head: bytes | None = b"" if self._anchors and plan.turn == "fresh" else None
+        fresh = self._turn_begin.matters and plan.turn == "fresh"
+        self._head: bytes | None = b"" if fresh else None
         # Without a known opener, only the API process can tell whether the turn holds calls.
         self.holds_call = plan.turn == "holding" or any(form.opens_anywhere for form in formats)
         self.overshoot = b""
@@ -205,7 +207,7 @@ class Watch:
         if not self._thinking.pass_marker(hit):
             return self._pass_byte(0)
         rest, self._window = self._window[hit.end - hit.start :], b""
-        if not self._thinking.inside and self._anchors:
+        if not self._thinking.inside and self._turn_begin.matters:
             self._head = b""
         return rest
 
@@ -242,12 +244,13 @@ class Watch:
             return
         # Some formats count only as the first text of a turn.
         self._head = (self._head + data).lstrip()
-        if any(self._head.startswith(text) for text in self._anchors):
+        begins = self._turn_begin.is_call(self._head)
+        if begins is None:
+            return
+        self._head = None
+        if begins:
             self.holds_call = True
             self._thinking.stop()
-            self._head = None
-        elif not any(text.startswith(self._head) for text in self._anchors):
-            self._head = None
 
     def _read_call(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the end of the call; return the bytes after it, and the verdict."""

@@ -9,6 +9,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.formats import INLINE, CallFormat, resolve
+from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.intercept.calls.thinking import without_thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
@@ -103,7 +104,7 @@ def find_call(
     at, start, named = -1, -1, ""
     for form in formats:
         found = max((text.rfind(opener.encode()) for opener in form.opens), default=-1)
-        if any(text.lstrip().startswith(anchor.encode()) for anchor in form.anchors):
+        if TurnBegin([form], ()).is_call(text):
             found = max(found, 0)
         if found > at:
             # Where a call is a line, the line before it has the tool's name.

@@ -104,8 +104,8 @@ def check(outcome: Outcome, name: str, case: Case) -> None:
 
 
 def expressible(name: str, case: Case) -> bool:
-    """The in-line form opens at known tools only, so that a call of another one is prose."""
-    return not (name == "inline" and case.calls[0].name == "telephone")
+    """Whether the format has such calls: in some, a call of an unknown tool is prose."""
+    return not (name in {*ANCHORED, "inline"} and case.calls[0].name == "telephone")
 
 
 PAIRS = [

@@ -40,14 +40,14 @@ def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> 
         return HarmonyTurn(tokenizer)
     if form.name.startswith(BY_PARSER):
         return EndedTurn(form, tokenizer, tools)
+    names = [tool["function"]["name"] for tool in tools]
     if form.name in TAGS:
-        names = [tool["function"]["name"] for tool in tools]
         forms = resolve([form.name], names)
         return RegionTurn(forms, lambda: TaggedCalls(TAGS[form.name], tools))
     reader = CallReader(form, tokenizer)
     if form.opens:
         return RegionTurn([form], lambda: Announcer(form, reader))
-    return WholeTurn(form, reader)
+    return WholeTurn(form, reader, names)
 
 
 def channel_parser(form: CallFormat, tokenizer: Any) -> TurnParser | None:

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import LLAMA3_JSON, CallFormat
+from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
@@ -18,9 +19,12 @@ _NEXT = re.compile(r"\s*;\s*(?=\{)")
 class WholeTurn(TurnParser):
     """Parses one turn; text that begins like a call but cannot be parsed as one is prose."""
 
-    def __init__(self, form: CallFormat, reader: CallReader) -> None:
+    def __init__(self, form: CallFormat, reader: CallReader, tools: Collection[str] = ()) -> None:
+        """Create a parser; `tools` are the names on offer, and without any all names count."""
         self._form = form
         self._reader = reader
+        self._tools = tools
+        self._turn_begin = TurnBegin([form], tools)
         self._begin()
 
     def _begin(self) -> None:
@@ -39,12 +43,12 @@ class WholeTurn(TurnParser):
         """Parse more of the turn and yield its events."""
         if self._prose is None:
             self._text += text
-            head, text = self._text.lstrip(), self._text
-            anchored = any(head.startswith(anchor) for anchor in self._form.anchors)
-            if not anchored and any(anchor.startswith(head) for anchor in self._form.anchors):
+            begins_call = self._turn_begin.is_call(self._text.encode())
+            if begins_call is None:
                 return
-            self._prose = not anchored
-            self._text, text = ("", text) if self._prose else ("", head)
+            text, self._text = self._text, ""
+            self._prose = not begins_call
+            text = text if self._prose else text.lstrip()
         if self._prose:
             yield TextDelta(text)
         else:
@@ -55,6 +59,9 @@ class WholeTurn(TurnParser):
         """End the turn: finish its calls, or yield its text."""
         text, self._text = self._text, ""
         found = self._reader.read(text) if self._prose is False else []
+        if text.startswith("{") and self._tools:
+            # The name of a tool may stand behind its arguments, where nothing was announced.
+            found = found if any(call.name in self._tools for call in found) else []
         if found or self._events.announced:
             yield from self._events.settle(found, text)
             if found and self._form is LLAMA3_JSON and (rest := _behind_calls(text)):
