@@ -43,7 +43,7 @@ test-all: dev ## Run all tests, the slow ones too
 	@$(PYTEST)
 
 # VLLM=0.33.0 runs them, and our own, on the Python sources of that release.
-ON_SOURCES := $(addprefix tests/engine/test_,exact.py exact_drafts.py grammars.py sessions.py swap_control.py)
+ON_SOURCES := $(addprefix tests/engine/test_,exact.py exact_drafts.py follow_ups.py grammars.py sessions.py swap_control.py)
 vllm-tests: dev ## Run vLLM's own scheduler tests with its scheduler and with ours, and compare
 	@$(BIN)/python tests/upstream/run.py $(if $(VLLM),--vllm $(VLLM))
 	@$(if $(VLLM),PYTHONPATH="$$($(BIN)/python tests/upstream/release.py $(VLLM))" \

@@ -13,7 +13,7 @@ from tests.clients.checks import agents, pydantic, smol
 from tests.clients.checks import langchain as langchain_api
 from tests.clients.checks.chat import ADD, chunks, user
 from tests.clients.checks.chat import ask as ask_chat
-from tests.clients.checks.formats import FORMAT, is_paint
+from tests.clients.checks.formats import FORMAT, SCHEMA, is_paint
 from tests.clients.checks.plain import chat as http_chat
 from tests.clients.checks.responses import ask as ask_responses
 from tests.clients.script import call, say
@@ -28,6 +28,7 @@ MCP: dict[str, Any] = {
     "server_label": "caesura",
     "allowed_tools": ["calculator"],
 }
+PAINT = {"type": "json_schema", "name": "paint", "schema": SCHEMA, "strict": True}
 
 
 def ran(text: str | None) -> None:
@@ -148,6 +149,15 @@ async def mcp_streamed(server: Server) -> None:
     honoured("response.mcp_call.completed" in kinds, "no call ran")
     equal(kinds[-1], "response.completed")
     ran(events[-1].response.output_text)
+
+
+@check(LIBRARY, "openai responses: mcp tool, tool_choice: required, text.format")
+async def mcp_forced(server: Server) -> None:
+    text = say(CALL, '{"colour": "red", "coats": 2}')
+    fields: dict[str, Any] = {"tools": [MCP], "tool_choice": "required", "text": {"format": PAINT}}
+    answer = await ask_responses(server, text, max_output_tokens=300, **fields)
+    equal([each.output for each in answer.output if each.type == "mcp_call"], ["816"])
+    assert is_paint(answer.output_text), answer.output_text
 
 
 @check(LIBRARY, "openai-agents chat")
