@@ -205,14 +205,22 @@ HARMONY = CallFormat(
     parser="openai",
     thinks=False,
 )
+_LABELS = ("Action:", "action:", "Action Input:", "Action input:", "action input:")
 REACT = CallFormat(
     "react",
-    ("\nAction Input:",),
+    tuple(
+        f"\n{written}"
+        for label in _LABELS
+        for written in (label, f"**{label}**", f"**{label[:-1]}**:")
+    ),
     "\n",
     "call",
     body="line",
     breaks=("Observation:",),
-    named=r"Action:[ \t]*([^\s]{1,64})\s*\nAction Input:",
+    named=(
+        r"[Aa]ction(?::\*\*|\*\*:|:)[ \t]*[`*\"']*([^\s`*\"']{1,64})[^\n]*"
+        r"\n\s*\**[Aa]ction [Ii]nput\b"
+    ),
 )
 INLINE = "inline"
 

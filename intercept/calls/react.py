@@ -1,15 +1,14 @@
 """Calls written as lines, as in ReAct (Yao et al. 2023): Action, Action Input, Observation.
 
-The request pauses at the end of the input line, and the result follows as the observation.
+The request pauses at the end of the input, and the result follows as the observation.
 The user sees thoughts and answers; the model sees all of it.
 """
 
+import ast
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
-from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
@@ -20,26 +19,12 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.inline import inline_arguments
+from caesura.intercept.calls.lines.call import ReactCall
+from caesura.intercept.calls.markers import first_hit, held_back
 
-_ACTION = "Action:"
-_INPUT = REACT.opens[0]
 _OBSERVATION = "Observation:"
-_NOTHING = ("", "none", "null")
-
-
-def _beginnings(text: str) -> str:
-    """Return a pattern for all beginnings of a text, the empty one included."""
-    pattern = ""
-    for character in reversed(text):
-        pattern = f"(?:{re.escape(character)}{pattern})?"
-    return pattern
-
-
-# At the end of a text: an action line with a possible beginning of its input line, or a possible
-# beginning of either line.
-_MAYBE = re.compile(
-    rf"\n(?:{_ACTION}[^\n]*(?:\n{_beginnings(_INPUT[1:])})?|{_beginnings(_INPUT[1:])})\Z"
-)
+_NOTHING = ("", "none", "null", "n/a")
+_OPENS = [text.encode() for text in REACT.opens]
 
 
 def observation(content: str, overshoot: str = "") -> str:
@@ -58,21 +43,50 @@ def observation(content: str, overshoot: str = "") -> str:
 def action_input(raw: str, parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the arguments from the text after `Action Input:`.
 
-    The text is JSON, nothing, or written as in an in-line call. `parameters` is the tool's JSON
-    schema, None for an unknown tool. Raises `ValueError` with one line for the model.
+    The text is JSON, a dict in Python's spelling, nothing, or written as in an in-line call.
+    `parameters` is the tool's JSON schema, None for an unknown tool. Raises `ValueError` with one
+    line for the model.
     """
     raw = raw.strip()
+    if raw.startswith("`") and raw.endswith("`") and raw.count("`") == 2:
+        raw = raw[1:-1].strip()
     if raw.lower() in _NOTHING:
         return {}
-    if raw.startswith(("{", "[")):
-        try:
-            value = json.loads(raw)
-        except ValueError as error:
-            raise ValueError(f"the Action Input is not valid JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ValueError(f"the Action Input must be a JSON object, got {raw[:60]}")
-        return value
+    if raw.startswith("{") or _is_list(raw):
+        return _object(raw)
     return {"input": raw} if parameters is None else inline_arguments(raw, parameters)
+
+
+def _is_list(raw: str) -> bool:
+    """Return whether a text is a list; text may begin with a bracket, as `[oak OR elm] AND tree`.
+
+    Text behind the bracket shows that it is none, unless it could be part of JSON.
+    """
+    return raw.startswith("[") and (raw.endswith("]") or '"' in raw or "]" not in raw)
+
+
+def _object(raw: str) -> dict[str, Any]:
+    """Return the value of a JSON object or a dict in Python's spelling, or raise `ValueError`."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        value = _literal(raw)
+        if value is None:
+            raise ValueError(f"the Action Input is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"the Action Input must be a JSON object, got {raw[:60]}")
+    return value
+
+
+def _literal(raw: str) -> Any:
+    """Return the value of a Python literal, as JSON has it; None for any other text."""
+    try:
+        value = ast.literal_eval(raw)
+        if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+            return None
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
 
 
 class ReactParser:
@@ -82,38 +96,26 @@ class ReactParser:
         """`tools` maps offered names to their JSON schemas; `new_id` returns call ids."""
         self._tools = tools
         self._new_id = new_id
-        self._window = ""
-        self._fresh = True
-        self._name = ""
-        self._body: CallBody | None = None
+        # The first line of a turn has no line break before it, but labels begin with one.
+        self._window = self._unseen = b"\n"
+        self._opener = b""
+        self._call: ReactCall | None = None
         self.overshoot = ""
         """The text after the end of the last call, in the same delta."""
 
     @property
     def in_call(self) -> bool:
         """Return whether a call is open, so that the text that follows belongs to it."""
-        return self._body is not None
+        return self._call is not None
 
     def push(self, text: str) -> Iterator[Event]:
         """Read more text of the turn."""
-        if self._body is None:
-            self._window += text
-            found = self._window.find(_INPUT)
-            if found < 0:
-                # The first line of a turn has no line break before it.
-                lead = "\n" if self._fresh else ""
-                maybe = _MAYBE.search(lead + self._window)
-                ready = maybe.start() - len(lead) if maybe else len(self._window)
-                yield from self._show(max(0, ready))
-                return
-            text = self._window[found + len(_INPUT) :]
-            yield from self._open(found)
-            self._body = CallBody(REACT)
-        rest = self._body.feed(text.encode())
-        if rest is not None:
-            body = self._body
-            self.overshoot = (body.text[body.held :] + rest).decode().removeprefix("\n")
-            yield from self._finish(body)
+        data: bytes | None = text.encode()
+        while data:
+            if self._call is None:
+                data = yield from self._outside(data)
+            else:
+                data = yield from self._inside(self._call, data)
 
     def end(self) -> Iterator[Event]:
         """Close an open call and yield the held-back text.
@@ -121,43 +123,62 @@ class ReactParser:
         The caller calls this when the turn has ended or the model begins to think. An input line
         without a line break still counts, unless it is empty.
         """
-        if self._body is not None:
-            self._body.end()
-            yield from self._finish(self._body, self._body.text.strip() != b"")
-        yield from self._show(len(self._window))
-        self._fresh = True
+        call = self._call
+        if call is not None and call.begun:
+            call.end()
+            yield from self._finish(call)
+        elif call is not None:
+            self._call = None
+            yield from self._show(self._opener[1:] + call.unread)
+        yield from self._show(self._window)
+        self._window = self._unseen = b"\n"
 
     def answer(self, content: str) -> str:
         """Return the text that answers the last call."""
         return observation(content, self.overshoot)
 
-    def _open(self, found: int) -> Iterator[Event]:
-        """Yield the text before the call, and read the tool's name from the line above."""
-        above = self._window[:found]
-        line = above.rpartition("\n")[2]
-        named = line.startswith(_ACTION) and (self._fresh or "\n" in above)
-        self._name = line.removeprefix(_ACTION).strip() if named else ""
-        yield from self._show(found - len(line) if named else found)
-        self._window = ""
+    def _outside(self, data: bytes) -> Generator[Event, None, bytes]:
+        """Yield text up to the next label; return the bytes after it."""
+        self._window += data
+        hit = first_hit(self._window, _OPENS)
+        if hit is None:
+            ready = len(self._window) - held_back(self._window, _OPENS)
+            shown, self._window = self._window[:ready], self._window[ready:]
+            yield from self._show(shown)
+            return b""
+        # The line break before the label belongs to the text.
+        yield from self._show(self._window[: hit.start + 1])
+        rest, self._window = self._window[hit.end :], b""
+        self._opener = _OPENS[hit.marker]
+        self._call = ReactCall(self._opener, self._tools)
+        return rest
 
-    def _finish(self, body: CallBody, written: bool = True) -> Iterator[Event]:
-        """Yield the events of a call; only its overshoot can follow, as the request has paused.
+    def _inside(self, call: ReactCall, data: bytes) -> Generator[Event, None, bytes]:
+        """Read a call; return the bytes after it if it turns out to be none."""
+        rest = call.feed(data)
+        if rest is None:
+            return b""
+        if not call.begun:
+            self._call = None
+            yield from self._show(self._opener[1:] + call.mention)
+            return rest
+        self.overshoot = (call.overshoot + rest).decode(errors="replace").removeprefix("\n")
+        yield from self._finish(call)
+        return b""
 
-        `written`: the line was closed, or the turn ended after an input.
-        """
-        name, raw = self._name, bytes(body.text[: body.held]).decode()
-        self._body, self._fresh = None, True
-        call_id = self._new_id()
-        if not name:
-            reason = 'write a line "Action: TOOL" above "Action Input:"'
-            yield CallMalformed(call_id, None, raw, reason, inline=True)
-            return
-        if not written:
-            reason = 'the turn ended before the Action Input; write "Action Input: {}" for none'
-            yield CallMalformed(call_id, name, raw, reason, inline=True)
+    def _finish(self, call: ReactCall) -> Iterator[Event]:
+        """Yield the events of a call; only its overshoot can follow, as the request has paused."""
+        self._call = None
+        self._window = self._unseen = b"\n"
+        name, raw, call_id = call.name.strip(), call.input, self._new_id()
+        reason = _refusal(call)
+        if not name or not call.written:
+            yield CallMalformed(call_id, name or None, raw, reason, inline=True)
             return
         yield CallStarted(call_id, name, inline=True)
         try:
+            if reason:
+                raise ValueError(reason)
             arguments = action_input(raw, self._tools.get(name))
         except ValueError as error:
             yield CallMalformed(call_id, name, raw, str(error), inline=True)
@@ -166,8 +187,17 @@ class ReactParser:
         yield ArgumentsDelta(call_id, text)
         yield CallFinished(call_id, name, text, inline=True)
 
-    def _show(self, size: int) -> Iterator[Event]:
-        text, self._window = self._window[:size], self._window[size:]
-        if text:
-            self._fresh = False
-            yield TextDelta(text)
+    def _show(self, data: bytes) -> Iterator[Event]:
+        if data:
+            data, self._unseen = data.removeprefix(self._unseen), b""
+        if data:
+            yield TextDelta(data.decode(errors="replace"))
+
+
+def _refusal(call: ReactCall) -> str:
+    """Return why a call that has ended cannot be run, or nothing."""
+    if not call.name.strip():
+        return 'write a line "Action: TOOL" above "Action Input:"'
+    if not call.written:
+        return 'the turn ended before the Action Input; write "Action Input: {}" for none'
+    return "" if call.closed else "the turn ended within the block of code of the Action Input"

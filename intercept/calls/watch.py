@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.formats import CallFormat, resolve
+from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back, own_markers
 from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
@@ -135,12 +136,17 @@ class Watch:
         }
         """The ids of markers that are tokens of their own, by their index in `_outside`."""
         self._token = -1
-        lines = (*MARKERS, b"\n") if formats else ()
-        self._begins = beginnings([*self._outside, *lines])
+        followed = (*MARKERS, b"\n") if formats else ()
+        self._begins = beginnings([*self._outside, *followed])
         self._thinking = Thinking(formats, plan.thinking)
-        self._inside: CallBody | None = None
+        self._inside: CallBody | ReactCall | None = None
         self._opener = b""
-        self._window = b""
+        self._tools = plan.tools
+        lines = any(form.body == "line" for form in formats)
+        stops_at_lines = any(text.startswith(b"\n") for text in self._stops)
+        # The first line of a turn has no line break before it, but labels begin with one.
+        self._line_start = b"\n" if lines and not stops_at_lines else b""
+        self._window = self._line_start
         fresh = self._turn_begin.matters and plan.turn == "fresh"
         self._head: bytes | None = b"" if fresh else None
         # Without a known opener, only the API process can tell whether the turn holds calls.
@@ -153,7 +159,8 @@ class Watch:
         if token_id in self._ends:
             self._pass(self._window)
             # A call that is one line may end with its turn; other unclosed calls do not count.
-            line = self._inside is not None and self._inside.form.body == "line"
+            inside = self._inside
+            line = inside is not None and inside.form.body == "line" and inside.begun is True
             return Verdict.CALL if self.holds_call or line else Verdict.END
         self._token = token_id
         return self._watch_body(self._vocabulary.bytes_of(token_id))
@@ -207,8 +214,9 @@ class Watch:
         if not self._thinking.pass_marker(hit):
             return self._pass_byte(0)
         rest, self._window = self._window[hit.end - hit.start :], b""
-        if not self._thinking.inside and self._turn_begin.matters:
-            self._head = b""
+        if not self._thinking.inside:
+            self._window = self._line_start
+            self._head = b"" if self._turn_begin.matters else None
         return rest
 
     def _pass_byte(self, at: int) -> bytes:
@@ -227,9 +235,10 @@ class Watch:
             return None
         form = self._openers[marker][1]
         if form.closes is not None or form.body == "json":
-            self._inside = CallBody(form)
-            self._opener = self._openers[marker][0]
-        if not form.guarded:
+            self._opener = opener = self._openers[marker][0]
+            line = form.body == "line"
+            self._inside = ReactCall(opener, self._tools) if line else CallBody(form)
+        if self._inside is None or self._inside.begun:
             self._begin_call(form)
         return None
 
@@ -262,8 +271,8 @@ class Watch:
         if rest is None:
             return b"", None
         if not self._inside.begun:
-            self._inside = None
-            self._pass(self._opener)
+            mention, self._inside = self._inside.mention, None
+            self._pass(self._opener + mention)
             return rest, None
         pause = self._inside.form.pause
         self._inside = None

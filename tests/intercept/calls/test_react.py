@@ -46,7 +46,7 @@ def test_the_turn_goes_on_behind_the_observation() -> None:
     reader = parser()
     events = list(reader.push(CALL))
     assert reader.answer("84") == "Observation: 84\n"
-    events += [*reader.push("Action: now\nAction Input:\n"), *reader.push("Final Answer: 84")]
+    events += [*reader.push("Action: now\nAction Input: {}\n"), *reader.push("Final Answer: 84")]
     events += reader.end()
     assert text_of(events) == "Thought: sums.\nFinal Answer: 84"
     assert [name for name, _ in calls_of(events)] == ["calculator", "now"]
@@ -76,7 +76,6 @@ def test_overshoot_comes_from_the_token_that_ended_the_line() -> None:
     "text",
     [
         "Action: run!\nand hide",
-        "Action Input: 1\n",
         "Action",
         "x\nAction: a\nAction In",
         "a\n\nb\n",

@@ -93,7 +93,9 @@ CASES = [
     ),
     (REACT, 'x\nAction Input: {"a\n', None, "call"),
     (REACT, "Action: f\nAction Input: 1", None, "call"),
-    (REACT, "Action Input: 1\n", None, "end"),
+    (REACT, "Action Input: 1\n", None, "call"),
+    (REACT, "Action: None\nAction Input: None\nSo: 1", None, "end"),
+    (REACT, "Action: f\nAction Input:\n{}\nx", "Action: f\nAction Input:\n{}\n", "call"),
     (
         HARMONY,
         "<|channel|>analysis<|message|>x<|end|><|start|>assistant to=f<|message|>",
