@@ -75,6 +75,7 @@ async def start_engine(
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
     thinking_as_text: bool = False,
+    special_tokens_in_text: bool = False,
     serves: bool = False,
 ) -> Engine:
     """Start vLLM on a model: a Hugging Face id, a directory, or None for the bundled model.
@@ -85,6 +86,7 @@ async def start_engine(
     the host memory for swapped blocks (`host_gib`) and the file for records (`records`). With
     `splice`, a follow-up continues from the tokens of the answer that its history holds unchanged.
     With `thinking_as_text`, what the model thinks is part of its answer instead of reasoning.
+    With `special_tokens_in_text`, a special token that a user or a tool spells is that token.
     `serves` says that an HTTP server will run on the engine, so `vllm_args` may be options of
     vLLM's server too.
 
@@ -115,6 +117,7 @@ async def start_engine(
             connector=connector,
             splice=splice,
             thinking_as_text=thinking_as_text,
+            special_tokens_in_text=special_tokens_in_text,
             server_options=server_options,
         )
 

@@ -135,6 +135,8 @@ class TurnEnded:
     `cached_tokens` of the context came from the KV cache when the turn began. `resume` is set when
     the turn resumed a paused request, and `follow_up` when it began with a history that holds an
     earlier answer. `stop_text` is the stop text of the caller that ended the turn.
+    `spelled_tokens` is the number of special tokens that the turn's new messages spelled, and that
+    were rendered as text.
     """
 
     reason: Literal["call", "stop", "length"]
@@ -145,6 +147,7 @@ class TurnEnded:
     follow_up: FollowUpReport | None = None
     stop_text: str | None = None
     reasoning_tokens: int = 0
+    spelled_tokens: int = 0
 
 
 CallEvent = CallStarted | ArgumentsDelta | CallFinished | CallMalformed

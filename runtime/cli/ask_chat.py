@@ -36,6 +36,7 @@ async def ask_once(
             source.format,
             source.vllm_args or (),
             thinking_as_text=source.thinking_as_text,
+            special_tokens_in_text=source.special_tokens_in_text,
         ) as engine,
         recorded(engine, traces, read, "caesura ask", "sdk") as recorder,
     ):
@@ -62,6 +63,7 @@ async def converse(
             source.format,
             source.vllm_args or (),
             thinking_as_text=source.thinking_as_text,
+            special_tokens_in_text=source.special_tokens_in_text,
         ) as engine,
         recorded(engine, traces, read, "caesura chat", "sdk") as recorder,
     ):

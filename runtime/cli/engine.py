@@ -21,6 +21,7 @@ async def engine_on(
     connector: Mapping[str, Any] | None = None,
     splice: bool = True,
     thinking_as_text: bool = False,
+    special_tokens_in_text: bool = False,
     serves: bool = False,
 ) -> AsyncIterator[Engine]:
     """Start an engine under a spinner, and close it at the end; see `start_engine`.
@@ -38,6 +39,7 @@ async def engine_on(
             connector=connector,
             splice=splice,
             thinking_as_text=thinking_as_text,
+            special_tokens_in_text=special_tokens_in_text,
             serves=serves,
         )
     try:

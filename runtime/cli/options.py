@@ -88,6 +88,14 @@ class ModelOptions:
             help="Show what the model thinks as part of its answer, instead of as reasoning.",
         ),
     ] = False
+    special_tokens_in_text: Annotated[
+        bool,
+        typer.Option(
+            "--special-tokens-in-text",
+            help="Let texts of users and tools hold special tokens of the model. By default what"
+            " they spell is text.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
         names.OUTPUT_TOKENS: turn.completion_tokens,
         names.CACHED_TOKENS: turn.cached_tokens,
     }
+    if turn.spelled_tokens:
+        attributes[names.SPELLED_TOKENS] = turn.spelled_tokens
     if turn.follow_up is not None:
         attributes |= _follow_up(turn.follow_up)
     return attributes if turn.resume is None else attributes | _pause(turn.resume)

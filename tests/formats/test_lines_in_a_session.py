@@ -32,7 +32,8 @@ class Engine:
         self.render_threads = RenderThreads()
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(
-            encode=self.model.spelled,
+            encode_literal=self.model.spelled,
+            count_spelled=lambda messages: len(messages),
             prompt=lambda messages, *_: self.model.spelled(messages[-1]["content"]),
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",
@@ -78,7 +79,7 @@ async def test_the_result_is_an_observation_behind_the_call() -> None:
     call = next(event for event in first if isinstance(event, CallFinished))
     assert (call.name, call.arguments) == ("search", '{"query": "oak trees"}')
     assert isinstance(first[-1], TurnEnded)
-    assert first[-1].reason == "call"
+    assert (first[-1].reason, first[-1].spelled_tokens) == ("call", 1)
     result = {"role": "tool", "tool_call_id": call.call_id, "content": "tall"}
     second = [event async for event in session.turn([result])]
     assert engine.given == ["Trees?", "\nObservation: tall\n"]

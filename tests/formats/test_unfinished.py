@@ -101,6 +101,7 @@ class Engine:
         self.grammars = SimpleNamespace(of_turn=lambda *_: None)
         self.renderer = SimpleNamespace(
             prompt=lambda *_: [0],
+            count_spelled=lambda messages: 0,
             bridge=lambda *_, **__: [0],
             thinking=lambda tokens: "",
             end_text=lambda token: "<end>" if token in self.ends else "",

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import ContextOverflow
 from caesura.scheduler.vllm.client.render import Continuation, Renderer
-from caesura.scheduler.vllm.client.token_length import NFC_CHARACTERS, max_characters_per_token
+from caesura.scheduler.vllm.client.tokens.length import NFC_CHARACTERS, max_characters_per_token
 from tests.formats.world import byte_characters
 
 BYTES = {text: number for number, text in enumerate([*byte_characters(), "Ġhello", "12345678"])}
@@ -102,7 +102,7 @@ def test_a_text_beyond_the_window_is_refused_without_being_tokenised(
 ) -> None:
     renderer = Renderer(bundled, frozenset({bundled.eos_token_id}), context_tokens=100)
     encoded: list[str] = []
-    monkeypatch.setattr(renderer, "encode", lambda text: encoded.append(text) or [])
+    monkeypatch.setattr(bundled, "encode", lambda text, **_: encoded.append(text) or [])
     renderer.prompt([{"role": "user", "content": "x" * 1000}], ())
     assert len(encoded) == 1
     with pytest.raises(ContextOverflow, match=r"is 100 tokens, which hold 1600 .* has 17\d\d"):
@@ -116,7 +116,8 @@ def test_a_text_beyond_the_window_is_refused_without_being_tokenised(
 
 
 def test_a_text_that_fills_the_window_is_not_refused(bundled: Any) -> None:
-    renderer = Renderer(bundled, frozenset({bundled.eos_token_id}), context_tokens=100)
+    ends = frozenset({bundled.eos_token_id})
+    renderer = Renderer(bundled, ends, context_tokens=100, literal=False)
     text = "</tool_response>" * 90
     tokens = renderer.prompt([{"role": "user", "content": text}], ())
     assert len(tokens) <= 100

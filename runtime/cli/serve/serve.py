@@ -50,6 +50,7 @@ async def serve_model(
             connector=paused.connector,
             splice=not paused.no_splice,
             thinking_as_text=source.thinking_as_text,
+            special_tokens_in_text=source.special_tokens_in_text,
             serves=True,
         ) as engine,
         vllm_server(engine) as vllm,

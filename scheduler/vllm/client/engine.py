@@ -32,7 +32,7 @@ from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.client.splice import Splicer
-from caesura.scheduler.vllm.client.token_text import TokenText
+from caesura.scheduler.vllm.client.tokens.text import TokenText
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
@@ -56,6 +56,7 @@ class VllmEngine:
         splice: bool = True,
         server_options: Mapping[str, Any] | None = None,
         thinking_as_text: bool = False,
+        special_tokens_in_text: bool = False,
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
@@ -64,8 +65,9 @@ class VllmEngine:
         `calibration` is the one that the scheduler was started with. With `splice`, a follow-up
         continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
         server on this engine, should it be built. With `thinking_as_text`, what the model thinks
-        is part of its answer, markers included. Raises `UsageError` for a format that the model
-        cannot write.
+        is part of its answer, markers included. With `special_tokens_in_text`, special tokens that
+        a message spells are special, whoever wrote it. Raises `UsageError` for a format that the
+        model cannot write.
         """
         self._llm: AsyncLLM | None = llm
         self._model = model
@@ -84,7 +86,9 @@ class VllmEngine:
         self.ends = _end_tokens(llm, self.tokenizer)
         self._context_tokens = int(llm.model_config.max_model_len)
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
-        self.renderer = made(self.tokenizer, self.ends, self._context_tokens)
+        self.renderer = made(
+            self.tokenizer, self.ends, self._context_tokens, literal=not special_tokens_in_text
+        )
         self.render_threads = RenderThreads()
         self.grammars = GrammarMaker(self.formats, self.tokenizer)
         self.splicer = Splicer(
@@ -118,7 +122,7 @@ class VllmEngine:
 
     def count_tokens(self, text: str) -> int:
         """Return the number of the text's tokens for this model; callable from any thread."""
-        return len(self.renderer.encode(text))
+        return len(self.renderer.encode_literal(text))
 
     @property
     def default_sampling(self) -> Sampling:

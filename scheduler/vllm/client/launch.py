@@ -91,6 +91,7 @@ def start(
     splice: bool = True,
     server_options: Mapping[str, Any] | None = None,
     thinking_as_text: bool = False,
+    special_tokens_in_text: bool = False,
 ) -> VllmEngine:
     """Start an engine and return it once the model is loaded, after seconds to minutes.
 
@@ -98,10 +99,11 @@ def start(
     `AsyncEngineArgs` and override all others. `settings` are the scheduler's
     (`caesura.scheduler.settings`); a `calibration` of `auto` uses the cached file, if it fits.
     `connector` are the KV connector's settings (`caesura.scheduler.vllm.swap.connector`).
-    `splice` and `thinking_as_text` are those of `VllmEngine`. `server_options` are those of vLLM's
-    HTTP server; their chat template is the engine's too. The scheduler class depends on vLLM's
-    choice of asynchronous scheduling. Raises `EngineFailed` if the engine does not start. Raises
-    `UsageError` for arguments that vLLM refuses and for a calibration of another engine.
+    `splice`, `thinking_as_text` and `special_tokens_in_text` are those of `VllmEngine`.
+    `server_options` are those of vLLM's HTTP server; their chat template is the engine's too. The
+    scheduler class depends on vLLM's choice of asynchronous scheduling. Raises `EngineFailed` if
+    the engine does not start. Raises `UsageError` for arguments that vLLM refuses and for a
+    calibration of another engine.
     """
     name = served_name or Path(model).name
     load_plugin((server_options or {}).get("tool_parser_plugin"))
@@ -123,7 +125,14 @@ def start(
     try:
         _use_template(llm, (server_options or {}).get("chat_template"))
         engine = VllmEngine(
-            llm, name, formats, calibration, splice, server_options, thinking_as_text
+            llm,
+            name,
+            formats,
+            calibration,
+            splice,
+            server_options,
+            thinking_as_text,
+            special_tokens_in_text,
         )
     except BaseException:
         llm.shutdown()

@@ -3,6 +3,10 @@
 A conversation is rendered once, and later messages are appended. `bridge` finds the text that the
 template puts between the end of one turn and the begin of the next. So tokens that the engine
 already holds are never rendered or tokenised again.
+
+Special tokens come from the template alone. Where users, tools, earlier answers or the tools'
+descriptions spell one, its spelling is encoded as text. What system messages and the begin of a
+prefilled answer spell is taken as meant.
 """
 
 import json
@@ -15,13 +19,16 @@ from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.token_length import max_characters_per_token
+from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
+from caesura.scheduler.vllm.client.tokens.literal import LiteralText
 
 NO_VARIABLES: Mapping[str, Any] = {}
 
 MAX_OPENER_TOKENS = 64
 """Maximum number of tokens of an opener of thinking, including the spaces after it."""
 QUESTION: Message = {"role": "user", "content": "."}
+TRUSTED = ("system", "developer")
+"""Roles whose messages may spell special tokens and mean them."""
 _STAND_IN = uuid.uuid4().hex
 """A text that no message holds by accident."""
 
@@ -46,16 +53,22 @@ class Renderer:
     """Renders messages for one model; callable from any thread."""
 
     def __init__(
-        self, tokenizer: Any, ends: frozenset[int], context_tokens: int | None = None
+        self,
+        tokenizer: Any,
+        ends: frozenset[int],
+        context_tokens: int | None = None,
+        literal: bool = True,
     ) -> None:
         """Create a renderer for a `transformers` tokenizer; `ends` are the ids that end a turn.
 
-        `context_tokens` is the model's context window; None removes the limit on texts.
+        `context_tokens` is the model's context window; None removes the limit on texts. With
+        `literal`, special tokens that messages spell are text.
         """
         self._tokenizer = tokenizer
         self._ends = ends
         self._context_tokens = context_tokens
         self._characters_per_token = max_characters_per_token(tokenizer)
+        self._literal = LiteralText(tokenizer, literal)
         # The first use sets the tokenizer's state, which two threads must not do at once.
         self.encode(".")
         self._end_texts = [tokenizer.decode([token_id]) for token_id in sorted(ends)]
@@ -63,6 +76,18 @@ class Renderer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of the text, without special tokens added."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_literal(self, text: str) -> list[int]:
+        """Return the tokens of a text of which no part may become a special token."""
+        return self._literal.encode(self._literal.cut(text))
+
+    def count_spelled(self, messages: Sequence[Message]) -> int:
+        """Return how many special tokens the messages spell that are rendered as text."""
+        return sum(
+            self._literal.count(each, answer=each.get("role") == "assistant")
+            for each in messages
+            if each.get("role") not in TRUSTED
+        )
 
     def end_text(self, token_id: int) -> str:
         """Return the text of a token that ends a turn, or an empty text for other tokens."""
@@ -147,14 +172,14 @@ class Renderer:
 
     def _encode_bounded(self, text: str) -> list[int]:
         """Return the text's tokens; raise `ContextOverflow` if the window cannot hold it."""
-        most = self.max_characters
-        if most is not None and len(text) > most:
+        most, length = self.max_characters, self._literal.length(text)
+        if most is not None and length > most:
             raise ContextOverflow(
                 f"This model's maximum context length is {self._context_tokens} tokens, which hold"
-                f" {most} characters at most, and the conversation has {len(text)}; shorten it or"
+                f" {most} characters at most, and the conversation has {length}; shorten it or"
                 " raise --max-model-len"
             )
-        return self.encode(text)
+        return self._literal.encode(text)
 
     def _render(
         self,
@@ -166,8 +191,8 @@ class Renderer:
         try:
             return str(
                 self._tokenizer.apply_chat_template(
-                    [_for_template(message) for message in _with_observations(messages)],
-                    tools=[dict(tool) for tool in tools] or None,
+                    self._given(messages, end == "prefill"),
+                    tools=[self._literal.cut(dict(tool)) for tool in tools] or None,
                     add_generation_prompt=end == "open",
                     continue_final_message=end == "prefill",
                     tokenize=False,
@@ -177,6 +202,16 @@ class Renderer:
         except Exception as error:
             # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
+
+    def _given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
+        """Return the messages for the template, in which spelled special tokens are cut."""
+        given = [_for_template(message) for message in _with_observations(messages)]
+        last = given.pop() if prefill and given else None
+        for index, message in enumerate(given):
+            if message.get("role") not in TRUSTED:
+                is_answer = message.get("role") == "assistant"
+                given[index] = self._literal.cut(message, answer=is_answer)
+        return given if last is None else [*given, last]
 
 
 def _standing_in(turn: Message) -> Message:

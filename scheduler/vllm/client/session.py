@@ -9,7 +9,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +36,7 @@ from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
-from caesura.scheduler.vllm.client.token_text import TokenText
+from caesura.scheduler.vllm.client.tokens.text import TokenText
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 if TYPE_CHECKING:
@@ -94,12 +94,16 @@ class VllmSession:
         done = False
         try:
             sampling = sampling or self._spec.sampling
+            count = partial(self._engine.renderer.count_spelled, messages)
+            spelled = await self._engine.render_threads.run(count, messages)
             appended = await self._append(messages, sampling)
             if self._closed:  # closed while rendering: a request sent now would never be freed
                 raise UsageError("the session is closed; open another")
             request = await self._send(appended, sampling)
             async with aclosing(self._read(request, appended)) as events:
                 async for event in events:
+                    if spelled and isinstance(event, TurnEnded):
+                        event = replace(event, spelled_tokens=spelled)
                     yield event
             done = True
         finally:
@@ -194,7 +198,7 @@ class VllmSession:
         self._held_results.extend(results.values())
         text = reader.answer(content)
         reader.raw += text
-        encode = partial(self._engine.renderer.encode, text)
+        encode = partial(self._engine.renderer.encode_literal, text)
         return _Appended(
             await self._engine.render_threads.run(encode, text),
             "holding" if self._held_results else "begun",
