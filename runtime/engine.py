@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from caesura.intercept.calls.events import Event
 from caesura.scheduler.answers import FollowUp
+from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ class Engine(Protocol):
     @property
     def default_sampling(self) -> Sampling:
         """The model's own settings, which hold where a request has none."""
+        ...
+
+    @property
+    def media_rules(self) -> MediaRules:
+        """The pictures, sounds and videos that prompts may hold, as data URLs."""
         ...
 
     def count_tokens(self, text: str) -> int:

@@ -100,6 +100,7 @@ class EndpointPlugin:
             people=people_of(toolset.services),
             recorder=recorder,
             store=store_of(environment),
+            allow_private=config.allow_private,
             vllm=server_around(engine, self._to_vllm),
         )
         if "PROMETHEUS_MULTIPROC_DIR" not in environment:

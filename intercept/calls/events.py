@@ -117,7 +117,8 @@ class FollowUpReport:
     `why` is `unchanged` for a spliced one. For a rendered one it is `unknown` (the answer is not in
     memory), `changed` (the answer is, but not with these messages, tools and asker), `template`
     (the chat template cannot write what is new alone), `room` (the spliced history would leave too
-    little of the context window), `reasoning` (a parser of the server would misread it) or `off`.
+    little of the context window), `reasoning` (a parser of the server would misread it), `media`
+    (the messages hold more than text) or `off`.
     """
 
     outcome: Literal["spliced", "rendered"]

@@ -14,6 +14,7 @@ from caesura.intercept.calls.events import (
     TurnEnded,
 )
 from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.scheduler.media import Part
 from caesura.scheduler.messages import Message
 
 CANCELLED = "error: cancelled: the run ended before this tool returned"
@@ -23,8 +24,8 @@ NAMELESS = "malformed"
 """The name of a call whose own name could not be parsed."""
 
 
-def tool_message(call_id: str, name: str, content: str) -> Message:
-    """Return the message that carries a tool's result to the model."""
+def tool_message(call_id: str, name: str, content: str | Sequence[Part]) -> Message:
+    """Return the message that carries a tool's result, a text or parts, to the model."""
     return {"role": "tool", "tool_call_id": call_id, "name": name, "content": content}
 
 

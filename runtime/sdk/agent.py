@@ -9,9 +9,10 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.events import RunEvent
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.sdk.agent_tools import AgentTools, AnyTool
 from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
-from caesura.runtime.sdk.session import Answer, Session
+from caesura.runtime.sdk.session import Answer, Prompt, Session
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools import Tool
@@ -79,6 +80,8 @@ class Agent(AsyncClosing):
         self._people.on_question, self._people.on_approval = on_question, on_approval
         self._instructions = instructions
         self._sampling = sampling
+        services = self._tools.toolset.services
+        self._media = MediaFetcher(allow_private=services.allow_private)
         self._limits = self._tools.limits if limits is None else limits
         self.name = name
 
@@ -87,8 +90,10 @@ class Agent(AsyncClosing):
         """The agent's own tools in the order given, then those of sources that have started."""
         return tuple(self._tools.registry)
 
-    async def run(self, prompt: str) -> Answer:
+    async def run(self, prompt: Prompt) -> Answer:
         """Return the answer to a prompt, without any history.
+
+        A prompt is a text, or parts in OpenAI's form, such as a text and pictures.
 
         Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. A failing tool raises
         nothing: its error goes to the model.
@@ -96,7 +101,7 @@ class Agent(AsyncClosing):
         async with self.session() as session:
             return await session.run(prompt)
 
-    async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Send a prompt without any history and yield the run's events; `RunEnded` comes last.
 
         To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
@@ -106,7 +111,7 @@ class Agent(AsyncClosing):
             async for event in events:
                 yield event
 
-    def run_sync(self, prompt: str) -> Answer:
+    def run_sync(self, prompt: Prompt) -> Answer:
         """Return the answer as `run` does, for code without an event loop.
 
         The engine keeps running between calls. Raises `UsageError` inside a running event loop,
@@ -139,6 +144,7 @@ class Agent(AsyncClosing):
             registry,
             sampling=self._sampling,
             limits=self._limits,
+            media=self._media,
             messages=history,
             people=self._people,
             tracing=self._tracing,
@@ -152,6 +158,7 @@ class Agent(AsyncClosing):
         Afterwards, built-in tools that keep processes or files open no longer work.
         """
         try:
+            await self._media.aclose()
             await self._tools.aclose()
         finally:
             if self._model is None or isinstance(self._model, str):

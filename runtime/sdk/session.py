@@ -1,19 +1,22 @@
 """A conversation of an agent: several runs with one history, in one engine session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
 from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage, UsageCount
+from caesura.runtime.run.content import Content, content_of
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.loop import run
+from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
+from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult
@@ -22,6 +25,10 @@ from caesura.tools.registry import Registry
 
 if TYPE_CHECKING:
     from caesura.runtime.tracing.tracing import Tracing
+
+
+Prompt = str | Sequence[Mapping[str, Any]]
+"""A text, or parts of a message's content in OpenAI's form, with pictures or sounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Session(AsyncClosing):
         *,
         sampling: Sampling,
         limits: Limits,
+        media: MediaFetcher,
         messages: Sequence[Message] = (),
         people: People | None = None,
         tracing: "Tracing | None" = None,
@@ -74,10 +82,12 @@ class Session(AsyncClosing):
         self._registry = registry
         self._sampling = sampling
         self._limits = limits
+        self._media = media
         self._people = people
         self._tracing = tracing
         self._name = name
         self._model = ""
+        self._rules = MediaRules()
         self._dispatcher = Dispatcher(registry)
         self._dispatcher.asker = asker_of(user)
         self._transcript = Transcript(messages)
@@ -117,11 +127,11 @@ class Session(AsyncClosing):
         """Deny a call among `pending`; the model sees `reason`. Raise `UsageError` on failure."""
         await self._settle(lambda people: people.decide(item_id, False, reason))
 
-    async def run(self, prompt: str) -> Answer:
+    async def run(self, prompt: Prompt) -> Answer:
         """Send a prompt and return the answer.
 
         Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` if a run
-        is under way or the session is closed.
+        is under way or the session is closed, and for media that the model does not take.
         """
         order: list[str] = []
         returned: dict[str, tuple[ToolCall, ToolResult]] = {}
@@ -139,7 +149,7 @@ class Session(AsyncClosing):
                         pass
         raise EngineFailed("the run ended without an answer")
 
-    async def stream(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
         """Send a prompt and yield the run's events; `RunEnded` comes last.
 
         To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
@@ -198,13 +208,14 @@ class Session(AsyncClosing):
             )
         self._busy = True
 
-    async def _events(self, prompt: str) -> AsyncGenerator[RunEvent, None]:
-        self._transcript.add({"role": "user", "content": prompt})
-        feed = self.messages[-1:]
+    async def _events(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
+        self._transcript.add({"role": "user", "content": _content(prompt)})
+        feed: Sequence[Message] = self.messages[-1:]
         self._dispatcher.conversation = digest(self.messages)
         if self._engine_session is None:
             engine = await self._engine()
             self._model = engine.model
+            self._rules = engine.media_rules
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
             pauses = pauses_of(self._registry)
             asker = self._dispatcher.asker
@@ -212,6 +223,7 @@ class Session(AsyncClosing):
             self._engine_session = engine.open(spec)
             feed = self.messages
             self._asked = len(feed)
+        feed = await self._media.inlined(feed, self._rules)
         engine_session, trace = self._engine_session, None
         if self._tracing is not None:
             conversation = self._dispatcher.scope.session
@@ -259,3 +271,11 @@ class Session(AsyncClosing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "running" if self._busy else "idle"
         return f"<Session: {len(self.messages)} messages, {self.usage.turns} turns, {state}>"
+
+
+def _content(prompt: Prompt) -> Content:
+    """Return the content of a prompt's message; raise `UsageError` for wrong parts."""
+    try:
+        return content_of(prompt if isinstance(prompt, str) else list(prompt))
+    except ValueError as error:
+        raise UsageError(f"the prompt: {error}") from None

@@ -13,6 +13,7 @@ from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.handler import ChatCompletions
@@ -104,6 +105,7 @@ class Application:
     async def close(self) -> None:
         """End the runs that no request waits for. Call it after the last request."""
         await self._responses.aclose()
+        await self._state.media.aclose()
 
     @property
     def metrics(self) -> Metrics:
@@ -141,22 +143,22 @@ def create_app(
     recorder: Recorder | None = None,
     store: Store | None = None,
     vllm: VllmServer | None = None,
+    allow_private: bool = False,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
     A client may ask the server to run any of `tools`, with the field `server_tools`.
     With `api_key`, one or several, every route except `/health` and the files under `/ui/`
     requires a key, as a bearer token or as `x-api-key`. Without a key, a request must address the
-    server by an IP address, by `localhost` or by one of `allowed_hosts`, and not come from a
-    foreign web page.
-    Pages of `allowed_origins` may read the answers (CORS).
+    server by an IP address, `localhost` or one of `allowed_hosts`, and not come from a foreign web
+    page. Pages of `allowed_origins` may read the answers (CORS).
 
     The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
     that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
     chat completions under way, and `client_max_size` the bytes of a body. A stream that was
     silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
-    `store` keeps responses and conversations, in memory by default.
-    The caller closes the engine, the people and the recorder.
+    `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
+    may name private addresses. The caller closes the engine, the people and the recorder.
 
     `vllm` answers every route that is not Caesura's, and chat completions and messages without
     `server_tools`. `serve` runs the application, and so does any ASGI server.
@@ -175,6 +177,7 @@ def create_app(
         gate=Gate(max_concurrent, metrics.in_flight),
         keep_alive_seconds=keep_alive_seconds,
         started_at=int(time.time()),
+        media=MediaFetcher(allow_private=allow_private),
         people=people,
         tracing=spans,
     )
@@ -193,7 +196,7 @@ def _router(
     artifacts: ArtifactStore | None,
 ) -> Router:
     engine = state.engine
-    delegation = Delegation(vllm, state.gate, engine.model, engine.context_tokens) if vllm else None
+    delegation = Delegation(vllm, state.gate, engine, state.media) if vllm else None
     splicing = vllm.splicing if vllm else None
     chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)

@@ -55,8 +55,9 @@ async def decode(
     """Run the plan to its end, and yield the run's events.
 
     `name` is the id of the answer, which the traces and questions to people tell. `headers` are
-    those of the request. Raises what `caesura.runtime.run.loop.run` raises.
+    those of the request. Raises what `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
     """
+    messages = await state.media.inlined(plan.messages, state.engine.media_rules)
     async with Dispatcher(plan.registry, scope=Scope(name)) as dispatcher:
         dispatcher.conversation = plan.conversation
         dispatcher.asker = asker_of(plan.user, headers)
@@ -68,7 +69,7 @@ async def decode(
             session = trace.session(session)
         events = run(
             session,
-            plan.messages,
+            messages,
             dispatcher=dispatcher,
             own_tools=plan.registry.names,
             caller_tools=plan.client_tools,

@@ -12,7 +12,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from caesura.runtime.engine import VllmServer
+from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
@@ -26,20 +27,24 @@ MAX_DEPTH = 200
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _NO_TEXT = frozenset({"url", "data", "image_url", "input_audio", "video_url", "file", "source"})
 """Fields that hold pictures and sounds, which become other numbers of tokens than text."""
+_ADDRESSED = (b'url"', b"\\u")
+"""What a body that names an address holds; an escape may hide the name of a field."""
 _MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
 
 
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
-    def __init__(self, vllm: VllmServer, gate: Gate, model: str, context_tokens: int) -> None:
-        """Create it; the context window of `model` has `context_tokens`."""
+    def __init__(self, vllm: VllmServer, gate: Gate, engine: Engine, media: MediaFetcher) -> None:
+        """Create it for the server on an engine; `media` fetches the media of its requests."""
+        self._media = media
+        self._rules = engine.media_rules
         self._app = OwnErrors(vllm.app)
         self._gate = gate
-        self._context_tokens = context_tokens
+        self._context_tokens = engine.context_tokens
         self._max_characters = vllm.max_characters
         self._parses_alone = vllm.parses_alone
-        self._model = model
+        self._model = engine.model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""
@@ -83,12 +88,24 @@ class Delegation:
     async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
 
-        Raises `ApiError` 429.
+        Raises `ApiError` 429, and `MediaRefused` for media that cannot be fetched.
         """
         if body is None:
             body = await request.body()
         with self._gate.enter():
+            body = await self._with_media(body)
             await self._app(request.scope, Again(body, request.receive), send)
+
+    async def _with_media(self, body: bytes) -> bytes:
+        """Return the body with data URLs instead of addresses, if the model takes media.
+
+        So vLLM's server fetches nothing, and no address within the network can be asked.
+        """
+        if not self._rules.limits or not any(field in body for field in _ADDRESSED):
+            return body
+        data = await self.parse(body)
+        inlined = await self._media.inlined_json(data, self._rules)
+        return body if inlined == data else json.dumps(inlined).encode()
 
     async def parse(self, body: bytes) -> dict[str, Any]:
         """Return the object in a body; raise `ApiError` if it is none, or beyond a bound."""

@@ -52,6 +52,7 @@ class AppOptions(TypedDict, total=False):
     recorder: Recorder | None
     store: Store | None
     vllm: VllmServer | None
+    allow_private: bool
 
 
 def _print(url: str) -> None:

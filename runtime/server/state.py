@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.metrics import Metrics
 from caesura.tools.people import People
@@ -25,5 +26,6 @@ class State:
     gate: Gate
     keep_alive_seconds: float
     started_at: int
+    media: MediaFetcher
     people: People | None = None
     tracing: "Tracing | None" = None

@@ -22,8 +22,10 @@ from caesura.runtime.testing.script import (
 )
 from caesura.runtime.testing.scripted_session import ScriptedSession, message_units
 from caesura.scheduler.answers import Answers
+from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
+NO_MEDIA = MediaRules()
 Pace = Callable[[Event], Awaitable[None]]
 """A function that is awaited before each event, so that a test can hold or slow the decode."""
 
@@ -47,6 +49,7 @@ class ScriptedEngine:
         context_tokens: int = 8192,
         piece_characters: int = 6,
         pace: Pace | None = None,
+        media: MediaRules = NO_MEDIA,
     ) -> None:
         if sessions is not None and script != ():
             raise UsageError(
@@ -62,6 +65,8 @@ class ScriptedEngine:
         self._calls = 0
         self.answers = Answers()
         """The remembered answers, whose follow-ups continue from them."""
+        self.media_rules = media
+        """The media that prompts may hold; by default none."""
         self.piece_characters = piece_characters
         self.pace = pace
         self.sessions: list[ScriptedSession] = []

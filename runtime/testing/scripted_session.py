@@ -28,6 +28,7 @@ from caesura.runtime.testing.script import (
     stopped,
 )
 from caesura.scheduler.answers import history_of, length_up_to_answer
+from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class ScriptedSession:
         length = length_up_to_answer(messages)
         if length is None:
             return None
+        if has_media(messages):
+            return FollowUpReport("rendered", "media")
         found = self._engine.answers.find(history_of(messages[:length], self.spec))
         if isinstance(found, str):
             return FollowUpReport("rendered", found)

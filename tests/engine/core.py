@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from vllm import SamplingParams
 from vllm.engine.arg_utils import EngineArgs
+from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -61,8 +63,8 @@ def random_model() -> str:
 class Core:
     """An engine core, stepped by hand."""
 
-    def __init__(self, drafts: int = 0, **options: object) -> None:
-        """Start the engine; with `drafts` it drafts up to that many tokens a step.
+    def __init__(self, drafts: int = 0, model: str | None = None, **options: object) -> None:
+        """Start the engine on the random model; with `drafts` it drafts that many tokens a step.
 
         vLLM's n-gram speculation loads numba, and vLLM's CPU build starts no engine in a process
         in which numba was loaded before: a process starts one engine with drafts, as its last.
@@ -74,7 +76,7 @@ class Core:
                 "prompt_lookup_max": 2,
             }
         args = EngineArgs(
-            model=random_model(),
+            model=model or random_model(),
             dtype="float32",
             enforce_eager=True,
             max_model_len=1024,
@@ -84,7 +86,7 @@ class Core:
             scheduler_cls=CaesuraScheduler,
             **options,  # type: ignore[arg-type]
         )
-        config = args.create_engine_config()
+        self.config = config = args.create_engine_config()
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         self.scheduler = self._core.scheduler
         self.said: dict[str, list[int]] = {}
@@ -120,8 +122,12 @@ class Core:
         max_tokens: int,
         stop: int | None = None,
         resumable: bool = False,
+        features: Sequence[MultiModalFeatureSpec] = (),
     ) -> None:
-        """Add a request, or a session's next chunk; a session pauses at the token `stop`."""
+        """Add a request, or a session's next chunk; a session pauses at the token `stop`.
+
+        `features` are the pictures whose placeholders are among the tokens.
+        """
         plan = WatchPlan(("hermes",), turn="holding" if stop is not None else "fresh")
         params = SamplingParams(
             temperature=0,
@@ -134,7 +140,7 @@ class Core:
         request = EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=list(tokens),
-            mm_features=None,
+            mm_features=[replace(feature) for feature in features] or None,
             sampling_params=params,
             pooling_params=None,
             arrival_time=0.0,
@@ -171,12 +177,14 @@ class Core:
         for _ in range(steps):
             self._core.step()
 
-    def say(self, tokens: Sequence[int], count: int) -> list[int]:
+    def say(
+        self, tokens: Sequence[int], count: int, features: Sequence[MultiModalFeatureSpec] = ()
+    ) -> list[int]:
         """What the model says after these tokens, computed from scratch and without drafts."""
         self.scheduler.reset_prefix_cache()
         request_id = f"plain-{uuid.uuid4().hex}"
         foretold, self._foretold = self._foretold, {}
-        self.add(request_id, tokens, count)
+        self.add(request_id, tokens, count, features=features)
         self.run([request_id])
         self._foretold = {**foretold, tuple(tokens): self.said[request_id]}
         return self.said[request_id]

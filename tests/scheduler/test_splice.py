@@ -185,6 +185,16 @@ async def test_changed_histories_are_rendered() -> None:
     assert (await world.follow(QUESTION, answer, NEXT)).tokens is not None
 
 
+async def test_a_conversation_with_a_picture_is_rendered() -> None:
+    """Its tokens are equal for every picture of that size."""
+    _, renderer = renderer_of("qwen3")
+    world = World(renderer)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    seen, answer = {"role": "user", "content": [image]}, {"role": "assistant", "content": "A cat."}
+    await world.splicer.remember([seen, answer], PLAIN, renderer.encode("A cat."))
+    assert await world.why(seen, answer, NEXT) == "media"
+
+
 async def test_a_template_that_forgets_the_answer_renders_all() -> None:
     tokenizer, renderer = renderer_of("bundled")
     tokenizer.chat_template = FORGETFUL

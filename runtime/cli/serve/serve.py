@@ -78,6 +78,7 @@ async def serve_model(
                 max_concurrent=server.max_concurrent,
                 recorder=recorder,
                 store=server.store(),
+                allow_private=read.allow_private,
                 vllm=vllm,
                 announce=_announce if recorder else _print,
             )

@@ -13,10 +13,12 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PlainValidator,
     ValidationError,
     model_validator,
 )
 
+from caesura.runtime.run.content import MEDIA_ROLES, Content, content_of
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.request.fields import (
     MAX_MESSAGES,
@@ -36,26 +38,6 @@ MAX_CHOICES = 16
 """The most choices of one request; each is a session of the engine."""
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
-
-
-def _joined(content: object) -> object:
-    """Return the content as one text: null becomes empty, line breaks join text parts."""
-    if content is None:
-        return ""
-    if not isinstance(content, list):
-        return content
-    return "\n".join(_part_text(number, part) for number, part in enumerate(content))
-
-
-def _part_text(number: int, part: object) -> str:
-    if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-        raise ValueError(f"part {number} must be an object whose type is a string")
-    kind = part["type"]
-    if kind not in ("text", "refusal"):  # a refusal is an assistant's text, as OpenAI's models say
-        raise ValueError(f"part {number} is of type {kind!r}; only text is supported")
-    if not isinstance(part.get(kind), str):
-        raise ValueError(f"part {number} must have a {kind} that is a string")
-    return str(part[kind])
 
 
 def _json_text(arguments: object) -> object:
@@ -115,7 +97,7 @@ class ChatMessage(Part):
     """One message of the conversation."""
 
     role: Role
-    content: Annotated[str, BeforeValidator(_joined)] = ""
+    content: Annotated[Content, PlainValidator(content_of)] = ""
     tool_calls: Annotated[list[HistoryCall], Listed] = []
     tool_call_id: str | None = None
     reasoning: str | None = None
@@ -125,6 +107,8 @@ class ChatMessage(Part):
     def _belongs_together(self) -> Self:
         if self.role == "tool" and not self.tool_call_id:
             raise ValueError("a tool message must have the tool_call_id of the call it answers")
+        if self.role not in MEDIA_ROLES and not isinstance(self.content, str):
+            raise ValueError(f"content of a message of role {self.role} must be text")
         if self.role != "assistant" and self.tool_calls:
             raise ValueError(f"only an assistant message may have tool_calls, not a {self.role}'s")
         return self

@@ -16,6 +16,7 @@ from caesura.runtime.errors import (
     LimitReached,
     UsageError,
 )
+from caesura.runtime.run.media import MediaRefused
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_anthropic
 
@@ -93,6 +94,8 @@ def from_exception(error: Exception) -> ApiError:
             # Clients retry a 408, a 429 and every 5xx on their own. A retried run would reach the
             # same limit again, after running the same tools.
             return ApiError(422, str(error), type="limit_reached", code=error.limit)
+        case MediaRefused():
+            return invalid(str(error), error.param)
         case UsageError():
             return invalid(str(error))
         case EngineFailed():

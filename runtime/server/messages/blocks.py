@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from caesura.runtime.run.content import Content, joined
 from caesura.runtime.server.request.fields import MAX_MESSAGES, Name, Part
 
 BILLING = "x-anthropic-billing-header"
@@ -15,15 +16,24 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "tool_use": ("id", "name", "input"),
     "tool_result": ("tool_use_id",),
+    "image": ("source",),
     **dict.fromkeys(_THINKING, ()),
 }
 """The types of blocks, and the fields that each must have."""
 _ALLOWED: Mapping[str, tuple[str, ...]] = {
-    "user": ("text", "tool_result"),
+    "user": ("text", "tool_result", "image"),
     "assistant": ("text", "tool_use", *_THINKING),
     "system": ("text",),
 }
 """The types of blocks that a message of a role may hold."""
+
+
+def _texts(blocks: Sequence["Block"]) -> Sequence["Block"]:
+    """Return the blocks of a system prompt; raise `ValueError` if one is not text."""
+    for block in blocks:
+        if block.type != "text":
+            raise ValueError(f"a system prompt may hold text, not {block.type}")
+    return blocks
 
 
 def _listed(content: object) -> object:
@@ -33,8 +43,25 @@ def _listed(content: object) -> object:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def _url(source: object) -> object:
+    """Return the URL of an image's source."""
+    if not isinstance(source, Mapping):
+        return source
+    match source.get("type"):
+        case "base64" if isinstance(source.get("data"), str):
+            return f"data:{source.get('media_type') or 'image/png'};base64,{source['data']}"
+        case "url" if isinstance(source.get("url"), str):
+            return source["url"]
+        case "file":
+            raise ValueError("files are not kept here: send the image as base64 or url")
+    raise ValueError("an image's source must be of type base64, with data, or url, with a url")
+
+
 class Block(Part):
-    """A content block of any type; `content` is that of a tool's result."""
+    """A content block of any type; `content` is that of a tool's result.
+
+    `source` is the URL of an image: its address, or a data URL.
+    """
 
     type: str
     text: str | None = None
@@ -43,6 +70,7 @@ class Block(Part):
     name: Name | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
+    source: Annotated[str, BeforeValidator(_url)] | None = None
     content: "Blocks" = []
     is_error: bool | None = None
 
@@ -55,13 +83,14 @@ class Block(Part):
             if getattr(self, name) is None:
                 raise ValueError(f"a block of type {self.type} must have the field {name}")
         for block in self.content:
-            if block.type != "text":
-                raise ValueError(f"a tool's result may hold text, not {block.type}")
+            if block.type not in ("text", "image"):
+                raise ValueError(f"a tool's result may hold text and images, not {block.type}")
         return self
 
 
 Blocks = Annotated[list[Block], Field(max_length=MAX_MESSAGES), BeforeValidator(_listed)]
 Block.model_rebuild()
+SystemBlocks = Annotated[Blocks, AfterValidator(_texts)]
 
 
 class MessageParam(Part):
@@ -87,9 +116,9 @@ class MessageParam(Part):
         if self.role == "assistant":
             return [answer_record(self.content)]
         records = [_result(block) for block in self.content if block.type == "tool_result"]
-        texts = [block.text or "" for block in self.content if block.type == "text"]
-        if texts or not records:
-            records.append({"role": self.role, "content": "\n".join(texts)})
+        shown = [block for block in self.content if block.type in ("text", "image")]
+        if shown or not records:
+            records.append({"role": self.role, "content": _content(shown)})
         return records
 
 
@@ -124,7 +153,26 @@ def system_text(blocks: Sequence[Block]) -> str:
 
 
 def _result(block: Block) -> dict[str, Any]:
-    text = "\n".join(part.text or "" for part in block.content)
-    if block.is_error and not text.lower().startswith("error"):
-        text = f"error: {text}"
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": text}
+    content = _content(block.content)
+    if block.is_error:
+        content = _as_error(content)
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": content}
+
+
+def _as_error(content: Content) -> Content:
+    """Return the content of a failed result, which begins with the word."""
+    if not isinstance(content, str):
+        return [{"type": "text", "text": "error:"}, *content]
+    return content if content.lower().startswith("error") else f"error: {content}"
+
+
+def _content(blocks: Sequence[Block]) -> Content:
+    """Return blocks of text and images as the content of a chat message."""
+    return joined(
+        [
+            {"type": "text", "text": block.text or ""}
+            if block.type == "text"
+            else {"type": "image_url", "image_url": {"url": block.source}}
+            for block in blocks
+        ]
+    )

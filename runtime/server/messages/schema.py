@@ -14,7 +14,7 @@ from pydantic import BeforeValidator as Before
 from caesura.runtime.server.chat.schema import ChatRequest, refuse_unsupported
 from caesura.runtime.server.http.anthropic_form import NO_THREADS
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.messages.blocks import Blocks, MessageParam, system_text
+from caesura.runtime.server.messages.blocks import MessageParam, SystemBlocks, system_text
 from caesura.runtime.server.request.fields import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -131,7 +131,7 @@ class MessagesRequest(BaseModel):
     model: str
     max_tokens: Annotated[int, Field(ge=1)]
     messages: Annotated[list[MessageParam], Field(min_length=1, max_length=MAX_MESSAGES)]
-    system: Blocks = []
+    system: SystemBlocks = []
     tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS), Listed] = []
     tool_choice: ToolChoice | None = None
     server_tools: Annotated[list[str], Listed] = []

@@ -23,8 +23,10 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
+from caesura.scheduler.vllm.client.media.prompt import MediaRenderer
 from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
 from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
 from caesura.scheduler.vllm.client.render import Renderer
@@ -89,6 +91,8 @@ class VllmEngine:
         self.renderer = made(
             self.tokenizer, self.ends, self._context_tokens, literal=not special_tokens_in_text
         )
+        shown = str(self.server_options.get("chat_template_content_format") or "auto")
+        self.media = MediaRenderer(llm, self.renderer, shown)
         self.render_threads = RenderThreads()
         self.grammars = GrammarMaker(self.formats, self.tokenizer)
         self.splicer = Splicer(
@@ -134,12 +138,20 @@ class VllmEngine:
             top_k=defaults.get("top_k"),
         )
 
+    @property
+    def media_rules(self) -> MediaRules:
+        """The pictures, sounds and videos that prompts may hold."""
+        return self.media.rules
+
     async def count_prompt(self, spec: SessionSpec, messages: Sequence[Message]) -> int:
         """Return the number of tokens of a first turn's prompt; a thread renders a large one.
 
         Raises `UsageError` and `ContextOverflow` as `Renderer.prompt` does.
         """
         renderer, tools = self.renderer, spec.tools
+        if has_media(messages):
+            tokens, _ = await self.media.prompt(messages, tools, spec.template, spec.prefill)
+            return len(tokens)
         prompt = partial(renderer.prompt, messages, tools, spec.template, spec.prefill)
         return len(await self.render_threads.run(prompt, messages, tools))
 

@@ -8,12 +8,13 @@ from typing import Any
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
 from vllm.exceptions import VLLMValidationError
-from vllm.inputs import TokensInput, tokens_input
+from vllm.inputs import tokens_input
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
 
 
 class LiveRequest:
@@ -29,13 +30,16 @@ class LiveRequest:
         trace_headers: Callable[[], Mapping[str, str]] | None = None,
         cache_salt: str | None = None,
         priority: int = 0,
+        media: Media = NO_MEDIA,
     ) -> None:
+        """Start a request with `tokens`, which hold the placeholders of `media`."""
         self._llm = llm
         self._cache_salt = cache_salt
         self._request_id = request_id
         self._resumable = resumable
         self._chunks: asyncio.Queue[StreamingInput | None] = asyncio.Queue()
-        prompt: Any = self._inputs() if resumable else self._prompt(tokens)
+        first: Any = media.prompt(tokens, cache_salt)
+        prompt: Any = self._inputs() if resumable else first
         headers = None
         if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
             headers = trace_headers()  # with tracing off, vLLM would log a warning about them
@@ -43,7 +47,7 @@ class LiveRequest:
             prompt, params, request_id, trace_headers=headers, priority=priority
         )
         if resumable:
-            self.push(tokens, params)
+            self._chunks.put_nowait(StreamingInput(first, params))
 
     def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
         """Append tokens and continue the request.
@@ -51,7 +55,9 @@ class LiveRequest:
         vLLM drops the last sampled token of a turn, whose KV was never computed, so the caller
         sends it again at the head of `tokens`.
         """
-        self._chunks.put_nowait(StreamingInput(self._prompt(tokens), params))
+        # vLLM extends the list that it receives, so it gets a copy.
+        chunk = tokens_input(list(tokens), cache_salt=self._cache_salt)
+        self._chunks.put_nowait(StreamingInput(chunk, params))
 
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
@@ -88,7 +94,3 @@ class LiveRequest:
     async def _inputs(self) -> AsyncIterator[StreamingInput]:
         while (chunk := await self._chunks.get()) is not None:
             yield chunk
-
-    def _prompt(self, tokens: Sequence[int]) -> TokensInput:
-        # vLLM extends the list that it receives, so it gets a copy.
-        return tokens_input(list(tokens), cache_salt=self._cache_salt)

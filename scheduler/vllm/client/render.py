@@ -18,6 +18,7 @@ from typing import Any, Literal
 from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.media import text_of
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
 from caesura.scheduler.vllm.client.tokens.literal import LiteralText
@@ -172,14 +173,18 @@ class Renderer:
 
     def _encode_bounded(self, text: str) -> list[int]:
         """Return the text's tokens; raise `ContextOverflow` if the window cannot hold it."""
-        most, length = self.max_characters, self._literal.length(text)
-        if most is not None and length > most:
+        self.check_characters(self._literal.length(text))
+        return self._literal.encode(text)
+
+    def check_characters(self, count: int) -> None:
+        """Raise `ContextOverflow` if the window cannot hold a text of that many characters."""
+        most = self.max_characters
+        if most is not None and count > most:
             raise ContextOverflow(
                 f"This model's maximum context length is {self._context_tokens} tokens, which hold"
-                f" {most} characters at most, and the conversation has {length}; shorten it or"
+                f" {most} characters at most, and the conversation has {count}; shorten it or"
                 " raise --max-model-len"
             )
-        return self._literal.encode(text)
 
     def _render(
         self,
@@ -205,7 +210,7 @@ class Renderer:
 
     def _given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
         """Return the messages for the template, in which spelled special tokens are cut."""
-        given = [_for_template(message) for message in _with_observations(messages)]
+        given = for_template(messages)
         last = given.pop() if prefill and given else None
         for index, message in enumerate(given):
             if message.get("role") not in TRUSTED:
@@ -224,6 +229,11 @@ def _standing_in(turn: Message) -> Message:
     return {"role": "assistant", "content": "", "tool_calls": made}
 
 
+def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return messages as chat templates expect them, with results of inline calls as user text."""
+    return [_for_template(message) for message in _with_observations(messages)]
+
+
 def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
     """Yield the messages, with results of inline calls as user text, which templates know."""
     called = True
@@ -231,14 +241,14 @@ def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:
         if message.get("role") == "assistant":
             called = bool(message.get("tool_calls"))
         if message.get("role") == "tool" and not called:
-            text = observation(str(message.get("content") or "")).rstrip("\n")
+            text = observation(text_of(message.get("content"))).rstrip("\n")
             yield {"role": "user", "content": text}
         else:
             yield message
 
 
 def _for_template(message: Message) -> dict[str, Any]:
-    """Return a message as templates expect it: content is text, arguments are objects.
+    """Return a message as templates expect it: arguments are objects, and content is not null.
 
     Templates know the reasoning by several names. That of gpt-oss takes it beside calls alone.
     """

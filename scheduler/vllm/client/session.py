@@ -31,8 +31,10 @@ from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking
 from caesura.intercept.calls.watch import Turn, Verdict, WatchPlan
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
+from caesura.scheduler.media import has_media, text_of
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, callable_tools
 from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
@@ -53,6 +55,7 @@ class _Appended:
     turn: Turn = "fresh"
     replaces: bool = False
     follow_up: FollowUpReport | None = None
+    media: Media = NO_MEDIA
 
 
 class VllmSession:
@@ -75,6 +78,7 @@ class VllmSession:
         self._closed = False
         self._ends = engine.ends
         self._logprobs: ShownLogprobs | None = None
+        self._media = NO_MEDIA
         self.tokens: list[int] = []
         """All tokens of the context, including the last sampled one."""
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
@@ -117,6 +121,8 @@ class VllmSession:
         reader = self._reader
         if reader is None or self._in_turn or self._in_line or self._held_results:
             return
+        if has_media(self._history):
+            return  # the tokens alone do not tell the pictures, also those in tools' results
         if self._spec.prefill or self.tokens[-1] in self._ends - self._engine.ends:
             return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
@@ -152,6 +158,9 @@ class VllmSession:
         self._held_results = []
         turn = self._reader.message()
         self._add_turn(turn)
+        if has_media(messages):
+            self._history.extend(messages)
+            return await self._render()
         splicer, spec = self._engine.splicer, self._spec
         bridge = await splicer.append(turn, messages, spec, self.tokens, sampling)
         self._history.extend(messages)
@@ -184,6 +193,9 @@ class VllmSession:
         history, tools = tuple(self._history), self._spec.tools
         prefill = self._spec.prefill and self._reader is None
         template = self._spec.template
+        if has_media(history):
+            made = await self._engine.media.prompt(history, tools, template, prefill)
+            return _Appended(made[0], replaces=True, follow_up=report, media=made[1])
         prompt = partial(self._engine.renderer.prompt, history, tools, template, prefill)
         tokens = await self._engine.render_threads.run(prompt, history, tools)
         return _Appended(tokens, replaces=True, follow_up=report)
@@ -194,7 +206,7 @@ class VllmSession:
         results = {str(message.get("tool_call_id")): message for message in messages}
         if call_id not in results:
             raise UsageError(f"the messages lack a result for the inline call {call_id}; add one")
-        content = str(results.pop(call_id).get("content") or "")
+        content = text_of(results.pop(call_id).get("content"))
         self._held_results.extend(results.values())
         text = reader.answer(content)
         reader.raw += text
@@ -229,6 +241,8 @@ class VllmSession:
         if self._live is not None and appended.replaces:
             await self._live.abort()
             self._live = None
+        if appended.replaces:
+            self._media = appended.media
         if appended.turn == "fresh":
             self._reader = self._new_reader(sampling, thinking)
             self._token_text = self._engine.token_text()
@@ -246,6 +260,7 @@ class VllmSession:
                 trace_headers=self.trace_headers,
                 cache_salt=self._spec.cache_salt,
                 priority=self._spec.priority,
+                media=self._media,
             )
             self._live = request
         self.tokens = [*context, *appended.tokens]

@@ -11,6 +11,7 @@ from functools import partial
 from caesura.intercept.calls.events import FollowUpReport
 from caesura.scheduler.answers import Answers, FollowUp, history_of, length_up_to_answer
 from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
@@ -46,8 +47,8 @@ class Splicer:
     async def remember(
         self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
     ) -> None:
-        """Keep the tokens of a conversation; the last of the messages is its answer."""
-        if self._answers is not None:
+        """Keep the tokens of a conversation that ends with an answer, unless it has media."""
+        if self._answers is not None and not has_media(messages):
             digest = partial(history_of, messages, spec)
             history = await self._threads.run(digest, messages, spec.tools)
             self._answers.remember(history, tokens)
@@ -65,6 +66,8 @@ class Splicer:
             return None
         if self._answers is None:
             return _rendered("off")
+        if has_media(messages):
+            return _rendered("media")
         digest = partial(history_of, messages[:length], spec)
         found = self._answers.find(await self._threads.run(digest, messages, spec.tools))
         if isinstance(found, str):

@@ -9,6 +9,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from caesura.runtime.engine import VllmServer
+from caesura.runtime.testing import ScriptedEngine
+from caesura.scheduler.media import MediaRules
+from tests.runtime.server.conftest import MODEL
+from tests.tools.net.sites import site
+
+__all__ = ["site"]
 
 OTHER = {"method": "POST", "path": "/v1/completions"}
 
@@ -179,3 +185,41 @@ async def test_other_errors_stay_as_they_are(serve_script):
     served = await serve_script([], vllm=VllmServer(Behind(Response("teapot", 418)), None))
     async with served.http.get("/teapot") as response:
         assert (response.status, await response.text()) == (418, "teapot")
+
+
+async def test_vllm_is_sent_no_address(serve_script, site):
+    """It would ask any address that a request names."""
+    behind = Behind()
+    engine = ScriptedEngine([], model=MODEL, media=MediaRules({"image": 1}))
+    served = await serve_script(engine, vllm=VllmServer(behind, None))
+    url = site.says("/a.png", b"picture", Content_Type="image/png")
+    parts = [
+        {"type": "image_url", "image_url": {"url": url}},
+        {"image_url": url},
+        {"type": "image", "source": {"type": "url", "url": url}},
+        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+    ]
+    for part in parts:
+        body = served.body(messages=[{"role": "user", "content": [part]}])
+        hidden = json.dumps(body).replace("url", "\\u0075rl")
+        for raw in (json.dumps(body), hidden):
+            status, _ = await post(served, "/v1/chat/completions", raw.encode())
+            assert status == 400
+    assert behind.bodies == [] and site.seen == []
+    inline = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    body = json.dumps(served.body(messages=[{"role": "user", "content": [inline]}])).encode()
+    assert (await post(served, "/v1/chat/completions", body))[0] == 200
+    assert behind.bodies == [body]
+
+
+async def test_vllm_is_sent_what_is_at_an_address(serve_script, site):
+    behind = Behind()
+    engine = ScriptedEngine([], model=MODEL, media=MediaRules({"image": 1}))
+    served = await serve_script(engine, vllm=VllmServer(behind, None), allow_private=True)
+    url = site.says("/a.png", b"x", Content_Type="image/png")
+    part = {"type": "image_url", "image_url": {"url": url}}
+    body = served.body(messages=[{"role": "user", "content": [part]}])
+    assert (await post(served, "/tokenize", json.dumps(body).encode()))[0] == 200
+    (sent,) = map(json.loads, behind.bodies)
+    inline = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    assert sent["messages"][0]["content"] == [inline]

@@ -395,10 +395,13 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"max_tokens": 0}, "max_tokens: "),
         ({"messages": []}, "messages must not be empty."),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]: role must be one of"),
-        ({"system": [{"type": "image", "source": {}}]}, "system[0]: a block of type 'image'"),
+        (
+            {"system": [{"type": "image", "source": {"type": "url", "url": "http://x"}}]},
+            "system: a system prompt may hold text, not image",
+        ),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
-            "messages[0].content[0]: a block of type 'image' is not read here",
+            "messages[0].content[0].source: an image's source must be of type base64",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a",

@@ -36,9 +36,19 @@ def schema(given):
         (
             body(**message(role="user", content=[{"type": "image_url"}])),
             "messages[0].content",
-            "'image_url'; only text is supported",
+            "image_url with a url",
         ),
         (body(**message(role="user", content=[{"type": "text"}])), "messages[0].content", "text"),
+        (
+            body(**message(role="user", content=[{"type": "file"}])),
+            "messages[0].content",
+            "'file'; only text, image_url, audio_url, input_audio, video_url are supported",
+        ),
+        (
+            body(**message(role="system", content=[{"type": "image_url", "image_url": "x"}])),
+            "messages[0]",
+            "role system must be text",
+        ),
         (body(**message(role="tool", content="x")), "messages[0]", "tool_call_id"),
         (body(n=17), "n", "less than or equal to 16"),
         (body(n=0), "n", "greater than or equal to 1"),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from caesura.runtime.run.content import Content, media_part
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items import ids
 
@@ -15,6 +16,8 @@ MAX_SHOWN_CHARACTERS = 40
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 REFERENCE = "item_reference"
+_MEDIA = ("input_image", "input_audio")
+_TAKEN = "text, input_image and input_audio in messages that the model did not write"
 
 
 def items_of(given: object, param: str = "input") -> list[Item]:
@@ -81,9 +84,25 @@ def _part(part: object, path: str, written: bool) -> Item:
             return _text_part(_text(part, "text", path), written)
         case "refusal":
             return {"type": "refusal", "refusal": _text(part, "refusal", path)}
+        case "input_image" | "input_audio" as kind if not written:
+            return _medium(part, kind, path)
         case other:
-            message = f"{path} is of type {_shown(other)}; only text is supported."
+            message = f"{path} is of type {_shown(other)}; {_TAKEN} are supported."
             raise invalid(message, f"{path}.type")
+
+
+def _medium(part: Mapping[str, Any], kind: str, path: str) -> Item:
+    """Return a picture or a sound."""
+    if kind == "input_audio":
+        try:
+            return media_part(kind, part.get(kind), path)
+        except ValueError as error:
+            raise invalid(f"{error}.", f"{path}.{kind}") from None
+    if part.get("file_id") is not None:
+        field = f"{path}.file_id"
+        raise invalid(f"{field}: files are not kept here: send the picture as image_url.", field)
+    url = _name(part, "image_url", path)
+    return {"type": kind, "image_url": url, "detail": str(part.get("detail") or "auto")}
 
 
 def _text_part(text: str, written: bool) -> Item:
@@ -233,4 +252,19 @@ def text_of(parts: str | Sequence[Mapping[str, Any]]) -> str:
     """Return the text of a content; line breaks join its parts."""
     if isinstance(parts, str):
         return parts
-    return "\n".join(str(part.get("text", part.get("refusal", ""))) for part in parts)
+    texts = (part.get("text", part.get("refusal")) for part in parts)
+    return "\n".join(str(text) for text in texts if text is not None)
+
+
+def content_of(parts: str | Sequence[Mapping[str, Any]]) -> Content:
+    """Return the content of a chat message: a text, or parts if there are pictures or sounds."""
+    if isinstance(parts, str) or all(part["type"] not in _MEDIA for part in parts):
+        return text_of(parts)
+    return [
+        {"type": "image_url", "image_url": {"url": part["image_url"]}}
+        if part["type"] == "input_image"
+        else dict(part)
+        if part["type"] in _MEDIA
+        else {"type": "text", "text": text_of([part])}
+        for part in parts
+    ]

@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from caesura.runtime.run.content import Content
 from caesura.runtime.run.transcript import CANCELLED, tool_message
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.compaction import summary_message
-from caesura.runtime.server.responses.items.given import Item, text_of
+from caesura.runtime.server.responses.items.given import Item, content_of, text_of
 from caesura.runtime.server.responses.items.ids import turn_and_call
 from caesura.scheduler.messages import Message
 
@@ -92,7 +93,8 @@ class _Writer:
 
     def _message(self, item: Item) -> None:
         role = "system" if item["role"] == "developer" else item["role"]
-        self._add({"role": role, "content": text_of(item["content"])})
+        content = content_of(item["content"]) if role == "user" else text_of(item["content"])
+        self._add({"role": role, "content": content})
         self._caller = self._messages[-1] if role == "assistant" else None
 
     def _add(self, message: Mapping[str, Any]) -> None:
@@ -121,10 +123,10 @@ class _Writer:
                 "send the call before its output, or the previous_response_id of its response.",
                 "input",
             )
-        self._result(item["call_id"], name, text_of(item["output"]))
+        self._result(item["call_id"], name, content_of(item["output"]))
         self._caller, self._turn = None, ""
 
-    def _result(self, call_id: str, name: str, content: str) -> None:
+    def _result(self, call_id: str, name: str, content: Content) -> None:
         self._messages.append(dict(tool_message(call_id, name, content)))
 
     def _server_call(self, item: Item) -> None:

@@ -42,7 +42,8 @@ async def counted_tokens(
     if not messages:
         raise invalid("input is missing: send a text, or a list of items.", "input")
     spec = SessionSpec(tools=offer.specs, template=asked.template())
-    return await state.engine.count_prompt(spec, messages)
+    inlined = await state.media.inlined(messages, state.engine.media_rules)
+    return await state.engine.count_prompt(spec, inlined)
 
 
 async def compacted(

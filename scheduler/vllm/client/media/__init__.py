@@ -1,0 +1,1 @@
+"""Prompts that hold pictures, sounds and videos."""

@@ -1,0 +1,110 @@
+"""Prompts with pictures, sounds and videos, by vLLM's own renderer and its processor of the model.
+
+vLLM renders the messages, processes the media, and writes as many placeholder tokens for each as
+the model has embeddings of it. The engine recognises a medium by the hash of its content, which is
+also part of the hashes of KV blocks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from vllm.exceptions import VLLMValidationError
+from vllm.inputs import TokensInput, tokens_input
+from vllm.inputs.engine import MultiModalInput, mm_input
+from vllm.renderers.params import ChatParams, TokenizeParams
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from caesura.scheduler.errors import ContextOverflow, UsageError
+from caesura.scheduler.media import MediaRules, text_of
+from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.vllm.client.render import Renderer, for_template
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """The processed media of a prompt: vLLM's inputs, with the places of their placeholders."""
+
+    processed: MultiModalInput | None = None
+
+    def prompt(
+        self, tokens: Sequence[int], cache_salt: str | None
+    ) -> TokensInput | MultiModalInput:
+        """Return vLLM's prompt of tokens that begin with those that were rendered."""
+        # vLLM extends the list that it receives, so it gets a copy.
+        if self.processed is None:
+            return tokens_input(list(tokens), cache_salt=cache_salt)
+        made = self.processed
+        return mm_input(
+            list(tokens),
+            made["mm_kwargs"],
+            made["mm_hashes"],
+            made["mm_placeholders"],
+            cache_salt=cache_salt,
+        )
+
+
+NO_MEDIA = Media()
+
+
+class MediaRenderer:
+    """Renders conversations with media for one engine."""
+
+    def __init__(self, llm: AsyncLLM, renderer: Renderer, content_format: str = "auto") -> None:
+        """Create it; `content_format` is vLLM's option `--chat-template-content-format`."""
+        self._llm = llm
+        self._renderer = renderer
+        self._content_format = content_format
+        self.rules = _rules(llm)
+
+    async def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any],
+        prefill: bool,
+    ) -> tuple[list[int], Media]:
+        """Return the tokens of a conversation, placeholders included, and its media.
+
+        The parameters are those of `Renderer.prompt`. Media are data URLs. Raises `UsageError` for
+        media that the model does not take or that cannot be read, and `ContextOverflow`.
+        """
+        self._renderer.check_characters(sum(len(text_of(each.get("content"))) for each in messages))
+        try:
+            _, made = await self._llm.renderer.render_chat_async(
+                [cast(Any, for_template(messages))],
+                self._params(tools, template, prefill),
+                # The session refuses a prompt that is too long, in the words of all prompts.
+                TokenizeParams(max_total_tokens=None, add_special_tokens=False),
+                # The engine's own cache may have dropped what an earlier request has sent, so
+                # the media go along with every request.
+                skip_mm_cache=True,
+            )
+        except ContextOverflow:
+            raise
+        except (VLLMValidationError, ValueError, OSError) as error:
+            raise UsageError(f"the messages cannot be rendered: {error}") from error
+        processed = cast(MultiModalInput, made[0])
+        return list(processed["prompt_token_ids"]), Media(processed)
+
+    def _params(
+        self, tools: Sequence[ToolSpec], template: Mapping[str, Any], prefill: bool
+    ) -> ChatParams:
+        return ChatParams(
+            chat_template=getattr(self._llm.get_tokenizer(), "chat_template", None),
+            chat_template_content_format=cast(Any, self._content_format),
+            chat_template_kwargs={
+                **template,
+                "tools": [dict(tool) for tool in tools] or None,
+                "add_generation_prompt": not prefill,
+                "continue_final_message": prefill,
+            },
+        )
+
+
+def _rules(llm: AsyncLLM) -> MediaRules:
+    config = llm.model_config
+    if not config.supports_multimodal_inputs:
+        return MediaRules()
+    limits = dict(llm.renderer.get_mm_processor().info.allowed_mm_limits)
+    return MediaRules(limits, tuple(config.allowed_media_domains or ()))

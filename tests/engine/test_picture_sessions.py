@@ -1,0 +1,115 @@
+"""Sessions with pictures on the real engine, through vLLM's own renderer."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from caesura.intercept.calls.events import CallFinished, Event, TurnEnded
+from caesura.runtime.errors import UsageError
+from caesura.runtime.launch import start_engine
+from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.client.media.prompt import Media
+
+from .seeing import PLACEHOLDERS, shown, vision_model
+
+pytestmark = pytest.mark.engine
+
+LOOK = {
+    "type": "function",
+    "function": {
+        "name": "look",
+        "description": "Look closer.",
+        "parameters": {
+            "type": "object",
+            "properties": {"part": {"enum": ["sky", "sea"]}},
+            "required": ["part"],
+            "additionalProperties": False,
+        },
+    },
+}
+GREEDY = Sampling(temperature=0, max_tokens=24)
+CALLING = Sampling(temperature=0, max_tokens=100, calls=CallRule(required=True, single=True))
+SPEC = SessionSpec([LOOK], GREEDY)
+
+
+@pytest.fixture(scope="module")
+async def seer() -> AsyncIterator[VllmEngine]:
+    arguments = ["--max-model-len", "1024", "--kv-cache-memory-bytes", "67108864"]
+    limit = ["--limit-mm-per-prompt", '{"image": 2}', "--dtype", "float32"]
+    settings = {"calibration": None, "pauses": None}
+    started = await start_engine(
+        vision_model(), formats=["hermes"], vllm_args=[*arguments, *limit], settings=settings
+    )
+    assert isinstance(started, VllmEngine)
+    yield started
+    await started.close()
+
+
+async def turn(session: Any, messages: Sequence[Message], sampling: Sampling) -> list[Event]:
+    return [event async for event in session.turn(messages, sampling)]
+
+
+async def uninterrupted(
+    engine: VllmEngine, media: Media, tokens: Sequence[int], count: int
+) -> list[int]:
+    """What the model says after tokens that it gets all at once."""
+    assert await engine.llm.reset_prefix_cache()
+    params = engine.sampling_params(GREEDY, count, None)
+    said: list[int] = []
+    prompt: Any = media.prompt(tokens, None)
+    async for output in engine.llm.generate(prompt, params, f"whole-{len(tokens)}"):
+        said += output.outputs[0].token_ids
+    return said
+
+
+async def test_turns_and_a_pause_after_a_picture(seer: VllmEngine) -> None:
+    """The call pauses a request with a picture, and a later turn sends it again."""
+    asked = [shown("What is on it?", 1)]
+    _, media = await seer.media.prompt(asked, [LOOK], {}, False)
+    session = seer.open(SPEC)
+    try:
+        events = await turn(session, asked, CALLING)
+        (call,) = [event for event in events if isinstance(event, CallFinished)]
+        result = {"role": "tool", "tool_call_id": call.call_id, "name": "look", "content": "blue"}
+        for messages in ([result], [{"role": "user", "content": "And now?"}]):
+            events = await turn(session, messages, GREEDY)
+            ended = events[-1]
+            assert isinstance(ended, TurnEnded)
+            assert (ended.resume is not None) == (messages == [result])
+            before = len(session.tokens) - ended.completion_tokens
+            said = session.tokens[before:]
+            whole = session.tokens[:before]
+            assert said == await uninterrupted(seer, media, whole, len(said))
+        place = seer.tokenizer.convert_tokens_to_ids("<image>")
+        assert session.tokens.count(place) == PLACEHOLDERS
+    finally:
+        await session.close()
+
+
+async def test_a_picture_in_a_result_and_in_a_later_turn(seer: VllmEngine) -> None:
+    """All messages are then rendered again, with both pictures at their places."""
+    session = seer.open(SPEC)
+    try:
+        events = await turn(session, [{"role": "user", "content": "Look."}], CALLING)
+        (call,) = [event for event in events if isinstance(event, CallFinished)]
+        result = {**shown("Here:", 1), "role": "tool", "tool_call_id": call.call_id}
+        await turn(session, [{**result, "name": "look"}], GREEDY)
+        await turn(session, [shown("And this?", 2)], GREEDY)
+        place = seer.tokenizer.convert_tokens_to_ids("<image>")
+        assert session.tokens.count(place) == 2 * PLACEHOLDERS
+    finally:
+        await session.close()
+
+
+async def test_what_the_model_takes(seer: VllmEngine) -> None:
+    assert seer.media_rules.limits == {"image": 2}
+    plain = await seer.count_prompt(SPEC, [{"role": "user", "content": "Look."}])
+    assert await seer.count_prompt(SPEC, [shown("Look.", 1)]) >= plain + PLACEHOLDERS
+
+
+async def test_more_pictures_than_the_engine_was_started_for(seer: VllmEngine) -> None:
+    session = seer.open(SPEC)
+    with pytest.raises(UsageError, match="At most 2 image"):
+        await turn(session, [shown("Look.", 1, 2, 3)], GREEDY)
