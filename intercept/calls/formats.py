@@ -36,7 +36,8 @@ class CallFormat:
     a call to a model that has written a malformed one. `parser` names vLLM's tool parser; None if
     vLLM's parser is not used. `guarded`: an opener counts only where a call may follow it
     (`mentions/behind.py`); elsewhere it is a mention. `thinks`: the markers of
-    `caesura.intercept.calls.thinking` count; other model families have channels.
+    `caesura.intercept.calls.thinking` count; other model families have channels. `in_code`: an
+    opener that is plain text counts in code too (`mentions/code.py`).
     """
 
     name: str
@@ -55,6 +56,7 @@ class CallFormat:
     parser: str | None = None
     guarded: bool = False
     thinks: bool = True
+    in_code: bool = False
 
     @property
     def opens_anywhere(self) -> bool:
@@ -204,6 +206,7 @@ HARMONY = CallFormat(
     shape="<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>",
     parser="openai",
     thinks=False,
+    in_code=True,
 )
 _LABELS = ("Action:", "action:", "Action Input:", "Action input:", "action input:")
 REACT = CallFormat(
@@ -298,6 +301,7 @@ def by_parser(parser: str) -> CallFormat:
         certain=False,
         named=_ANY_NAME,
         parser=parser,
+        in_code=True,
     )
 
 

@@ -20,6 +20,7 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import INLINE_CLOSE
 from caesura.intercept.calls.markers import first_hit, held_back
+from caesura.intercept.calls.mentions.code import Code
 
 RESULT_LIMIT = "]"
 
@@ -96,6 +97,7 @@ class InlineParser:
         self._opens = [f"[{name}(".encode() for name in tools]
         self._close = [INLINE_CLOSE.encode()]
         self._new_id = new_id
+        self._code = Code()
         self._window = b""
         self._inside: str | None = None
         self._space_written = True
@@ -116,6 +118,14 @@ class InlineParser:
             hit = first_hit(self._window, markers)
             if hit is None:
                 break
+            if self._inside is None and self._code.holds_behind(
+                self._window[: hit.start], markers[hit.marker]
+            ):
+                size = hit.start + 1
+                self._code.passed(self._window[hit.start : size])
+                before, self._window = self._window[:size], self._window[size:]
+                yield from self._text(before)
+                continue
             before, self._window = self._window[: hit.start], self._window[hit.end :]
             if self._inside is None:
                 yield from self._text(before)
@@ -127,11 +137,13 @@ class InlineParser:
             kept = held_back(self._window, markers)
             ready = self._window[: len(self._window) - kept]
             self._window = self._window[len(ready) :]
+            self._code.passed(ready)
             yield from self._text(ready)
 
     def end(self) -> Iterator[Event]:
         """Yield an open call as text, because the turn has ended or the model begins to think."""
         text, self._window = self._window, b""
+        self._code = Code()
         if self._inside is not None:
             text = f"[{self._inside}(".encode() + text
             self._inside = None
@@ -147,6 +159,7 @@ class InlineParser:
         name, self._inside = self._inside, None
         self.overshoot, self._window = self._window.decode(), b""
         self._after_call = True
+        self._code = Code()
         call_id = self._new_id()
         yield CallStarted(call_id, name, inline=True)
         try:

@@ -21,6 +21,7 @@ from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.inline import inline_arguments
 from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import first_hit, held_back
+from caesura.intercept.calls.mentions.code import Code
 
 _OBSERVATION = "Observation:"
 _NOTHING = ("", "none", "null", "n/a")
@@ -99,6 +100,7 @@ class ReactParser:
         # The first line of a turn has no line break before it, but labels begin with one.
         self._window = self._unseen = b"\n"
         self._opener = b""
+        self._code = Code()
         self._call: ReactCall | None = None
         self.overshoot = ""
         """The text after the end of the last call, in the same delta."""
@@ -132,6 +134,7 @@ class ReactParser:
             yield from self._show(self._opener[1:] + call.unread)
         yield from self._show(self._window)
         self._window = self._unseen = b"\n"
+        self._code = Code()
 
     def answer(self, content: str) -> str:
         """Return the text that answers the last call."""
@@ -144,8 +147,15 @@ class ReactParser:
         if hit is None:
             ready = len(self._window) - held_back(self._window, _OPENS)
             shown, self._window = self._window[:ready], self._window[ready:]
+            self._code.passed(shown)
             yield from self._show(shown)
             return b""
+        if self._code.holds_behind(self._window[: hit.start], _OPENS[hit.marker]):
+            size = hit.start + 1
+            self._code.passed(self._window[hit.start : size])
+            shown, rest, self._window = self._window[:size], self._window[size:], b""
+            yield from self._show(shown)
+            return rest
         # The line break before the label belongs to the text.
         yield from self._show(self._window[: hit.start + 1])
         rest, self._window = self._window[hit.end :], b""
@@ -160,6 +170,7 @@ class ReactParser:
             return b""
         if not call.begun:
             self._call = None
+            self._code.passed(self._opener + call.mention)
             yield from self._show(self._opener[1:] + call.mention)
             return rest
         self.overshoot = (call.overshoot + rest).decode(errors="replace").removeprefix("\n")
@@ -170,6 +181,7 @@ class ReactParser:
         """Yield the events of a call; only its overshoot can follow, as the request has paused."""
         self._call = None
         self._window = self._unseen = b"\n"
+        self._code = Code()
         name, raw, call_id = call.name.strip(), call.input, self._new_id()
         reason = _refusal(call)
         if not name or not call.written:

@@ -14,6 +14,7 @@ from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.formats import CallFormat, resolve
 from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back, own_markers
+from caesura.intercept.calls.mentions.code import MARKS, Code, plain_openers
 from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
@@ -136,7 +137,11 @@ class Watch:
         }
         """The ids of markers that are tokens of their own, by their index in `_outside`."""
         self._token = -1
-        followed = (*MARKERS, b"\n") if formats else ()
+        plain = plain_openers(formats, vocabulary)
+        self._plain = {i for i, text in enumerate(self._outside) if text in plain and i >= stops}
+        """The indices in `_outside` of markers that do not count in code."""
+        self._code = Code() if plain else None
+        followed = (*MARKERS, *MARKS[: 2 * bool(plain)], b"\n") if formats else ()
         self._begins = beginnings([*self._outside, *followed])
         self._thinking = Thinking(formats, plan.thinking)
         self._inside: CallBody | ReactCall | None = None
@@ -151,6 +156,8 @@ class Watch:
         self._head: bytes | None = b"" if fresh else None
         # Without a known opener, only the API process can tell whether the turn holds calls.
         self.holds_call = plan.turn == "holding" or any(form.opens_anywhere for form in formats)
+        self._attentive = True
+        """Whether a token matters that holds none of the bytes in `_begins`."""
         self.overshoot = b""
         """The bytes of the last token after the marker that it completed."""
 
@@ -162,8 +169,19 @@ class Watch:
             inside = self._inside
             line = inside is not None and inside.form.body == "line" and inside.begun is True
             return Verdict.CALL if self.holds_call or line else Verdict.END
+        data = self._vocabulary.bytes_of(token_id)
+        if not self._attentive and self._begins.search(data) is None:
+            return None  # Nearly every token takes this path.
         self._token = token_id
-        return self._watch_body(self._vocabulary.bytes_of(token_id))
+        verdict = self._watch_body(data)
+        self._attentive = self._is_attentive()
+        return verdict
+
+    def _is_attentive(self) -> bool:
+        """Return whether the next token matters whatever it holds."""
+        if self._inside is not None or self._window or self._head is not None:
+            return True
+        return self._thinking.blank or (self._code is not None and self._code.undecided)
 
     def first_stop(self, token_ids: Sequence[int]) -> tuple[int, Verdict] | None:
         """Feed tokens until one stops the request; return its index and the verdict."""
@@ -185,9 +203,7 @@ class Watch:
     def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the next marker; return the bytes after it, and the verdict."""
         if not self._window and self._begins.search(data) is None:
-            # Nearly every token takes this path, and most of them change nothing.
-            if self._thinking.blank or self._head is not None:
-                self._pass(data)
+            self._pass(data)
             return b"", None
         self._window += data
         markers = self._stops if self._thinking.inside else self._outside
@@ -204,7 +220,10 @@ class Watch:
             # Other tokens spell the marker, so the model only mentions it.
             return self._pass_byte(hit.start), None
         self._pass(self._window[: hit.start])
-        rest, self._window = self._window[hit.end :], b""
+        self._window = self._window[hit.start :]
+        if self._code is not None and hit.marker in self._plain and self._code.holds(self._window):
+            return self._pass_byte(0), None
+        rest, self._window = self._window[hit.end - hit.start :], b""
         return rest, Verdict.STOP if self._thinking.inside else self._read_marker(hit.marker)
 
     def _read_thought(self, hit: Hit) -> bytes:
@@ -216,6 +235,7 @@ class Watch:
         rest, self._window = self._window[hit.end - hit.start :], b""
         if not self._thinking.inside:
             self._window = self._line_start
+            self._code = Code() if self._plain else None
             self._head = b"" if self._turn_begin.matters else None
         return rest
 
@@ -249,7 +269,11 @@ class Watch:
     def _pass(self, data: bytes) -> None:
         """Record text outside calls that holds no marker."""
         self._thinking.passed(data)
-        if self._head is None or self._thinking.inside:
+        if self._thinking.inside:
+            return
+        if self._code is not None:
+            self._code.passed(data)
+        if self._head is None:
             return
         # Some formats count only as the first text of a turn.
         self._head = (self._head + data).lstrip()

@@ -218,7 +218,9 @@ def reader_for(
     stops: tuple[str, ...] = (),
     apart: tuple[str, ...] = (),
     vocabulary: Vocabulary | None = None,
+    pieces: Vocabulary | None = None,
 ) -> TurnReader:
+    """A reader; `vocabulary` tells spelled openers from tokens, `pieces` plain ones in code."""
     row = row_of(name)
     schemas = {each["function"]["name"]: each["function"]["parameters"] for each in tools}
     formats = resolve([row], schemas)
@@ -226,7 +228,9 @@ def reader_for(
     spelled = SpelledOpeners(formats, vocabulary)
     form = turn_format([row])
     if form is not None:
-        return TurnReader(turn_parser(form, tokenizer, tools), None, stops, thinking, spelled)
+        return TurnReader(
+            turn_parser(form, tokenizer, tools, pieces), None, stops, thinking, spelled
+        )
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
     return TurnReader(None, made(schemas, new_call_id), stops, thinking, spelled)
 
@@ -264,7 +268,8 @@ def decode(
     in_sentence = verdict is Verdict.CALL and tokens[read - 1] not in model.ends
     at_stop = verdict is Verdict.STOP
     vocabulary = None if spelled else model.vocabulary
-    reader = reader_for(model.name, model.tokenizer, tools, thinking, stops, apart, vocabulary)
+    about = (thinking, stops, apart, vocabulary, model.vocabulary)
+    reader = reader_for(model.name, model.tokenizer, tools, *about)
     utf8 = codecs.getincrementaldecoder("utf-8")("replace")
     events: list[Event] = []
     for start in range(0, read, step):

@@ -99,6 +99,7 @@ class VllmEngine:
             self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
         )
         self._defaults = _default_sampling(llm)
+        self._vocabulary: Vocabulary | None = None
         self._vocabulary = self._check_format()
         self._reads_special = reads_special_tokens(self.tokenizer, self.formats)
 
@@ -190,7 +191,7 @@ class VllmEngine:
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
         """Return a parser for the calls of one turn, or None without a turn-based format."""
         form = turn_format(self.formats)
-        return None if form is None else turn_parser(form, self.tokenizer, tools)
+        return None if form is None else turn_parser(form, self.tokenizer, tools, self._vocabulary)
 
     def channel_parser(self) -> TurnParser | None:
         """Return a parser for a turn without calls, or None where the model has no channels."""

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from caesura.intercept.calls.formats import BY_PARSER, HARMONY, CallFormat, resolve
+from caesura.intercept.calls.mentions.code import plain_openers
+from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import new_call_id
@@ -31,9 +33,16 @@ logging.getLogger("vllm.tool_parsers").setLevel(logging.CRITICAL)
 logging.getLogger("vllm.parser").setLevel(logging.CRITICAL)
 
 
-def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> TurnParser:
+def turn_parser(
+    form: CallFormat,
+    tokenizer: Any,
+    tools: Sequence[ToolSpec],
+    vocabulary: Vocabulary | None = None,
+) -> TurnParser:
     """Return a parser for one turn; `form` must be one whose calls end with the turn.
 
+    `vocabulary` tells which openers are plain text, and count as mentions in code; without it none
+    does.
     Raises `ValueError` if vLLM's parser refuses the model.
     """
     if form is HARMONY:
@@ -43,10 +52,12 @@ def turn_parser(form: CallFormat, tokenizer: Any, tools: Sequence[ToolSpec]) -> 
     names = [tool["function"]["name"] for tool in tools]
     if form.name in TAGS:
         forms = resolve([form.name], names)
-        return RegionTurn(forms, lambda: TaggedCalls(TAGS[form.name], tools))
+        plain = plain_openers(forms, vocabulary) if vocabulary is not None else ()
+        return RegionTurn(forms, lambda: TaggedCalls(TAGS[form.name], tools), plain)
     reader = CallReader(form, tokenizer)
     if form.opens:
-        return RegionTurn([form], lambda: Announcer(form, reader))
+        plain = plain_openers([form], vocabulary) if vocabulary is not None else ()
+        return RegionTurn([form], lambda: Announcer(form, reader), plain)
     return WholeTurn(form, reader, names)
 
 

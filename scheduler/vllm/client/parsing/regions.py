@@ -1,13 +1,14 @@
 """Parser for turns in which each call, or each list of calls, has its own opener and end."""
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Protocol
 
 from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.markers import first_hit, held_back, unmarked
+from caesura.intercept.calls.mentions.code import Code
 from caesura.scheduler.vllm.client.parsing.calls import (
     UNCLOSED,
     CallEvents,
@@ -71,11 +72,19 @@ class _Region:
 class RegionTurn(TurnParser):
     """Parses one turn into text and calls."""
 
-    def __init__(self, forms: Sequence[CallFormat], new_reader: Callable[[], RegionReader]) -> None:
+    def __init__(
+        self,
+        forms: Sequence[CallFormat],
+        new_reader: Callable[[], RegionReader],
+        plain: Collection[bytes] = (),
+    ) -> None:
         """Create a parser; `forms` are those of one format.
 
-        `new_reader` creates a reader for the calls of one region.
+        `new_reader` creates a reader for the calls of one region. `plain` are the markers that do
+        not count in code.
         """
+        self._plain = plain
+        self._code = Code()
         self._openers = [(text.encode(), form) for form in forms for text in form.opens]
         sections = [text.encode() for form in forms for text in form.section if text]
         self._markers = [*(text for text, _ in self._openers), *sections]
@@ -116,6 +125,7 @@ class RegionTurn(TurnParser):
             self._unread = yield from self._settle(self._region, closed=self._region.complete)
         yield from self._show(self._window)
         self._window = self._unseen = self._line_start
+        self._code = Code()
 
     def _read(self, data: bytes) -> Iterator[Event]:
         while data:
@@ -131,8 +141,17 @@ class RegionTurn(TurnParser):
         if hit is None:
             ready = len(self._window) - held_back(self._window, self._markers)
             shown, self._window = self._window[:ready], self._window[ready:]
+            self._code.passed(shown)
             yield from self._show(shown)
             return b""
+        marker = self._markers[hit.marker]
+        in_code = self._code.holds_behind(self._window[: hit.start], marker)
+        if in_code and marker in self._plain:
+            self._code.passed(marker[:1])
+            shown, rest = self._window[: hit.start + 1], self._window[hit.start + 1 :]
+            self._window = b""
+            yield from self._show(shown)
+            return rest
         yield from self._show(self._window[: hit.start])
         opener, rest = self._window[hit.start : hit.end], self._window[hit.end :]
         opener, self._unseen = opener.removeprefix(self._unseen), b""
@@ -148,6 +167,7 @@ class RegionTurn(TurnParser):
         """Yield an opener without a call as text; what is behind it is parsed again."""
         self._region, self._space = None, region.space
         self._unread = behind
+        self._code.passed(region.opener)
         yield from self._show(region.opener)
 
     def _inside(self, region: _Region, data: bytes) -> Steps:
