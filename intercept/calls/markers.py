@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.vocabulary import Vocabulary
@@ -57,6 +58,12 @@ def held_back(window: bytes, markers: Sequence[bytes]) -> int:
         if any(marker.startswith(window[-size:]) for marker in markers):
             return size
     return 0
+
+
+@lru_cache(maxsize=64)
+def all_beginnings(markers: tuple[bytes, ...]) -> frozenset[bytes]:
+    """Return all beginnings of the markers, without the markers themselves and the empty text."""
+    return frozenset(text[:size] for text in markers for size in range(1, len(text)))
 
 
 MARK = "\ufdd0"

@@ -13,7 +13,13 @@ from typing import Any, Literal
 from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.formats import CallFormat, resolve
 from caesura.intercept.calls.lines.call import ReactCall
-from caesura.intercept.calls.markers import Hit, beginnings, first_hit, held_back, own_markers
+from caesura.intercept.calls.markers import (
+    Hit,
+    all_beginnings,
+    beginnings,
+    first_hit,
+    own_markers,
+)
 from caesura.intercept.calls.mentions.code import MARKS, Code, plain_openers
 from caesura.intercept.calls.mentions.turn_begin import TurnBegin
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
@@ -143,6 +149,10 @@ class Watch:
         self._code = Code() if plain else None
         followed = (*MARKERS, *MARKS[: 2 * bool(plain)], b"\n") if formats else ()
         self._begins = beginnings([*self._outside, *followed])
+        markers = (*self._outside, *(MARKERS if formats else ()))
+        self._shortest = min(map(len, markers), default=0)
+        self._longest = max(map(len, markers), default=0)
+        self._all_beginnings = all_beginnings(markers)
         self._thinking = Thinking(formats, plan.thinking)
         self._inside: CallBody | ReactCall | None = None
         self._opener = b""
@@ -206,16 +216,15 @@ class Watch:
             self._pass(data)
             return b"", None
         self._window += data
+        if len(self._window) < self._shortest:
+            return self._hold_back()
         markers = self._stops if self._thinking.inside else self._outside
         hit = first_hit(self._window, markers)
         thought = self._thinking.next(self._window)
         if thought is not None and (hit is None or thought.end < hit.end):
             return self._read_thought(thought), None
         if hit is None:
-            kept = held_back(self._window, [*markers, *self._thinking.markers])
-            self._pass(self._window[: len(self._window) - kept])
-            self._window = self._window[len(self._window) - kept :]
-            return b"", None
+            return self._hold_back()
         if self._own.get(hit.marker, self._token) != self._token:
             # Other tokens spell the marker, so the model only mentions it.
             return self._pass_byte(hit.start), None
@@ -225,6 +234,18 @@ class Watch:
             return self._pass_byte(0), None
         rest, self._window = self._window[hit.end - hit.start :], b""
         return rest, Verdict.STOP if self._thinking.inside else self._read_marker(hit.marker)
+
+    def _hold_back(self) -> tuple[bytes, None]:
+        """Read the window as text, except for bytes at its end that may grow into a marker."""
+        window = self._window
+        for found in self._begins.finditer(window, max(0, len(window) - self._longest + 1)):
+            if window[found.start() :] in self._all_beginnings:
+                self._window = window[found.start() :]
+                self._pass(window[: found.start()])
+                return b"", None
+        self._window = b""
+        self._pass(window)
+        return b"", None
 
     def _read_thought(self, hit: Hit) -> bytes:
         """Read up to a marker of thinking, and past it if it counts; return the bytes after it."""

@@ -63,7 +63,11 @@ class Code:
 
     def passed(self, text: bytes) -> None:
         """Record text that has been read."""
-        if not self.undecided and _MARK.search(text) is None:
+        if _MARK.search(text) is None:
+            if text and self._run:
+                self._end_run()
+            if self._indent >= 0 or self._closing:
+                self._pass_text(text)
             return
         for piece in _PIECES.findall(text):
             mark = piece[0]
