@@ -119,6 +119,8 @@ def _attributes(turn: TurnEnded) -> dict[str, AttributeValue]:
     }
     if turn.spelled_tokens:
         attributes[names.SPELLED_TOKENS] = turn.spelled_tokens
+    if turn.reasoning_tokens:
+        attributes[names.REASONING_TOKENS] = turn.reasoning_tokens
     if turn.follow_up is not None:
         attributes |= _follow_up(turn.follow_up)
     return attributes if turn.resume is None else attributes | _pause(turn.resume)

@@ -54,3 +54,28 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     await shown.page.click("[data-testid=session-row] a")
     await shown.says("What is 48 * 17?", "816", within="[data-testid=session-detail]")
     await shown.page.wait_for_selector("[data-testid=pause-chip]")
+
+
+THOUGHT, ANSWER = "The user asks for 2+2. That is four.", "It is four."
+
+
+async def test_thinking_is_shown_apart_from_the_answer_with_its_tokens(
+    engine: Any, settled: Any, open_page: Open, serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "thinking", ("<think>",))  # as for a template that shows it
+    endpoint = await serving(engine, [calculator], content=True)
+    written = f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}"
+    answered = await endpoint.ask(
+        "What is 2+2?", "calculator", tool_choice="none", structured_outputs={"choice": [written]}
+    )
+    assert answered["choices"][0]["message"]["reasoning"] == THOUGHT
+    thought = answered["usage"]["completion_tokens_details"]["reasoning_tokens"]
+
+    shown = await open_page(f"{endpoint.ui}#/session")
+    await shown.page.click("[data-testid=session-row] a")
+    await shown.says("What is 2+2?", ANSWER, within="[data-testid=session-detail]")
+    told = shown.page.locator("[data-testid=thinking-tokens]")
+    assert amount(await told.inner_text()) == about(thought)
+    assert THOUGHT not in await shown.text("[data-testid=session-detail]")  # it is folded
+    await shown.page.click("[data-testid=thought] summary")
+    await shown.says(THOUGHT, within="[data-testid=thought]")

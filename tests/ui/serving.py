@@ -71,12 +71,15 @@ class Endpoint:
         self.ui = f"{self.url}/ui/"
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
-    async def ask(self, question: str = "Hello", *server_tools: str) -> dict[str, Any]:
-        """Have the engine answer a question."""
+    async def ask(
+        self, question: str = "Hello", *server_tools: str, **fields: Any
+    ) -> dict[str, Any]:
+        """Have the engine answer a question; `fields` are further ones of the request."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": question}],
             "server_tools": list(server_tools),
+            **fields,
         }
         async with (
             aiohttp.ClientSession(self.url, headers=self._headers) as http,

@@ -97,6 +97,7 @@ describe("content", () => {
   test("that is no JSON is text, and what is unknown is kept", () => {
     expect(messagesOf("plain")).toEqual([{ role: "", parts: [{ kind: "text", text: "plain", id: "", name: "" }] }]);
     expect(messagesOf(json([{ role: "x", parts: [{ type: "blob", size: 3 }] }]))[0].parts[0]).toMatchObject({ kind: "other", text: '{"type":"blob","size":3}' });
+    expect(messagesOf(json([{ role: "assistant", parts: [{ type: "reasoning", content: "so" }] }]))[0].parts[0]).toMatchObject({ kind: "reasoning", text: "so" });
     expect(messagesOf(json([{ role: "user", content: "hi" }]))[0].parts[0].text).toBe("hi");
     expect(messagesOf(undefined)).toEqual([]);
     expect(messagesOf(json([3, null]))).toEqual([]);

@@ -15,7 +15,7 @@ from caesura.runtime.errors import EngineFailed, LimitReached, UsageError
 from caesura.runtime.events import TextDelta
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
-from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say
+from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say, think
 from caesura.scheduler.messages import Sampling
 from caesura.tools import calculator, tool
 from caesura.tools.artifacts import Artifact
@@ -154,6 +154,14 @@ async def test_calls_in_mid_sentence_and_malformed_ones(spans: Spans) -> None:
     (event,) = spans.named("chat")[1].events
     assert event.name == "caesura.call_malformed"
     assert dict(event.attributes or {}) == {"gen_ai.tool.name": "double"}
+
+
+async def test_a_turn_tells_how_many_of_its_tokens_were_thought(spans: Spans) -> None:
+    script = [think("Four and four.", say("Eight, surely.")), say("Yes.")]
+    first = await agent(spans, script, [double]).run("What is 4 + 4?")
+    (turn,) = map(facts, spans.named("chat"))
+    assert turn["gen_ai.usage.reasoning.output_tokens"] == first.usage.reasoning_tokens == 3
+    assert turn["gen_ai.usage.output_tokens"] == first.usage.completion_tokens > 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import type { Attribute, SpanEntry } from "../../model/records";
 
 /** A part of a message; `id` and `name` are a call's. */
 export interface Part {
-  kind: "text" | "call" | "response" | "other";
+  kind: "text" | "reasoning" | "call" | "response" | "other";
   text: string;
   id: string;
   name: string;
@@ -67,6 +67,7 @@ function partsOf(message: Fields): Part[] {
   return message.parts.filter(isObject).map((one) => {
     const id = text(one.id);
     if (one.type === "text") return part("text", text(one.content));
+    if (one.type === "reasoning") return part("reasoning", text(one.content));
     if (one.type === "tool_call") return part("call", text(one.arguments), id, text(one.name));
     if (one.type === "tool_call_response") return part("response", text(one.response), id);
     return part("other", JSON.stringify(one));

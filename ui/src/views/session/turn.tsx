@@ -56,6 +56,7 @@ function Facts({ turn }: { turn: Turn }) {
   if (!span) return <span class="facts">being written; it is shown when it ends</span>;
   const of = (name: string): number | null => numberIn(span.attributes, name);
   const first = of("gen_ai.response.time_to_first_chunk");
+  const thought = of("gen_ai.usage.reasoning.output_tokens");
   const follows = followUp(span.attributes);
   return (
     <span class="facts">
@@ -63,11 +64,22 @@ function Facts({ turn }: { turn: Turn }) {
       {first !== null && <span title="From the turn's beginning until its first text or call could be sent on; a call can be when it is known to be one">first output {duration(first)}</span>}
       <span title="Tokens that were appended for this turn">{count(of("gen_ai.usage.input_tokens"))} tokens in</span>
       <span>{count(of("gen_ai.usage.output_tokens"))} out</span>
+      {thought !== null && <span title="Those of the tokens out that the model spent on thinking" data-testid="thinking-tokens">{count(thought)} of them thinking</span>}
       <span title="Tokens of the context that needed no computation">{count(of("caesura.cached_tokens"))} cached</span>
       {follows && <span title={follows.title} data-testid="follow-up">{visible(follows.said)}</span>}
       {turn.lane && <a href={link("timeline", [], { sel: turn.lane.id, t0: String(span.start), t1: String(span.end ?? span.start + 1) })}>timeline</a>}
       {span.status === "error" && <span class="bad">failed: {textIn(span.attributes, "error.type") ?? "error"}{span.message && `, ${visible(span.message)}`}</span>}
     </span>
+  );
+}
+
+/** What the model thought before it answered. */
+function Thought({ text }: { text: string }) {
+  return (
+    <details class="thought" data-testid="thought">
+      <summary class="small">thinking, {counted(text.length, "character")}</summary>
+      <Said text={text} />
+    </details>
   );
 }
 
@@ -83,7 +95,9 @@ function Spoken({ message, hidden = NONE, made = NONE }: { message: Message; hid
       {parts.map((part, at) => (
         <div key={at}>
           {part.kind === "call" && <span class="mono small">calls {visible(part.name)}</span>}
-          <Said text={part.text} mono={part.kind !== "text"} />
+          {part.kind === "reasoning"
+            ? <Thought text={part.text} />
+            : <Said text={part.text} mono={part.kind !== "text"} />}
           {part.kind === "text" && message.role === "assistant" &&
             artifactsIn(part.text).filter((name) => !made.has(name)).map((name) => <Artifact key={name} name={name} />)}
         </div>
