@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import pytest
+from vllm.distributed.kv_transfer.kv_transfer_state import get_kv_transfer_group
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.renderers import renderer_from_config
 from vllm.renderers.params import ChatParams, TokenizeParams
@@ -12,7 +13,7 @@ from vllm.v1.engine.input_processor import InputProcessor
 
 from .core import Core
 from .seeing import PLACEHOLDERS, shown, vision_model
-from .test_swap_control import SwapAll
+from .test_swap_control import SwapAll, swap_out
 
 pytestmark = pytest.mark.engine
 
@@ -98,7 +99,8 @@ def test_a_pause_changes_nothing(
             core.drop_kv(handling)
         if handling == "evict":
             assert core.scheduler.reset_prefix_cache()
-        core.idle(20)
+        if handling == "swap":
+            swap_out(core, get_kv_transfer_group()._worker._copier)
         last = turn + 1 == PAUSES
         chunk = [said[turn][-1], *result]
         core.add(handling, chunk, 20 if last else 100, None if last else stops[turn + 1], True)
