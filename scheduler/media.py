@@ -47,6 +47,25 @@ def has_media(messages: Iterable[Message]) -> bool:
     return any(True for _ in media_in(messages))
 
 
+def behind_results(messages: Iterable[Message]) -> list[Message]:
+    """Return messages whose tools' results are text: a message of the user shows their media.
+
+    Some chat templates write no picture in a result.
+    """
+    made: list[Message] = []
+    shown: list[Part] = []
+    for message in [*messages, {"role": ""}]:
+        if message.get("role") != "tool" and shown:
+            made.append({"role": "user", "content": shown})
+            shown = []
+        if message.get("role") == "tool":
+            parts = parts_of(message.get("content"))
+            shown = [*shown, *(part for part in parts if part["type"] in KINDS)]
+            message = {**message, "content": text_of(message.get("content"))}
+        made.append(message)
+    return made[:-1]
+
+
 def text_of(content: object) -> str:
     """Return the text of a message's content; line breaks join its text parts."""
     if isinstance(content, str) or content is None:

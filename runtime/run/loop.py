@@ -22,6 +22,7 @@ from caesura.runtime.events import (
     UsageCount,
 )
 from caesura.runtime.run.limits import Budget, Clock, Limits
+from caesura.runtime.run.pictures import NO_PICTURES, Pictures
 from caesura.runtime.run.transcript import NAMELESS, tool_message
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
@@ -41,6 +42,7 @@ async def run(
     limits: Limits = DEFAULT_LIMITS,
     sampling: Sampling | None = None,
     pausing: bool = True,
+    pictures: Pictures = NO_PICTURES,
     clock: Clock = time.monotonic,
 ) -> AsyncGenerator[RunEvent, None]:
     """Send `messages` and yield the run's events; `RunEnded` comes last.
@@ -50,7 +52,7 @@ async def run(
     a turn with such a call ends the run with reason `calls`, and drops its own calls.
     `sampling` replaces the session's for every turn, unless it is None. If it requires a call, then
     only until the model has made one. `pausing` must be as in the session's `SessionSpec`; if it is
-    False, all calls are the caller's.
+    False, all calls are the caller's. `pictures` shows the model those that tools make.
 
     The caller closes the session. The session can take another run only after a run that ended
     with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
@@ -79,7 +81,7 @@ async def run(
                 yield await budget.wait(turn.next_of_tools())
             sampling = _after_a_call(sampling)
             lead = lead + turn.text if turn.inline else ""
-            feed = turn.answers()
+            feed = await turn.answers(pictures)
         finally:
             await turn.cancel()
 
@@ -197,10 +199,16 @@ class _Turn:
         self._results[result.call_id] = result
         return ToolReturned(self._calls[result.call_id], result)
 
-    def answers(self) -> list[Message]:
+    async def answers(self, pictures: Pictures) -> list[Message]:
         """Return the results as messages for the model, in call order."""
         results = [self._results[call_id] for call_id in self._calls]
-        return [tool_message(r.call_id, r.name, r.content) for r in results]
+        return [
+            # A sentence goes on behind its result, which is text.
+            tool_message(r.call_id, r.name, r.content)
+            if self.inline
+            else tool_message(r.call_id, r.name, await pictures.shown(r.content, r.artifacts))
+            for r in results
+        ]
 
     async def cancel(self) -> None:
         """Cancel the running tools and wait until they have ended."""

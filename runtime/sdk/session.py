@@ -15,6 +15,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
+from caesura.runtime.run.pictures import NO_PICTURES, Pictures, count_pictures
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
@@ -88,6 +89,7 @@ class Session(AsyncClosing):
         self._name = name
         self._model = ""
         self._rules = MediaRules()
+        self._pictures = NO_PICTURES
         self._dispatcher = Dispatcher(registry)
         self._dispatcher.asker = asker_of(user)
         self._transcript = Transcript(messages)
@@ -223,6 +225,7 @@ class Session(AsyncClosing):
             self._engine_session = engine.open(spec)
             feed = self.messages
             self._asked = len(feed)
+            self._pictures = Pictures(self._rules, count_pictures(feed))
         feed = await self._media.inlined(feed, self._rules)
         engine_session, trace = self._engine_session, None
         if self._tracing is not None:
@@ -236,6 +239,7 @@ class Session(AsyncClosing):
             own_tools=self._registry.names,
             limits=self._limits,
             sampling=self._sampling,
+            pictures=self._pictures,
         )
         if trace is not None:
             events = trace.events(events)

@@ -11,6 +11,7 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
 from caesura.runtime.run.loop import run
+from caesura.runtime.run.pictures import Pictures, count_pictures
 from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.state import State
@@ -57,7 +58,9 @@ async def decode(
     `name` is the id of the answer, which the traces and questions to people tell. `headers` are
     those of the request. Raises what `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
     """
-    messages = await state.media.inlined(plan.messages, state.engine.media_rules)
+    rules = state.engine.media_rules
+    messages = await state.media.inlined(plan.messages, rules)
+    pictures = Pictures(rules, count_pictures(messages))
     async with Dispatcher(plan.registry, scope=Scope(name)) as dispatcher:
         dispatcher.conversation = plan.conversation
         dispatcher.asker = asker_of(plan.user, headers)
@@ -76,6 +79,7 @@ async def decode(
             limits=plan.limits,
             sampling=plan.sampling,
             pausing=plan.spec.pausing,
+            pictures=pictures,
         )
         if trace is not None:
             events = trace.events(events)

@@ -15,8 +15,8 @@ from vllm.inputs.engine import MultiModalInput, mm_input
 from vllm.renderers.params import ChatParams, TokenizeParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from caesura.scheduler.errors import ContextOverflow, UsageError
-from caesura.scheduler.media import MediaRules, text_of
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.media import MediaRules, behind_results, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.render import Renderer, for_template
 
@@ -70,6 +70,21 @@ class MediaRenderer:
         media that the model does not take or that cannot be read, and `ContextOverflow`.
         """
         self._renderer.check_characters(sum(len(text_of(each.get("content"))) for each in messages))
+        inside = any(each.get("role") == "tool" for each in messages if has_media([each]))
+        try:
+            return await self._rendered(messages, tools, template, prefill)
+        except UsageError:
+            if not inside:
+                raise
+        return await self._rendered(behind_results(messages), tools, template, prefill)
+
+    async def _rendered(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any],
+        prefill: bool,
+    ) -> tuple[list[int], Media]:
         try:
             _, made = await self._llm.renderer.render_chat_async(
                 [cast(Any, for_template(messages))],
@@ -80,9 +95,8 @@ class MediaRenderer:
                 # the media go along with every request.
                 skip_mm_cache=True,
             )
-        except ContextOverflow:
-            raise
-        except (VLLMValidationError, ValueError, OSError) as error:
+        # vLLM asserts that the template has written a placeholder for each medium.
+        except (VLLMValidationError, ValueError, RuntimeError, OSError, AssertionError) as error:
             raise UsageError(f"the messages cannot be rendered: {error}") from error
         processed = cast(MultiModalInput, made[0])
         return list(processed["prompt_token_ids"]), Media(processed)
