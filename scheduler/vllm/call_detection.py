@@ -107,8 +107,10 @@ def find_call(
         if TurnBegin([form], ()).is_call(text):
             found = max(found, 0)
         if found > at:
-            # Where a call is a line, the line before it has the tool's name.
-            start = text.rfind(b"\n", 0, found) + 1 if form.body == "line" else found
+            # Where a call is written as lines, the label before the last one has the tool's name.
+            line = form.body == "line"
+            labels = (text.rfind(opener.encode(), 0, found) for opener in form.opens)
+            start = max(0, *labels) if line else found
             at, named = found, form.named
     if at < 0:
         return False, None

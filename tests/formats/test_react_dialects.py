@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.watch import Verdict
+from caesura.scheduler.vllm.call_detection import find_call
 from tests.formats.cases import TOOLS
 from tests.formats.world import Outcome, decode, stand_in
 
@@ -100,3 +102,10 @@ def test_what_is_ambiguous_is_refused_in_words(text: str, reason: str) -> None:
     assert len(outcome.malformed) == 1
     assert reason in outcome.malformed[0].reason
     assert outcome.verdict is Verdict.CALL
+
+
+@pytest.mark.parametrize("text", [text for text in DIALECTS if text.endswith("\n")])
+def test_the_engine_sees_which_tool_is_called(text: str) -> None:
+    for lead in ("", "Thought: trees.\n", "Action: now\nAction Input: {}\nObservation: 1\n"):
+        tokens = MODEL.by_bytes(lead + text)
+        assert find_call(tokens, MODEL.vocabulary, [REACT]) == (True, "search")
