@@ -7,6 +7,7 @@ plain text if the tool takes one text.
 
 import ast
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,11 @@ from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.intercept.calls.mentions.code import Code
 
 RESULT_LIMIT = "]"
+_TEXT = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+# A quote begins a text only where a value may begin, unlike the one in `what's`.
+_BEGIN = r"(^|[(\[{,=:])\s*"
+_QUOTED = re.compile(rf"{_BEGIN}(?:{_TEXT}\s*)+")
+_OPEN_QUOTE = re.compile(rf"{_BEGIN}[\"']")
 
 
 def inline_result(content: str, overshoot: str = "") -> str:
@@ -57,6 +63,24 @@ def inline_arguments(raw: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     quoted = call[0] if call else []
     whole = quoted[0] if len(quoted) == 1 and isinstance(quoted[0], str) else raw
     return {text_name: whole}
+
+
+def check_end(raw: str) -> None:
+    """Raise `ValueError` if the arrow behind `raw`, a call's arguments, was not the call's own.
+
+    It then stands within a quoted text, or in code long behind a bracket that was no call.
+    """
+    code = _QUOTED.sub(r"\1", raw)
+    if _OPEN_QUOTE.search(code):
+        raise ValueError(f"an argument cannot hold `{INLINE_CLOSE}`: {raw[:60]}")
+    depth = 0
+    for bracket in re.findall(r"[()]", code):
+        depth += 1 if bracket == "(" else -1
+        if depth < 0:
+            raise ValueError(
+                f"text stands between the arguments and `->`; write a text with brackets in"
+                f" quotes: {raw[:60]}"
+            )
 
 
 def _text_parameter(names: list[str], parameters: Mapping[str, Any]) -> str | None:
@@ -163,6 +187,7 @@ class InlineParser:
         call_id = self._new_id()
         yield CallStarted(call_id, name, inline=True)
         try:
+            check_end(raw)
             arguments = json.dumps(inline_arguments(raw, self._tools[name]), ensure_ascii=False)
         except ValueError as error:
             yield CallMalformed(call_id, name, raw, str(error), inline=True)

@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.calls.events import CallMalformed, Event
-from caesura.intercept.calls.inline import InlineParser, inline_arguments, inline_result
+from caesura.intercept.calls.events import CallMalformed, CallStarted, Event
+from caesura.intercept.calls.inline import (
+    InlineParser,
+    check_end,
+    inline_arguments,
+    inline_result,
+)
 
 from .reading import calls_of, counted_ids, read_turn, text_of
 
@@ -110,3 +115,34 @@ def test_results_cannot_close_the_bracket_early() -> None:
     assert inline_result("84") == " 84]"
     assert inline_result("84", overshoot=" ") == "84]"
     assert inline_result("a]b\nc  [d") == " a)b c (d]"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "x) for x in y]\n\ndef f(a: str",
+        'query="a',
+        "'it",
+        'query="a \\" b',
+        "a) and (b",
+    ],
+)
+def test_an_arrow_that_is_not_the_calls_own_is_refused(raw: str) -> None:
+    parser = InlineParser({"search": {"properties": {"query": {"type": "string"}}}}, lambda: "1")
+    events = list(parser.push(f"[search({raw}) ->"))
+    assert [type(event) for event in events] == [CallStarted, CallMalformed]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "what's up (really)",
+        "",
+        'query="a) b", other=(1, 2)',
+        "'it\\'s' \"(\"",
+        'query="""a) "b" """',
+        "rock 'n' roll",
+    ],
+)
+def test_an_arrow_behind_whole_arguments_ends_them(raw: str) -> None:
+    check_end(raw)
