@@ -37,7 +37,9 @@ class CallFormat:
     vLLM's parser is not used. `guarded`: an opener counts only where a call may follow it
     (`mentions/behind.py`); elsewhere it is a mention. `thinks`: the markers of
     `caesura.intercept.calls.thinking` count; other model families have channels. `in_code`: an
-    opener that is plain text counts in code too (`mentions/code.py`).
+    opener that is plain text counts in code too (`mentions/code.py`). `results`: texts that open a
+    call's result, which the model must not write itself; behind a call, at the begin of a line,
+    they end the turn.
     """
 
     name: str
@@ -57,6 +59,7 @@ class CallFormat:
     guarded: bool = False
     thinks: bool = True
     in_code: bool = False
+    results: tuple[str, ...] = ()
 
     @property
     def opens_anywhere(self) -> bool:
@@ -75,6 +78,7 @@ HERMES = CallFormat(
     shape='<tool_call>{"name": NAME, "arguments": {...}}</tool_call>',
     parser="hermes",
     guarded=True,
+    results=("<tool_response>",),
 )
 QWEN3_CODER = CallFormat(
     "qwen3_coder",
@@ -85,6 +89,7 @@ QWEN3_CODER = CallFormat(
     named=rf"<function={_NAME}>",
     shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
     guarded=True,
+    results=("<tool_response>",),
 )
 
 
@@ -105,6 +110,7 @@ def unwrapped(tools: Iterable[str]) -> CallFormat:
         inner=("", "</function>"),
         named=QWEN3_CODER.named,
         shape=QWEN3_CODER.shape,
+        results=QWEN3_CODER.results,
     )
 
 
@@ -117,6 +123,7 @@ GLM = CallFormat(
     named=rf"<tool_call>\s*{_NAME}",
     shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
     guarded=True,
+    results=("<tool_response>",),
 )
 LLAMA3_JSON = CallFormat(
     "llama3_json",
@@ -153,6 +160,7 @@ MISTRAL = CallFormat(
     shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
     parser="mistral",
     guarded=True,
+    results=("[TOOL_RESULTS]",),
 )
 DEEPSEEK_V3 = CallFormat(
     "deepseek_v3",
@@ -166,6 +174,7 @@ DEEPSEEK_V3 = CallFormat(
     shape="function<｜tool▁sep｜>NAME and a block of JSON",
     parser="deepseek_v3",
     guarded=True,
+    results=("<｜tool▁outputs▁begin｜>", "<｜tool▁output▁begin｜>"),
 )
 DEEPSEEK_V31 = CallFormat(
     "deepseek_v31",
@@ -179,6 +188,7 @@ DEEPSEEK_V31 = CallFormat(
     shape="NAME<｜tool▁sep｜>{...}",
     parser="deepseek_v31",
     guarded=True,
+    results=("<｜tool▁outputs▁begin｜>", "<｜tool▁output▁begin｜>"),
 )
 KIMI_K2 = CallFormat(
     "kimi_k2",
@@ -195,6 +205,7 @@ KIMI_K2 = CallFormat(
     shape="functions.NAME:0<|tool_call_argument_begin|>{...}",
     parser="kimi_k2",
     guarded=True,
+    results=("<|im_system|>",),
 )
 HARMONY = CallFormat(
     "harmony",

@@ -78,11 +78,16 @@ def unmarked(data: bytes) -> bytes:
 
 
 def own_markers(formats: Iterable[CallFormat], vocabulary: Vocabulary) -> dict[bytes, int]:
-    """Return the ids of openers and section markers that are tokens of their own, by their text.
+    """Return the ids of markers outside calls that are tokens of their own, by their text.
 
     Only that token is the marker then. The same text in other tokens is a mention.
     """
-    texts = {text.encode() for form in formats for text in (*form.opens, *form.section) if text}
+    texts = {
+        text.encode()
+        for form in formats
+        for text in (*form.opens, *form.section, *form.results)
+        if text
+    }
     found = ((text, vocabulary.own_token(text)) for text in sorted(texts))
     return {text: token_id for text, token_id in found if token_id is not None}
 

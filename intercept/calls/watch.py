@@ -134,8 +134,12 @@ class Watch:
         self._openers = [(text.encode(), form) for form in formats for text in form.opens]
         self._turn_begin = TurnBegin(formats, plan.tools)
         sections = [text.encode() for form in formats for text in form.section if text]
+        results = dict.fromkeys(text.encode() for form in formats for text in form.results)
         # A stop text comes first, so that one that is an opener too ends the turn.
-        self._outside = [*self._stops, *(text for text, _ in self._openers), *sections]
+        self._outside = [*self._stops, *(text for text, _ in self._openers), *sections, *results]
+        self._first_result = len(self._outside) - len(results)
+        self._called = plan.turn == "holding"
+        """Whether a call of this turn has ended, so that the model may invent its result."""
         own = {} if plan.spelled else own_markers(formats, vocabulary)
         stops = len(self._stops)
         self._own = {
@@ -229,6 +233,8 @@ class Watch:
             # Other tokens spell the marker, so the model only mentions it.
             return self._pass_byte(hit.start), None
         self._pass(self._window[: hit.start])
+        if hit.marker >= self._first_result:
+            return self._read_result(hit)
         self._window = self._window[hit.start :]
         if self._code is not None and hit.marker in self._plain and self._code.holds(self._window):
             return self._pass_byte(0), None
@@ -259,6 +265,14 @@ class Watch:
             self._code = Code() if self._plain else None
             self._head = b"" if self._turn_begin.matters else None
         return rest
+
+    def _read_result(self, hit: Hit) -> tuple[bytes, Verdict | None]:
+        """Stop at the opener of a result, where the model has called and begins a line with it."""
+        self._window = self._window[hit.start :]
+        if not (self._called and self._thinking.blank):
+            return self._pass_byte(0), None
+        rest, self._window = self._window[hit.end - hit.start :], b""
+        return rest, Verdict.CALL
 
     def _pass_byte(self, at: int) -> bytes:
         """Read up to and including the byte at `at` as text; return the bytes after it."""
@@ -321,5 +335,6 @@ class Watch:
             return rest, None
         pause = self._inside.form.pause
         self._inside = None
+        self._called = True
         self._thinking.passed_call()
         return rest, Verdict.CALL if pause == "call" else None

@@ -228,9 +228,8 @@ def reader_for(
     spelled = SpelledOpeners(formats, vocabulary)
     form = turn_format([row])
     if form is not None:
-        return TurnReader(
-            turn_parser(form, tokenizer, tools, pieces), None, stops, thinking, spelled
-        )
+        parser = turn_parser(form, tokenizer, tools, pieces)
+        return TurnReader(parser, None, stops, thinking, spelled, formats)
     made = {INLINE: InlineParser, REACT.name: ReactParser}[row]
     return TurnReader(None, made(schemas, new_call_id), stops, thinking, spelled)
 
@@ -278,7 +277,7 @@ def decode(
         last = start + step >= read
         text = utf8.decode(data)
         events += reader.push(text, ids, cut and last, ended=last, at_stop=at_stop and last)
-    if not in_sentence or cut:
+    if not in_sentence or cut or reader.invents_result:
         events += reader.end()
     check_order(events)
     return Outcome(read, verdict, tuple(events), reader.message(), watch.overshoot)

@@ -11,9 +11,15 @@ from caesura.intercept.calls.events import (
     ReasoningDelta,
     TextDelta,
 )
-from caesura.intercept.calls.formats import REACT
+from caesura.intercept.calls.formats import REACT, CallFormat
 from caesura.intercept.calls.inline import InlineParser
-from caesura.intercept.calls.markers import Hit, SpelledOpeners, unmarked
+from caesura.intercept.calls.markers import (
+    Hit,
+    SpelledOpeners,
+    first_hit,
+    held_back,
+    unmarked,
+)
 from caesura.intercept.calls.react import ReactParser
 from caesura.intercept.calls.thinking import Thinking, without_thinking
 from caesura.scheduler.messages import Message
@@ -38,7 +44,14 @@ class TurnReader:
         stops: tuple[str, ...],
         thinking: Thinking,
         spelled: SpelledOpeners,
+        formats: Iterable[CallFormat] = (),
     ) -> None:
+        """Create a reader for one turn in `formats`.
+
+        A model that goes on behind its call invents the result. From the opener of a result on,
+        the text of the turn is dropped.
+        """
+        self._results = [text.encode() for form in formats for text in form.results]
         self._turn = turn
         self._inline = inline
         self._thinking = thinking
@@ -55,6 +68,8 @@ class TurnReader:
         self._shown = ShownText(thinking.keeps_apart)
         self._in_reasoning = thinking.is_apart
         self._spans = Spans()
+        self.invents_result = False
+        """Whether the model has opened the result of its own call; what follows is dropped."""
         self.size_bytes = 0
         """The length of the output so far, up to a stop text."""
         self.raw = ""
@@ -87,6 +102,18 @@ class TurnReader:
         """The stop text that ended the turn, whose tokens then hold more than `text`, or None."""
         return self._stop_cut.hit or self._stops.hit
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the turn's tokens hold no stop text and no result that the model invented."""
+        return self.stop_text is None and not self.invents_result
+
+    def called_in_line(self, before: int) -> bool:
+        """Return whether the last call stands in line, and is not among the first `before`.
+
+        The engine may pause in line within what is read as a call of another format.
+        """
+        return len(self.calls) > before and self.calls[-1].inline
+
     def answer(self, content: str) -> str:
         """Return the text to insert for the result of the inline call that paused the turn."""
         assert self._inline is not None
@@ -114,8 +141,10 @@ class TurnReader:
         self._token_ids = token_ids
         text = self._stop_cut.push(text, ended or cut or at_stop, at_stop)
         self.size_bytes += len(text.encode())
-        self._window += self._spelled.push(text, token_ids).encode()
-        yield from self._scan()
+        data = self._spelled.push(text, token_ids).encode()
+        if not self.invents_result:
+            self._window += data
+            yield from self._scan()
 
     def end(self) -> Iterator[Event]:
         """End the turn: yield the events of the text that was held back."""
@@ -162,10 +191,17 @@ class TurnReader:
         return without_thinking(self.raw.encode(), [REACT]).decode()
 
     def _scan(self) -> Iterator[Event]:
-        """Parse the window, except for bytes that may still become a thinking marker."""
-        while True:
+        """Parse the window, except for bytes that may still become a marker."""
+        while not self.invents_result:
+            results = [] if self._thinking.inside else self._results
             hit = self._thinking.next(self._window)
-            kept = self._thinking.held_back(self._window)
+            result = first_hit(self._window, results)
+            if result is not None and (hit is None or result.start < hit.start):
+                again = yield from self._read(result.start)
+                if not again:
+                    yield from self._read_result()
+                continue
+            kept = max(self._thinking.held_back(self._window), held_back(self._window, results))
             again = yield from self._read(hit.start if hit else len(self._window) - kept)
             if hit is not None and not again:
                 yield from self._read_marker(hit)
@@ -194,13 +230,25 @@ class TurnReader:
             return bool(unread)
         return False
 
+    def _in_call(self) -> bool:
+        """Return whether a call is open; a call that has just ended makes the line blank."""
+        if self._turn is not None and self._turn.behind_call:
+            self._thinking.passed_call()
+        inline = self._inline is not None and self._inline.in_call
+        return inline or (self._turn is not None and self._turn.in_call)
+
+    def _read_result(self) -> Iterator[Event]:
+        """Drop the window, which begins with the opener of a result, if it follows a call."""
+        in_call = self._in_call()
+        called = any(not call.inline for call in self.calls)
+        if in_call or not called or not self._thinking.blank:
+            yield from self._read(1)
+            return
+        self.invents_result, self._window = True, b""
+
     def _read_marker(self, hit: Hit) -> Iterator[Event]:
         """Consume the marker at the window's begin; if it does not apply, consume one byte."""
-        in_call = self._inline is not None and self._inline.in_call
-        if self._turn is not None:
-            in_call = in_call or self._turn.in_call
-            if self._turn.behind_call:
-                self._thinking.passed_call()
+        in_call = self._in_call()
         was_apart = self._thinking.is_apart
         if in_call or not self._thinking.pass_marker(hit):
             yield from self._read(1)

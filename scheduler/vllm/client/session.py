@@ -126,8 +126,8 @@ class VllmSession:
         if self._spec.prefill or self.tokens[-1] in self._ends - self._engine.ends:
             return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
-        # The tokens must hold no call that the follow-up will not answer, and no stop text.
-        if made == len(answer[-1].get("tool_calls") or ()) and reader.stop_text is None:
+        # The tokens must hold no call that the follow-up will not answer, and no hidden text.
+        if made == len(answer[-1].get("tool_calls") or ()) and reader.is_whole:
             messages = (*self._asked, *answer)
             await self._engine.splicer.remember(messages, self._spec, self.tokens)
 
@@ -294,7 +294,7 @@ class VllmSession:
         formats = resolve(self._engine.formats if self._watched else (), schemas)
         thinking = Thinking(formats, opener, self._engine.thinking)
         spelled = self._engine.spelled_openers(() if _has_grammar(sampling) else formats)
-        return TurnReader(parser, inline, sampling.stop, thinking, spelled)
+        return TurnReader(parser, inline, sampling.stop, thinking, spelled, formats)
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -324,7 +324,7 @@ class VllmSession:
             raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
         report = _report_of(last)
         paused = bool(report.get("paused"))
-        self._in_line = paused and self.tokens[-1] not in self._ends
+        self._in_line = paused and self._reader.called_in_line(calls_before)
         if not self._in_line:
             for event in self._reader.end():
                 yield self._with_logprobs(event)
