@@ -14,9 +14,11 @@ from caesura.intercept.calls.formats import (
     HARMONY,
     HERMES,
     INLINE,
+    INLINE_CLOSE,
     KIMI_K2,
     LLAMA3_JSON,
     MISTRAL,
+    PYTHONIC,
     QWEN3_CODER,
     REACT,
 )
@@ -35,15 +37,21 @@ class CallShape:
     `opens` is the text after which nothing but a call may follow. `begin` and `end` surround the
     arguments of a call, and `before` and `after` all calls of a turn. `between` separates two
     calls; None where a turn holds one call only. `style` says how the arguments are written.
+    `excludes` are texts that no value holds. With `bars_arrow` no string of Python arguments holds
+    `->`. `from_start` is a regular expression for the first characters of a turn without calls,
+    where calls begin a turn.
     """
 
     opens: str
     begin: str
     end: str
-    style: Literal["json", "qwen_xml", "glm_xml"] = "json"
+    style: Literal["json", "qwen_xml", "glm_xml", "python"] = "json"
     between: str | None = ""
     before: str = ""
     after: str = ""
+    excludes: tuple[str, ...] = ()
+    bars_arrow: bool = False
+    from_start: str = ""
 
 
 _SHAPES = {
@@ -59,6 +67,7 @@ _SHAPES = {
         "\n</function>\n</tool_call>",
         style="qwen_xml",
         between="\n",
+        excludes=("<parameter=",),
     ),
     GLM.name: CallShape(
         GLM.opens[0],
@@ -66,9 +75,20 @@ _SHAPES = {
         "\n</tool_call>",
         style="glm_xml",
         between="\n",
+        excludes=("<arg_value>",),
     ),
     LLAMA3_JSON.name: CallShape(
-        '{"name": "', f'{{"name": "{NAME}", "parameters": ', "}", between=None
+        '{"name": "', f'{{"name": "{NAME}", "parameters": ', "}", between="; "
+    ),
+    PYTHONIC.name: CallShape(
+        "[",
+        f"{NAME}(",
+        ")",
+        style="python",
+        between=", ",
+        before="[",
+        after="]",
+        from_start=r"[ \n]{0,4}([^\[<\s]|<[^|])",
     ),
     MISTRAL.name: CallShape(
         MISTRAL.opens[0],
@@ -100,7 +120,16 @@ _SHAPES = {
         before=KIMI_K2.section[0],
         after=KIMI_K2.section[1],
     ),
+    HARMONY.name: CallShape(
+        HARMONY.opens[0],
+        f"{HARMONY.opens[0]}functions.{NAME} <|constrain|>json<|message|>",
+        "<|call|>",
+        between=None,
+    ),
     REACT.name: CallShape("Action: ", f"Action: {NAME}\nAction Input: ", "\n", between=None),
+    INLINE: CallShape(
+        f"[{NAME}(", f"[{NAME}(", INLINE_CLOSE, style="python", between=None, bars_arrow=True
+    ),
 }
 
 _MISTRAL_V11 = CallShape(MISTRAL.opens[0], f"[TOOL_CALLS]{NAME}[ARGS]", "")

@@ -38,12 +38,13 @@ STRICT = Sampling(calls=CallRule(strict=frozenset({"weather"})))
 NAMED = Sampling(calls=CallRule(required=True, names=("clock",)))
 
 
-def shape(name: str) -> CallShape | None:
-    return shape_of(row_of(name), has_args_token=name == "mistral_v11")
+def shape(name: str) -> CallShape:
+    found = shape_of(row_of(name), has_args_token=name == "mistral_v11")
+    assert found is not None
+    return found
 
 
-WITH_SHAPE = [name for name in MARKERS if shape(name)]
-WITHOUT_SHAPE = [name for name in MARKERS if not shape(name)]
+FORMS = list(MARKERS)
 
 
 def maker(name: str, template: str = "") -> GrammarMaker:
@@ -60,7 +61,6 @@ def grammar(name: str, sampling: Sampling, opener: str = "", template: str = "")
 
 def call(name: str, tool: str, arguments: dict[str, Any]) -> str:
     form = shape(name)
-    assert form is not None
     body = json.dumps(arguments)
     if form.style == "qwen_xml":
         given = arguments.items()
@@ -70,21 +70,32 @@ def call(name: str, tool: str, arguments: dict[str, Any]) -> str:
             f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
             for key, value in arguments.items()
         )
+    elif form.style == "python":
+        body = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     return form.begin.replace(NAME, tool).replace(NUMBER, "0") + body + form.end
 
 
 def turn(name: str, *calls: str) -> str:
     form = shape(name)
-    assert form is not None
     return form.before + (form.between or "").join(calls) + form.after
 
 
-@pytest.mark.parametrize("name", WITH_SHAPE)
+def answer(name: str, text: str) -> str:
+    return f"<|channel|>final<|message|>{text}" if name == "harmony" else text
+
+
+def preamble(name: str, text: str) -> str:
+    if name == "harmony":
+        return f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant"
+    return text
+
+
+@pytest.mark.parametrize("name", FORMS)
 def test_a_forced_call_is_read(name: str) -> None:
     text = turn(name, call(name, "weather", ARGUMENTS))
     assert allows(grammar(name, FORCED), text)
     model = stand_in(name)
-    outcome = decode(model, model.by_bytes(text), TOOLS)
+    outcome = decode(model, model.by_bytes(text.removesuffix("<|call|>")), TOOLS)
     ((called, arguments),) = outcome.calls
     assert (called, json.loads(arguments)) == ("weather", ARGUMENTS)
     assert outcome.verdict is Verdict.CALL
@@ -92,7 +103,7 @@ def test_a_forced_call_is_read(name: str) -> None:
     assert not outcome.shown.removeprefix("Action: weather").strip()
 
 
-@pytest.mark.parametrize("name", WITH_SHAPE)
+@pytest.mark.parametrize("name", FORMS)
 def test_what_a_forced_turn_may_not_hold(name: str) -> None:
     forced = grammar(name, FORCED)
     good = call(name, "weather", ARGUMENTS)
@@ -102,38 +113,39 @@ def test_what_a_forced_turn_may_not_hold(name: str) -> None:
     assert not allows(forced, turn(name, call(name, "other", {})))
     form = shape(name)
     two = turn(name, good, good)
-    assert form is not None and allows(forced, two) == (form.between is not None)
+    assert allows(forced, two) == (form.between is not None)
     assert not allows(grammar(name, ONE), two)
     assert allows(grammar(name, NAMED), turn(name, call(name, "clock", {})))
     assert not allows(grammar(name, NAMED), turn(name, good))
 
 
-@pytest.mark.parametrize("name", WITH_SHAPE)
+@pytest.mark.parametrize("name", FORMS)
 def test_calls_or_the_format(name: str) -> None:
     made = grammar(name, OR_SCHEMA)
-    assert allows(made, '{"a": 1}')
-    assert allows(made, turn(name, call(name, "weather", {"anything": "x"})))
-    assert not allows(made, "Hello.")
-    assert not allows(made, '{"a": "x"}')
+    assert allows(made, answer(name, '{"a": 1}'))
+    assert allows(made, turn(name, call(name, "weather", {"city": 1})))
+    assert not allows(made, answer(name, "Hello."))
+    assert not allows(made, answer(name, '{"a": "x"}'))
 
 
-@pytest.mark.parametrize("name", WITH_SHAPE)
+@pytest.mark.parametrize("name", FORMS)
 def test_strict_tools_leave_text_free(name: str) -> None:
     made = grammar(name, STRICT)
     good = turn(name, call(name, "weather", ARGUMENTS))
-    assert allows(made, "Hello, who are you?")
+    assert allows(made, answer(name, "Hello, who are you? [1]"))
     assert allows(made, good)
-    assert allows(made, "Hello.\n" + good)
+    if name != "pythonic":  # whose calls stand at the begin of a turn
+        assert allows(made, preamble(name, "Hello.\n") + good)
     assert not allows(made, turn(name, call(name, "weather", {"town": "Bern"})))
     assert allows(made, turn(name, call(name, "clock", {"any": "thing"})))
 
 
-@pytest.mark.parametrize("name", WITHOUT_SHAPE)
-def test_formats_without_a_shape_refuse_to_be_forced(name: str) -> None:
+def test_a_format_without_a_shape_refuses_to_be_forced() -> None:
+    unknown = GrammarMaker(["vllm:jamba"], stand_in("hermes").tokenizer)
     for sampling in (FORCED, OR_SCHEMA, STRICT):
-        with pytest.raises(UsageError, match=row_of(name)):
-            maker(name).of_turn(TOOLS, sampling, "")
-    assert maker(name).of_turn(TOOLS, Sampling(), "") is None
+        with pytest.raises(UsageError, match="vllm:jamba"):
+            unknown.of_turn(TOOLS, sampling, "")
+    assert unknown.of_turn(TOOLS, Sampling(), "") is None
 
 
 @pytest.mark.parametrize("name", ["inline", "react", "harmony"])
@@ -151,6 +163,43 @@ def test_thinking_comes_before_what_is_forced() -> None:
     assert allows(may, f"<think>\nHm.\n</think>\n\n{text}")
     assert not allows(may, f"Hm.\n</think>\n\n{text}")
     assert not allows(grammar("qwen3_coder", FORCED), f"<think>\nHm.\n</think>\n\n{text}")
+
+
+def test_a_call_that_thinking_mentions_is_free() -> None:
+    """What is thought is no call; behind it a call must follow the schema of a strict tool."""
+    good = turn("hermes", call("hermes", "weather", ARGUMENTS))
+    bad = turn("hermes", call("hermes", "weather", {"town": "Bern"}))
+    for opener, begin in (("", "<think>\n"), ("<think>", "")):
+        made = grammar("hermes", STRICT, opener, template="... <think> ...")
+        assert allows(made, f"{begin}I could write <tool_call>, or not.\n</think>\n\n{good}")
+        assert not allows(made, f"{begin}Hm.\n</think>\n\n{bad}")
+
+
+def test_messages_before_a_call_in_channels() -> None:
+    analysis = "<|channel|>analysis<|message|>I call.<|end|><|start|>assistant"
+    good = turn("harmony", call("harmony", "weather", ARGUMENTS))
+    assert allows(grammar("harmony", FORCED), analysis + good)
+    assert not allows(grammar("harmony", FORCED), preamble("harmony", "Hello.") + good)
+    assert not allows(grammar("harmony", FORCED), answer("harmony", "Hello."))
+    assert allows(grammar("harmony", STRICT), analysis + answer("harmony", "Hello."))
+
+
+def test_names_that_python_does_not_allow_are_refused() -> None:
+    odd = {"type": "function", "function": {"name": "get-time", "parameters": {}}}
+    with pytest.raises(UsageError, match="'get-time' has no Python name"):
+        maker("pythonic").of_turn([odd], FORCED, "")
+    schema = {"type": "object", "properties": {"from": {}}, "required": ["from"]}
+    function = {"name": "ride", "parameters": schema}
+    with pytest.raises(UsageError, match="argument 'from' is no Python name"):
+        maker("inline").of_turn([{"type": "function", "function": function}], FORCED, "")
+
+
+def test_a_tool_that_may_not_be_called_is_not_called_in_line() -> None:
+    made = grammar("inline", Sampling(calls=CallRule(names=("clock",))))
+    assert allows(made, "It is [clock() ->")
+    assert not allows(made, "In [weather(city='Bern') ->")
+    none = grammar("inline", Sampling(calls=CallRule(names=())))
+    assert allows(none, "It is [1].") and not allows(none, "It is [clock() ->")
 
 
 def test_white_space_in_json_has_an_end() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape
 from caesura.intercept.calls.thinking import REGIONS
+from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import TextFormat, ToolSpec
-
-Part = dict[str, Any]
+from caesura.scheduler.vllm.client.grammars.basic import Part, constant, either, optional, sequence
+from caesura.scheduler.vllm.client.grammars.python_arguments import PythonArguments, is_python_name
 
 MAX_ARGUMENT_SPACES = 2
 """White space in a row within a call's arguments, since some models write it without end."""
@@ -22,40 +23,72 @@ ANY_TEXT: Part = {"type": "any_text"}
 SPACES: Part = {"type": "regex", "pattern": r"[ \n]{0,4}"}
 
 
-def sequence(parts: Sequence[Part]) -> Part:
-    """Return the parts one after the other."""
-    return parts[0] if len(parts) == 1 else {"type": "sequence", "elements": list(parts)}
-
-
-def either(parts: Sequence[Part]) -> Part:
-    """Return any one of the parts."""
-    return parts[0] if len(parts) == 1 else {"type": "or", "elements": list(parts)}
-
-
-def constant(text: str) -> Part:
-    """Return exactly this text."""
-    return {"type": "const_string", "value": text}
-
-
 def call(shape: CallShape, tool: ToolSpec, strict: Collection[str]) -> Part:
-    """Return one call of a tool, with arguments of its schema if its name is in `strict`."""
-    name, schema = str(tool["function"]["name"]), {"type": "object"}
-    if name in strict:
-        schema = tool["function"].get("parameters") or {"type": "object", "properties": {}}
-    if f'"{NAME}"' in shape.begin:
-        name = json.dumps(name, ensure_ascii=False)[1:-1]
-    begin, *rest = shape.begin.replace(NAME, name).split(NUMBER)
-    arguments: Part = {
-        "type": "json_schema",
-        "json_schema": schema,
-        "style": shape.style,
-    }
-    if shape.style == "json":
-        arguments["max_whitespace_cnt"] = MAX_ARGUMENT_SPACES
+    """Return one call of a tool, with arguments of its schema if its name is in `strict`.
+
+    Raises `UsageError` for names that the format cannot write.
+    """
+    name = str(tool["function"]["name"])
+    arguments = _arguments(shape, tool, name in strict)
+    begin, *rest = _begin(shape, name).split(NUMBER)
     parts = [arguments]
     for text in rest:
         parts[:0] = [{"type": "regex", "pattern": "[0-9]{1,3}"}, constant(text)]
-    return {"type": "tag", "begin": begin, "content": sequence(parts), "end": shape.end}
+    # Without arguments, only one of the line breaks at their two ends is written.
+    ends = [shape.end] if shape.style == "json" else [shape.end, shape.end.lstrip("\n")]
+    return {"type": "tag", "begin": begin, "content": sequence(parts), "end": ends}
+
+
+def _begin(shape: CallShape, name: str) -> str:
+    """Return the text before the arguments of a call, with the name as the format writes it."""
+    if f'"{NAME}"' in shape.begin:
+        name = json.dumps(name, ensure_ascii=False)[1:-1]
+    return shape.begin.replace(NAME, name)
+
+
+def _arguments(shape: CallShape, tool: ToolSpec, strict: bool) -> Part:
+    given = tool["function"].get("parameters") or {"type": "object", "properties": {}}
+    if shape.style == "python":
+        name = str(tool["function"]["name"])
+        if not is_python_name(name):
+            raise UsageError(
+                f"the tool {name!r} has no Python name, so that this model's format cannot write"
+                " a call of it; rename it"
+            )
+        made = PythonArguments(shape.bars_arrow)
+        return made.of_schema(given) if strict else made.of_names(given.get("properties", ()))
+    schema = given if strict else {"type": "object"}
+    arguments: Part = {
+        "type": "json_schema",
+        "json_schema": schema if shape.style == "json" else with_items(schema),
+        "style": shape.style,
+        "max_whitespace_cnt": MAX_ARGUMENT_SPACES,
+    }
+    if shape.excludes and not _bounds_lengths(schema):
+        arguments["excludes"] = list(shape.excludes)
+    return arguments
+
+
+def _bounds_lengths(schema: Any) -> bool:
+    """Return whether the schema bounds lengths of strings, which XGrammar drops for `excludes`."""
+    text = json.dumps(schema)
+    return '"minLength"' in text or '"maxLength"' in text
+
+
+def with_items(schema: Any) -> Any:
+    """Return the JSON schema with `items` in all arrays.
+
+    XGrammar 0.2 takes an array without `items` for an empty one where arguments are written as XML.
+    """
+    if isinstance(schema, list):
+        return [with_items(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = ("const", "enum", "default", "examples")
+    made = {key: each if key in kept else with_items(each) for key, each in schema.items()}
+    if made.get("type") == "array" and not {"items", "prefixItems"} & set(made):
+        made["items"] = {}
+    return made
 
 
 def calls(
@@ -75,11 +108,24 @@ def calls(
 
 
 def text_or_calls(
-    shape: CallShape, tools: Sequence[ToolSpec], single: bool, strict: Collection[str]
+    shape: CallShape,
+    tools: Sequence[ToolSpec],
+    others: Sequence[str],
+    single: bool,
+    strict: Collection[str],
 ) -> Part:
-    """Return free text, in which a call must be of one of `tools`."""
+    """Return free text, in which a call must be of one of `tools`.
+
+    `others` names the other tools that the model is shown.
+    """
+    if shape.from_start:
+        prose = optional(sequence([{"type": "regex", "pattern": shape.from_start}, ANY_TEXT]))
+        return either([calls(shape, tools, single, strict), prose]) if tools else prose
+    # Where an opener holds the name, the openers of other tools may not be written.
+    named = NAME in shape.opens
+    excluded = [shape.opens.replace(NAME, name) for name in others] if named else []
     if not tools:
-        return {"type": "any_text", "excludes": [shape.opens]}
+        return {"type": "any_text", "excludes": excluded or [shape.opens]}
     tags = [call(shape, tool, strict) for tool in tools]
     single = single or shape.between is None
     if shape.before:
@@ -88,10 +134,11 @@ def text_or_calls(
         single = True  # there is one section of calls in a turn
     return {
         "type": "triggered_tags",
-        "triggers": [shape.opens],
+        "triggers": [tag["begin"] for tag in tags] if named else [shape.opens],
         "tags": tags,
         "at_least_one": False,
         "stop_after_first": single,
+        "excludes": excluded,
     }
 
 
@@ -110,12 +157,25 @@ def text_in(form: TextFormat) -> Part:
             return {"type": "grammar", "grammar": form.value}
 
 
-def in_final_channel(part: Part) -> Part:
+_ANALYSIS: Part = {
+    "type": "tag",
+    "begin": "<|channel|>analysis<|message|>",
+    "content": ANY_TEXT,
+    "end": "<|end|><|start|>assistant",
+}
+_PREAMBLE: Part = {**_ANALYSIS, "begin": "<|channel|>commentary<|message|>"}
+_FINAL = constant("<|channel|>final<|message|>")
+
+
+def final_message(part: Part) -> Part:
     """Return the part as the final message of a model that writes in channels (Harmony)."""
-    begin, end = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
-    analysis = {"type": "tag", "begin": begin, "content": ANY_TEXT, "end": end}
-    opening = constant("<|channel|>final<|message|>")
-    return sequence([{"type": "optional", "content": analysis}, opening, part])
+    return sequence([_FINAL, part])
+
+
+def behind_messages(part: Part, preambles: bool = False) -> Part:
+    """Return the part behind any number of messages of analysis, and preambles if allowed."""
+    before = either([_ANALYSIS, _PREAMBLE]) if preambles else _ANALYSIS
+    return sequence([{"type": "star", "content": before}, part])
 
 
 def behind_thinking(part: Part, opener: str, may_think: Sequence[str]) -> Part:
@@ -133,5 +193,4 @@ def behind_thinking(part: Part, opener: str, may_think: Sequence[str]) -> Part:
         {"type": "tag", "begin": marker, "content": ANY_TEXT, "end": REGIONS[marker]}
         for marker in may_think
     ]
-    optional = {"type": "optional", "content": sequence([either(regions), SPACES])}
-    return sequence([optional, part])
+    return sequence([optional(sequence([either(regions), SPACES])), part])

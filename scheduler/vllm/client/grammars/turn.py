@@ -8,16 +8,17 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
 
 from caesura.intercept.calls.call_shapes import ONE_AT_A_TIME, CallShape, shape_of
-from caesura.intercept.calls.formats import HARMONY
+from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
 from caesura.intercept.calls.thinking import REGIONS
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
+from caesura.scheduler.vllm.client.grammars.basic import Part, either
 from caesura.scheduler.vllm.client.grammars.parts import (
-    Part,
+    ANY_TEXT,
+    behind_messages,
     behind_thinking,
     calls,
-    either,
-    in_final_channel,
+    final_message,
     text_in,
     text_or_calls,
 )
@@ -30,8 +31,10 @@ class GrammarMaker:
         """Create it for a model that writes calls in `formats`."""
         self._formats = tuple(formats)
         has_args_token = "[ARGS]" in tokenizer.get_vocab()
-        shapes = [shape_of(name, has_args_token) for name in formats]
+        by_turn_first = sorted(formats, key=lambda name: name not in TURN_FORMATS)
+        shapes = [shape_of(name, has_args_token) for name in by_turn_first]
         self._shape = next((shape for shape in shapes if shape is not None), None)
+        self._has_channels = HARMONY.name in formats
         template = str(getattr(tokenizer, "chat_template", None) or "")
         self._may_think = [opener for opener in REGIONS if opener in template]
 
@@ -62,16 +65,22 @@ class GrammarMaker:
         for tool in allowed:
             if _name(tool) in rule.strict:
                 _check(tool["function"].get("parameters"), f"of the strict tool {_name(tool)!r}")
-        may_think = self._may_think
         if rule.required:
-            part = calls(shape, allowed, rule.single, strict)
-        elif sampling.text is not None:
+            return self._whole(calls(shape, allowed, rule.single, strict), opener)
+        if sampling.text is not None or self._has_channels:
             part = self._text(sampling.text)
             if allowed:
                 part = either([calls(shape, allowed, rule.single, strict), part])
         else:
-            part, may_think = text_or_calls(shape, allowed, rule.single, strict), []
-        return _tag(behind_thinking(part, opener, may_think))
+            others = [_name(tool) for tool in tools if tool not in allowed]
+            part = text_or_calls(shape, allowed, others, single, strict)
+        return self._whole(part, opener, preambles=sampling.text is None)
+
+    def _whole(self, part: Part, opener: str, preambles: bool = False) -> StructuredOutputsParams:
+        """Return the grammar of a turn that holds the part, behind what the model may think."""
+        if self._has_channels:
+            return _tag(behind_messages(part, preambles))
+        return _tag(behind_thinking(part, opener, self._may_think))
 
     def _known_shape(self) -> CallShape:
         if self._shape is None:
@@ -87,10 +96,8 @@ class GrammarMaker:
         """Return the grammar of a turn without tools."""
         if form is None:
             return None
-        if HARMONY.name in self._formats:
-            return _tag(in_final_channel(self._text(form)))
-        if opener or self._may_think:
-            return _tag(behind_thinking(self._text(form), opener, self._may_think))
+        if self._has_channels or opener or self._may_think:
+            return self._whole(self._text(form), opener)
         match form.kind:
             case "json_schema" if has_xgrammar_unsupported_json_features(form.value):
                 # vLLM chooses another grammar library for it.
@@ -104,10 +111,12 @@ class GrammarMaker:
             case "grammar":
                 return StructuredOutputsParams(grammar=form.value)
 
-    def _text(self, form: TextFormat) -> Part:
-        if form.kind == "json_schema":
+    def _text(self, form: TextFormat | None) -> Part:
+        """Return the answer in the format, or any answer without one."""
+        if form is not None and form.kind == "json_schema":
             _check(form.value, "of the output format")
-        return text_in(form)
+        part = ANY_TEXT if form is None else text_in(form)
+        return final_message(part) if self._has_channels else part
 
 
 def _tag(part: Part) -> StructuredOutputsParams:

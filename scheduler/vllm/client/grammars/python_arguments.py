@@ -1,0 +1,221 @@
+"""Keyword arguments as in a Python call, from a tool's JSON schema, as parts of a structural tag.
+
+XGrammar writes arguments of a schema as JSON or XML only. Here a value is a Python literal that
+`ast.literal_eval` reads: `f(title='tea', days=[1, 2], open=True)`.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from keyword import iskeyword
+from typing import Any
+
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.vllm.client.grammars.basic import Part, constant, either, optional, sequence
+
+MAX_NESTING_LEVELS = 6
+"""Values nested deeper than this, as in recursive schemas, may be any literal."""
+
+_NUMBER_KEYS = ("type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
+
+# Escapes that `repr` writes and a few that models write; a lone surrogate is no character.
+_ESCAPE = r"""\\(["'\\nrtbf]|x[0-9a-f]{2}|u([0-9a-ce-f][0-9a-f]{3}|d[0-7][0-9a-f]{2}))"""
+
+# A hyphen is followed by no `>`, so that no string holds the arrow of a call in line.
+_WITHOUT_ARROW = r"([^QUOTE\\\x00-\x1f\-]|\-+[^QUOTE\\\x00-\x1f\->]|\-*" + _ESCAPE + r")*\-*"
+_ANY_VALUE = r"""
+root ::= value
+value ::= string | number | "True" | "False" | "None" | list | dict
+string ::= "'" single "'" | "\"" double "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9] [0-9]?)?
+list ::= "[]" | "[" value (", " value)* "]"
+dict ::= "{}" | "{" string ": " value (", " string ": " value)* "}"
+escape ::= "\\" ["'\\nrtbf] | "\\x" [0-9a-f] [0-9a-f]
+"""
+_CHARACTERS = r"""
+single ::= ([^'\\\x00-\x1f] | escape)*
+double ::= ([^"\\\x00-\x1f] | escape)*
+"""
+_CHARACTERS_WITHOUT_ARROW = r"""
+single ::= ([^'\\\x00-\x1f\-] | "-"+ [^'\\\x00-\x1f\->] | "-"* escape)* "-"*
+double ::= ([^"\\\x00-\x1f\-] | "-"+ [^"\\\x00-\x1f\->] | "-"* escape)* "-"*
+"""
+_ANY_KEYWORDS = r"""
+root ::= "" | argument (", " argument)*
+argument ::= [a-zA-Z_] [a-zA-Z0-9_]{0,63} "=" value
+"""
+
+
+def is_python_name(name: str) -> bool:
+    """Return whether a call can be of a tool with this name; dots separate parts of it."""
+    return all(part.isidentifier() and not iskeyword(part) for part in name.split("."))
+
+
+class PythonArguments:
+    """Makes the arguments of one format's calls."""
+
+    def __init__(self, bars_arrow: bool = False) -> None:
+        """Create it; with `bars_arrow` no string holds `->`, which ends a call in line."""
+        self._bars_arrow = bars_arrow
+        characters = _CHARACTERS_WITHOUT_ARROW if bars_arrow else _CHARACTERS
+        self._any_value = _ANY_VALUE + characters
+
+    def of_schema(self, schema: Mapping[str, Any]) -> Part:
+        """Return the keyword arguments that follow the JSON schema of an object.
+
+        Raises `UsageError` for a required argument whose name Python does not allow.
+        """
+        properties = dict(schema.get("properties") or {})
+        required = set(schema.get("required") or ())
+        for key in sorted(required):
+            if not key.isidentifier() or iskeyword(key):
+                raise UsageError(
+                    f"the required argument {key!r} is no Python name, so that this model's"
+                    " format cannot write it; rename it"
+                )
+        arguments = [
+            (sequence([constant(f"{key}="), self._value(value, schema, 0)]), key in required)
+            for key, value in properties.items()
+            if key.isidentifier() and not iskeyword(key)
+        ]
+        return _members(arguments)
+
+    def of_names(self, names: Iterable[str]) -> Part:
+        """Return keyword arguments with any values, of these names, or of all names if empty."""
+        properties: dict[str, dict[str, Any]] = {name: {} for name in names}
+        if properties:
+            return self.of_schema({"properties": properties})
+        rules = self._any_value.replace("root ::= value\n", "")
+        return {"type": "grammar", "grammar": _ANY_KEYWORDS + rules}
+
+    def _value(self, schema: Any, root: Mapping[str, Any], level: int) -> Part:
+        """Return the values of a schema; `root` resolves its references."""
+        if isinstance(schema, Mapping) and "$ref" in schema:
+            schema = _referred(str(schema["$ref"]), root)
+        if not isinstance(schema, Mapping) or level > MAX_NESTING_LEVELS:
+            return self._anything()
+        if "const" in schema or "enum" in schema:
+            values = schema["enum"] if "enum" in schema else [schema["const"]]
+            return either([constant(text) for value in values for text in self._written(value)])
+        for key in ("anyOf", "oneOf"):
+            if key in schema:
+                return either([self._value(each, root, level + 1) for each in schema[key]])
+        if len(schema.get("allOf", ())) == 1:
+            return self._value(schema["allOf"][0], root, level + 1)
+        kinds = schema.get("type")
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        if not kinds or any(kind not in _TYPES for kind in kinds):
+            return self._anything()
+        return either([self._typed(kind, schema, root, level) for kind in kinds])
+
+    def _typed(
+        self, kind: str, schema: Mapping[str, Any], root: Mapping[str, Any], level: int
+    ) -> Part:
+        match kind:
+            case "string":
+                return self._string(schema)
+            case "boolean":
+                return either([constant("True"), constant("False")])
+            case "null":
+                return constant("None")
+            case "array":
+                return self._list(schema, root, level)
+            case "object":
+                return self._dict(schema, root, level)
+            case _:
+                bounds = {key: schema[key] for key in _NUMBER_KEYS if key in schema}
+                return {"type": "json_schema", "json_schema": {**bounds, "type": kind}}
+
+    def _string(self, schema: Mapping[str, Any]) -> Part:
+        if "pattern" in schema or "format" in schema:
+            # XGrammar writes no escapes in them, so that Python reads what JSON would.
+            form = {key: schema[key] for key in ("pattern", "format") if key in schema}
+            return {"type": "json_schema", "json_schema": {"type": "string", **form}}
+        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+        free = (least, most) == (0, "")
+        count = "*" if free else f"{{{least},{most}}}"
+        if self._bars_arrow:
+            pattern = _WITHOUT_ARROW if free else rf"([^QUOTE\\>\x00-\x1f]|{_ESCAPE}){count}"
+        else:
+            pattern = rf"([^QUOTE\\\x00-\x1f]|{_ESCAPE}){count}"
+        return either(
+            [
+                {"type": "regex", "pattern": f"{quote}{pattern.replace('QUOTE', quote)}{quote}"}
+                for quote in "'\""
+            ]
+        )
+
+    def _list(self, schema: Mapping[str, Any], root: Mapping[str, Any], level: int) -> Part:
+        if "prefixItems" in schema:
+            items = [self._value(each, root, level + 1) for each in schema["prefixItems"]]
+            return _enclosed("[", _members([(item, True) for item in items]), "]")
+        item = self._value(schema.get("items", {}), root, level + 1)
+        least, most = int(schema.get("minItems", 0)), int(schema.get("maxItems", -1))
+        return _enclosed("[", _repeated(item, least, most), "]")
+
+    def _dict(self, schema: Mapping[str, Any], root: Mapping[str, Any], level: int) -> Part:
+        required = set(schema.get("required") or ())
+        properties = schema.get("properties") or {}
+        if not properties:
+            value = self._value(schema.get("additionalProperties", {}), root, level + 1)
+            pair = sequence([self._string({}), constant(": "), value])
+            return _enclosed("{", _repeated(pair, 0, -1), "}")
+        pairs = []
+        for key, each in properties.items():
+            written = either([constant(f"{text}: ") for text in self._written(key)])
+            pair = sequence([written, self._value(each, root, level + 1)])
+            pairs.append((pair, key in required))
+        return _enclosed("{", _members(pairs), "}")
+
+    def _anything(self) -> Part:
+        return {"type": "grammar", "grammar": self._any_value}
+
+    def _written(self, value: Any) -> list[str]:
+        """Return the ways in which a JSON value may be written: strings in both quotes."""
+        texts = [repr(value)]
+        if isinstance(value, str):
+            texts.append(json.dumps(value, ensure_ascii=False))
+        if self._bars_arrow:
+            texts = [text.replace("->", r"-\x3e") for text in texts]
+        return list(dict.fromkeys(texts))
+
+
+def _members(parts: Sequence[tuple[Part, bool]]) -> Part:
+    """Return the parts in their order with `, ` between them; those that are False may be left."""
+    ways = []
+    for index, (first, required) in enumerate(parts):
+        rest = [
+            further if needed else optional(further)
+            for part, needed in parts[index + 1 :]
+            for further in [sequence([constant(", "), part])]
+        ]
+        ways.append(sequence([first, *rest]))
+        if required:
+            return either(ways)
+    return optional(either(ways)) if ways else constant("")
+
+
+def _repeated(item: Part, least: int, most: int) -> Part:
+    """Return from `least` to `most` items with `, ` between them; -1 means no limit."""
+    if most == 0:
+        return constant("")
+    further = {
+        "type": "repeat",
+        "min": max(least - 1, 0),
+        "max": most if most < 0 else most - 1,
+        "content": sequence([constant(", "), item]),
+    }
+    whole = sequence([item, further])
+    return whole if least > 0 else optional(whole)
+
+
+def _enclosed(opening: str, part: Part, closing: str) -> Part:
+    return sequence([constant(opening), part, constant(closing)])
+
+
+def _referred(reference: str, root: Mapping[str, Any]) -> Any:
+    """Return what a reference within the schema names; anything if it names nothing."""
+    found: Any = root
+    for key in reference.removeprefix("#").strip("/").split("/"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
