@@ -74,7 +74,7 @@ def test_the_calls_of_templates_are_allowed(name: str) -> None:
         assert allows(strict, text) == (known or name == "inline"), label
 
 
-# The vocabulary of gpt-oss is too large for a walk; `test_forced.py` reads its call.
+# Walks of gpt-oss took minutes for a reason not found; `test_forced.py` reads its call.
 @pytest.mark.parametrize("name", [name for name in RENDER if name != "harmony"])
 def test_what_a_grammar_writes_is_read(name: str) -> None:
     model = _with_closing_tags(name)

@@ -11,9 +11,14 @@ from caesura.scheduler.vllm.client.render import Renderer
 TEMPLATES = Path(__file__).parent / "templates"
 ENDS = {
     "bundled": ("<|im_end|>",),
+    "qwen2_5": ("<|im_end|>",),
     "qwen3": ("<|im_end|>",),
+    "qwen3_5_think": ("<|im_end|>",),
+    "nemotron_3_nano": ("<|im_end|>",),
+    "deepseekv3": ("<｜end▁of▁sentence｜>",),
     "deepseek_r1_distill": ("<｜end▁of▁sentence｜>",),
     "llama3_1": ("<|eot_id|>", "<|eom_id|>"),
+    "gptoss": ("<|call|>", "<|return|>"),
     "glm4moe": ("<|user|>", "<|observation|>", "<|endoftext|>"),
 }
 """The texts of the tokens that end a turn, by template; the first ends an answer."""

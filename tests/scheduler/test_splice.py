@@ -90,7 +90,8 @@ class World:
         return found.report.why
 
 
-@pytest.mark.parametrize("template", ENDS)
+# An answer of gpt-oss ends with another token in a history, so that the whole is rendered.
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
 async def test_only_what_is_new_is_rendered(template: str) -> None:
     """The answer's tokens stay, and behind them stands what the template itself writes there."""
     tokenizer, renderer = renderer_of(template)

@@ -193,10 +193,10 @@ class Renderer:
         template: Mapping[str, Any],
         end: Literal["open", "closed", "prefill"],
     ) -> str:
-        try:
+        def written(given: Sequence[dict[str, Any]]) -> str:
             return str(
                 self._tokenizer.apply_chat_template(
-                    self._given(messages, end == "prefill"),
+                    given,
                     tools=[self._literal.cut(dict(tool)) for tool in tools] or None,
                     add_generation_prompt=end == "open",
                     continue_final_message=end == "prefill",
@@ -204,6 +204,14 @@ class Renderer:
                     **template,
                 )
             )
+
+        given = self._given(messages, end == "prefill")
+        try:
+            try:
+                return written(given)
+            except TypeError:
+                # DeepSeek V3's template joins arguments with text.
+                return written([_with_text_arguments(message) for message in given])
         except Exception as error:
             # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
@@ -273,3 +281,14 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
             # Templates need an object. The model shall see what it wrote.
             function["arguments"] = {"malformed_arguments": arguments}
     return {**call, "function": function}
+
+
+def _with_text_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message with the arguments of its calls as JSON texts."""
+    if not message.get("tool_calls"):
+        return message
+    calls = []
+    for call in message["tool_calls"]:
+        text = json.dumps(call["function"].get("arguments") or {}, ensure_ascii=False)
+        calls.append({**call, "function": {**call["function"], "arguments": text}})
+    return {**message, "tool_calls": calls}
