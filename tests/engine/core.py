@@ -35,13 +35,10 @@ from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 VOCABULARY = 1024
 
 
-@cache
-def random_model() -> str:
-    """A tiny Llama with random weights and the bundled model's tokenizer."""
-    directory = Path(tempfile.mkdtemp(prefix="caesura-random-model-"))
-    torch.manual_seed(7)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
+def language(vocabulary: int, **options: Any) -> LlamaConfig:
+    """The shape of a tiny Llama that never ends an answer by itself."""
+    return LlamaConfig(
+        vocab_size=vocabulary,
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=3,
@@ -53,7 +50,16 @@ def random_model() -> str:
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=None,
+        **options,
     )
+
+
+@cache
+def random_model() -> str:
+    """A tiny Llama with random weights and the bundled model's tokenizer."""
+    directory = Path(tempfile.mkdtemp(prefix="caesura-random-model-"))
+    torch.manual_seed(7)
+    config = language(VOCABULARY)
     LlamaForCausalLM(config).save_pretrained(directory)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(Path(BUNDLED_MODEL, name), directory / name)

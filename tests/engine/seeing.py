@@ -16,10 +16,10 @@ from transformers import (
     Idefics3ImageProcessorPil,
     Idefics3Processor,
     Idefics3VisionConfig,
-    LlamaConfig,
 )
 
 from caesura.runtime.launch import BUNDLED_MODEL
+from tests.engine.core import language
 
 SIZE, PATCH = 32, 4
 PLACEHOLDERS = (SIZE // PATCH) ** 2
@@ -44,24 +44,9 @@ def vision_model() -> str:
         patch_size=PATCH,
         initializer_range=0.2,
     )
-    text = LlamaConfig(
-        vocab_size=1216,
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=1024,
-        initializer_range=0.2,
-        tie_word_embeddings=False,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
     config = Idefics3Config(
         vision_config=vision,
-        text_config=text,
+        text_config=language(1216, pad_token_id=0),
         image_token_id=tokenizer.convert_tokens_to_ids(IMAGE),
         scale_factor=1,
         tie_word_embeddings=False,

@@ -9,11 +9,12 @@ from tests.formats.cases import CASES, TOOLS, check, cuts
 from tests.formats.world import decode, stand_in
 
 
-def test_an_arrow_ends_an_inline_call_wherever_it_stands() -> None:
+def test_an_arrow_in_a_quote_ends_an_inline_call_which_is_refused() -> None:
     model = stand_in("inline")
     outcome = decode(model, model.by_bytes('[search("a) -> b") -> c]'), TOOLS)
     assert outcome.read == len('[search("a) ->')
-    assert [name for name, _ in outcome.calls] == ["search"]
+    assert not outcome.calls
+    assert outcome.malformed
 
 
 def test_mistrals_call_ids_are_no_part_of_the_name() -> None:

@@ -28,6 +28,7 @@ def engine_with(
 ) -> VllmEngine:
     config = SimpleNamespace(
         max_model_len=100,
+        supports_multimodal_inputs=False,
         try_get_generation_config=dict,
         get_diff_sampling_param=dict,
     )
