@@ -36,7 +36,10 @@ def engine_with(
         structured_outputs_config=SimpleNamespace(reasoning_parser=reasoning_parser)
     )
     llm: Any = SimpleNamespace(
-        get_tokenizer=lambda: tokenizer, model_config=config, vllm_config=vllm_config
+        get_tokenizer=lambda: tokenizer,
+        model_config=config,
+        vllm_config=vllm_config,
+        renderer=None,
     )
     return VllmEngine(llm, "model-x", formats)
 

@@ -52,7 +52,9 @@ class MediaRenderer:
 
     def __init__(self, llm: AsyncLLM, renderer: Renderer, content_format: str = "auto") -> None:
         """Create it; `content_format` is vLLM's option `--chat-template-content-format`."""
-        self._llm = llm
+        # Not the engine itself: it shuts down when the last reference to it is gone.
+        self._vllms = llm.renderer
+        self._template = getattr(llm.get_tokenizer(), "chat_template", None)
         self._renderer = renderer
         self._content_format = content_format
         self.rules = _rules(llm)
@@ -86,7 +88,7 @@ class MediaRenderer:
         prefill: bool,
     ) -> tuple[list[int], Media]:
         try:
-            _, made = await self._llm.renderer.render_chat_async(
+            _, made = await self._vllms.render_chat_async(
                 [cast(Any, for_template(messages))],
                 self._params(tools, template, prefill),
                 # The session refuses a prompt that is too long, in the words of all prompts.
@@ -105,7 +107,7 @@ class MediaRenderer:
         self, tools: Sequence[ToolSpec], template: Mapping[str, Any], prefill: bool
     ) -> ChatParams:
         return ChatParams(
-            chat_template=getattr(self._llm.get_tokenizer(), "chat_template", None),
+            chat_template=self._template,
             chat_template_content_format=cast(Any, self._content_format),
             chat_template_kwargs={
                 **template,
