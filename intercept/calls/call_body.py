@@ -21,7 +21,7 @@ class CallBody:
         self.begun: bool | None = None if form.guarded else True
         """Whether a call follows the opener; None if that is not known yet."""
         self.mention = b""
-        """The text behind the opener that is no call and is not read again: none."""
+        """Always empty: what stands behind an opener that begins no call is read again."""
         self.head = b""
         """The bytes fed before that is known."""
         self._markers = [text.encode() for text in (form.closes, *form.breaks) if text]

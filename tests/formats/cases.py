@@ -103,6 +103,12 @@ def check(outcome: Outcome, name: str, case: Case) -> None:
     assert outcome.verdict is Verdict.CALL
 
 
+def check_prose(outcome: Outcome, text: str) -> None:
+    """The whole turn is text: nothing is a call, and the engine did not pause for one."""
+    assert outcome.summary == [("text", text)]
+    assert outcome.verdict is Verdict.END
+
+
 def expressible(name: str, case: Case) -> bool:
     """Whether the format has such calls: in some, a call of an unknown tool is prose."""
     return not (name in {*ANCHORED, "inline"} and case.calls[0].name == "telephone")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
-from tests.formats.cases import SEARCH, TOOLS
+from tests.formats.cases import SEARCH, TOOLS, check_prose
 from tests.formats.rendering import RENDER
 from tests.formats.world import decode, row_of, stand_in
 
@@ -33,8 +33,7 @@ def test_a_call_in_a_fenced_block_is_text(name: str, text: str) -> None:
     tokens = model.spelled(text)
     for step in STEPS:
         outcome = decode(model, tokens, TOOLS, step)
-        assert outcome.summary == [("text", text)]
-        assert outcome.verdict is Verdict.END
+        check_prose(outcome, text)
 
 
 @pytest.mark.parametrize("name", [name for name in PLAIN if "\n" not in RENDER[name]([SEARCH])])
@@ -44,8 +43,7 @@ def test_a_call_in_a_code_span_is_text(name: str) -> None:
     tokens = model.spelled(text)
     for step in STEPS:
         outcome = decode(model, tokens, TOOLS, step)
-        assert outcome.summary == [("text", text)]
-        assert outcome.verdict is Verdict.END
+        check_prose(outcome, text)
 
 
 BEFORE = [

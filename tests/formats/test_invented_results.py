@@ -6,7 +6,7 @@ import pytest
 
 from caesura.intercept.calls.formats import TURN_FORMATS
 from caesura.intercept.calls.watch import Verdict
-from tests.formats.cases import SEARCH, TOOLS
+from tests.formats.cases import SEARCH, TOOLS, check_prose
 from tests.formats.rendering import RENDER, Call
 from tests.formats.world import MARKERS, StandIn, decode, row_of, stand_in, with_markers
 
@@ -55,8 +55,7 @@ def test_without_a_call_it_is_text(name: str, opener: str, text: str) -> None:
     for model in models(name, opener):
         for step in (1, 7, 100):
             outcome = decode(model, model.by_bytes(text), TOOLS, step)
-            assert outcome.summary == [("text", text)]
-            assert outcome.verdict is Verdict.END
+            check_prose(outcome, text)
 
 
 @pytest.mark.parametrize(("name", "opener"), OPENERS)

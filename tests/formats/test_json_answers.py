@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from caesura.intercept.calls.events import TextDelta
 from caesura.intercept.calls.watch import Verdict
-from tests.formats.cases import TOOLS
+from tests.formats.cases import TOOLS, check_prose
 from tests.formats.world import decode, stand_in
 
 ANSWERS = {
@@ -46,8 +46,7 @@ def test_an_answer_is_text_and_the_request_does_not_pause(name: str, text: str) 
     tokens = model.by_bytes(text)
     for step in (1, 2, 3, 5, 8, len(tokens) + 1):
         outcome = decode(model, tokens, TOOLS, step)
-        assert outcome.summary == [("text", text)]
-        assert outcome.verdict is Verdict.END
+        check_prose(outcome, text)
 
 
 @pytest.mark.parametrize(

@@ -73,24 +73,21 @@ class MediaRenderer:
         """
         self._renderer.check_characters(sum(len(text_of(each.get("content"))) for each in messages))
         inside = any(each.get("role") == "tool" for each in messages if has_media([each]))
+        params = self._params(tools, template, prefill)
         try:
-            return await self._rendered(messages, tools, template, prefill)
+            return await self._rendered(messages, params)
         except UsageError:
             if not inside:
                 raise
-        return await self._rendered(behind_results(messages), tools, template, prefill)
+        return await self._rendered(behind_results(messages), params)
 
     async def _rendered(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        template: Mapping[str, Any],
-        prefill: bool,
+        self, messages: Sequence[Message], params: ChatParams
     ) -> tuple[list[int], Media]:
         try:
             _, made = await self._vllms.render_chat_async(
                 [cast(Any, for_template(messages))],
-                self._params(tools, template, prefill),
+                params,
                 # The session refuses a prompt that is too long, in the words of all prompts.
                 TokenizeParams(max_total_tokens=None, add_special_tokens=False),
                 # The engine's own cache may have dropped what an earlier request has sent, so
