@@ -3,8 +3,8 @@
 Delays, corruption and failures are put into the copier, which a worker is given.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import Semaphore
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from vllm.v1.worker.utils import allocate_kv_cache
 
 from caesura.scheduler.vllm.swap.copier import Task
 from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport
+from caesura.scheduler.vllm.swap.regions import Layer
 from caesura.scheduler.vllm.swap.threads import ThreadCopier
 from caesura.scheduler.vllm.swap.worker import SwapWorker
 
@@ -93,14 +94,35 @@ def later(request: str, blocks: list[int], slots: list[int], last: bool = True) 
     return Load(request, blocks, slots, in_step=False, last=last)
 
 
-class Slow(ThreadCopier):
-    """The delay: the copy of each block takes a while, and nothing is there until it is over."""
+class Stage:
+    """The delay: the copy of each layer waits until a test lets it go, by a clock of its own."""
 
-    per_block = 0.02
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[tuple[int, str]] = []
+        self._begun, self._allowed = Semaphore(0), Semaphore(0)
 
-    def copy(self, layer: int, task: Task) -> None:
-        time.sleep(self.per_block * len(task.order.blocks))
-        super().copy(layer, task)
+    def copier(self, layers: Sequence[Layer], slots: int) -> ThreadCopier:
+        """Return a copier whose copies wait here, as a worker asks for it."""
+        stage = self
+
+        class Staged(ThreadCopier):
+            def copy(self, layer: int, task: Task) -> None:
+                stage._begun.release()
+                assert stage._allowed.acquire(timeout=60)
+                super().copy(layer, task)
+                stage.log.append((layer, "save" if task.out else "load"))
+
+        return Staged(layers, slots, lambda: self.now)
+
+    def begun(self, layers: int) -> None:
+        """Wait until the copies of so many more layers have begun."""
+        for _ in range(layers):
+            assert self._begun.acquire(timeout=60)
+
+    def allow(self, layers: int) -> None:
+        """Let the copies of so many more layers go on."""
+        self._allowed.release(layers)
 
 
 class Zeroing(ThreadCopier):

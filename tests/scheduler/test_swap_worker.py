@@ -1,13 +1,12 @@
 """The worker's side of swapping: no engine, tensors made by hand, a GPU made of queues."""
 
-import time
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from caesura.scheduler.vllm.swap.copier import Task
 from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport
 from caesura.scheduler.vllm.swap.regions import block_bytes
 from caesura.scheduler.vllm.swap.streams import StreamCopier
@@ -20,7 +19,7 @@ from .copying import (
     LAYERS,
     NAMES,
     SLOTS,
-    Slow,
+    Stage,
     Zeroing,
     failing,
     in_step,
@@ -49,27 +48,27 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
 # -- when copies are there -------------------------------------------------------------------------
 
 
-def slow_load(wait: bool) -> list[bool]:
-    """Whether each layer's attention found what was loaded, with and without the wait."""
-    caches = make_caches()
-    worker = make_worker(caches, Slow)
+@pytest.mark.parametrize("wait", [True, False])
+def test_attention_waits_for_a_slow_load_and_would_miss_it_otherwise(wait: bool) -> None:
+    caches, stage = make_caches(), Stage()
+    worker = make_worker(caches, stage.copier)
     kept = {name: cache[3].clone() for name, cache in caches.items()}
+    stage.allow(LAYERS)
     step(worker, Save(1, [3, 4], [0, 1]), forward=False)
-    found: list[bool] = []
+    until_idle(worker)
     worker.begin_step(SwapOrders([in_step([8, 9], [0, 1])]))
+    found: list[bool] = []
     for name in IN_ORDER:
         if wait:
+            Timer(0.01, stage.allow, [1]).start()
             worker.wait_for_layer_load(name)
         found.append(torch.equal(caches[name][8], kept[name]))
+    if not wait:
+        stage.allow(LAYERS)
     worker.wait_for_save()
+    assert found == [wait] * LAYERS
     assert all(torch.equal(caches[name][8], kept[name]) for name in NAMES)
     worker.shutdown()
-    return found
-
-
-def test_attention_waits_for_a_slow_load_and_would_miss_it_otherwise() -> None:
-    assert slow_load(wait=True) == [True] * LAYERS
-    assert slow_load(wait=False) == [False] * LAYERS
 
 
 def test_a_corrupted_copy_is_noticed_here() -> None:
@@ -82,28 +81,31 @@ def test_a_corrupted_copy_is_noticed_here() -> None:
 
 
 def test_saves_go_on_beyond_their_step_and_are_confirmed_when_done() -> None:
-    worker = make_worker(make_caches(), Slow)
-    took = LAYERS * 8 * Slow.per_block
-    began = time.perf_counter()
+    stage = Stage()
+    worker = make_worker(make_caches(), stage.copier)
     _, _, report = step(worker, Save(7, list(range(8)), list(range(8))))
-    assert time.perf_counter() - began < took
-    while not report.saved:
-        _, _, report = step(worker, forward=False)
-    assert report.saved == {7: 1}
-    assert time.perf_counter() - began >= took
+    assert not report.saved
+    stage.allow(LAYERS - 1)
+    assert not step(worker, forward=False)[2].saved
+    stage.allow(1)
+    assert until_idle(worker)[0].saved == {7: 1}
     worker.shutdown()
 
 
 def test_a_step_without_a_forward_pass_waits_a_little() -> None:
-    worker = make_worker(make_caches(), Slow)
-    began = time.perf_counter()
-    _, _, report = step(worker, Save(2, list(range(10)), list(range(10))), forward=False)
-    assert not report.saved
-    assert 0.015 < time.perf_counter() - began < LAYERS * 10 * Slow.per_block
-    until_idle(worker)
-    worker = make_worker(make_caches())
-    _, _, report = step(worker, Save(1, [1], [1]), forward=False)
-    assert report.saved == {1: 1}
+    stage = Stage()
+    worker = make_worker(make_caches(), stage.copier)
+    assert not step(worker, Save(2, [1], [1]), forward=False)[2].saved
+    stage.allow(LAYERS)
+    assert until_idle(worker)[0].saved == {2: 1}
+    worker.shutdown()
+
+    class Patient(ThreadCopier):
+        def idle(self, seconds: float) -> None:
+            super().idle(seconds + 60)
+
+    worker = make_worker(make_caches(), Patient)
+    assert step(worker, Save(1, [1], [1]), forward=False)[2].saved == {1: 1}
     worker.shutdown()
 
 
@@ -131,28 +133,30 @@ def test_a_forward_pass_is_known_without_the_hooks_of_layers() -> None:
     worker.shutdown()
 
 
-def test_a_load_that_is_waited_for_goes_first_unless_its_slots_are_being_saved() -> None:
-    log: list[tuple[int, str]] = []
+SAVES, LOADS = ([(layer, what) for layer in range(LAYERS)] for what in ("save", "load"))
 
-    class Logging(Slow):
-        def copy(self, layer: int, task: Task) -> None:
-            super().copy(layer, task)
-            log.append((layer, "save" if task.out else "load"))
 
-    caches = make_caches()
-    worker = make_worker(caches, Logging)
-    step(worker, Save(1, [1], [1]), forward=False)
-    del log[:]
-    step(worker, Save(2, [2, 3, 4], [2, 3, 4]))
-    step(worker, in_step([9], [1]))
+@pytest.mark.parametrize(
+    ("slot", "copied"), [(1, [SAVES[0], *LOADS, *SAVES[1:]]), (5, [*SAVES, *LOADS])]
+)
+def test_a_load_that_is_waited_for_goes_first_unless_its_slots_are_being_saved(
+    slot: int, copied: list[tuple[int, str]]
+) -> None:
+    caches, stage = make_caches(), Stage()
+    worker = make_worker(caches, stage.copier)
+    stage.allow(LAYERS)
+    step(worker, Save(1, [1], [1]))
     until_idle(worker)
-    assert log[-1] == (2, "save")
-    del log[:]
-    kept = caches[NAMES[1]][5].clone()
-    step(worker, Save(3, [5, 6], [5, 6]))
-    step(worker, in_step([10], [5]))
-    assert log == [(layer, what) for what in ("save", "load") for layer in range(LAYERS)]
-    assert torch.equal(caches[NAMES[1]][10], kept)
+    step(worker, Save(2, [2, 5], [2, 5]))
+    stage.begun(LAYERS + 1)
+    worker.begin_step(SwapOrders([in_step([9], [slot])]))
+    stage.allow(2 * LAYERS)
+    for name in IN_ORDER:
+        worker.wait_for_layer_load(name)
+    worker.wait_for_save()
+    until_idle(worker)
+    assert stage.log == [*SAVES, *copied]
+    assert all(torch.equal(cache[9], cache[slot]) for cache in caches.values())
     worker.shutdown()
 
 
@@ -234,14 +238,20 @@ def test_traffic_is_counted(place: tuple[Any, str]) -> None:
 
 
 def test_time_beside_forward_passes_is_told_from_time_that_is_not() -> None:
-    worker = make_worker(make_caches(), Slow)
+    stage = Stage()
+    worker = make_worker(make_caches(), stage.copier)
     worker.begin_step(SwapOrders(saves=[Save(1, [1, 2], [1, 2])]))
     for name in IN_ORDER:
         worker.wait_for_layer_load(name)
-    time.sleep(Slow.per_block * 3)
+    stage.begun(1)
+    for now in (2, 7):
+        stage.now = now
+        stage.allow(1)
+        stage.begun(1)
+    stage.now = 10
     worker.wait_for_save()
-    traffic = SwapReport()
-    while not traffic.saved:
-        traffic.aggregate(step(worker, forward=False)[2])
-    assert Slow.per_block * 2.9 < traffic.out.beside < traffic.out.seconds - Slow.per_block
+    stage.now = 14
+    stage.allow(1)
+    out = until_idle(worker)[0].out
+    assert (out.seconds, out.beside) == (14, 10)
     worker.shutdown()

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from caesura.scheduler.vllm.swap.copier import Copier, Task
@@ -17,10 +17,16 @@ from caesura.scheduler.vllm.swap.regions import Layer
 
 
 class ThreadCopier(Copier):
-    """Copies between main-memory buffers in one thread, which releases the GIL meanwhile."""
+    """Copies between main-memory buffers in one thread, which releases the GIL meanwhile.
 
-    def __init__(self, layers: Sequence[Layer], slots: int) -> None:
+    `clock` returns the time in seconds.
+    """
+
+    def __init__(
+        self, layers: Sequence[Layer], slots: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         super().__init__(layers, slots)
+        self._clock = clock
         self._pending: list[Task] = []  # in order of arrival
         self._finished: list[Task] = []
         self._changed = threading.Condition()
@@ -32,7 +38,7 @@ class ThreadCopier(Copier):
 
     def begin(self) -> None:
         """Record the begin of a step."""
-        self._begun = time.perf_counter()
+        self._begun = self._clock()
 
     def submit(self, tasks: list[Task]) -> None:
         """Queue tasks; the thread starts at once, since the step does not write their blocks."""
@@ -50,7 +56,7 @@ class ThreadCopier(Copier):
     def end(self, forward: bool) -> None:
         """Record the end of a step with a forward pass."""
         if forward:
-            self._windows.append((self._begun, time.perf_counter()))
+            self._windows.append((self._begun, self._clock()))
 
     def poll(self) -> list[Task]:
         """Return the finished tasks with their times."""
@@ -86,13 +92,13 @@ class ThreadCopier(Copier):
                 if self._closed:
                     return
                 task = _next(self._pending)
-            start = time.perf_counter()
+            start = self._clock()
             try:
                 self.copy(task.layer, task)
             except Exception as error:
                 task.error = error
             with self._changed:
-                task.marks.append((start, time.perf_counter()))
+                task.marks.append((start, self._clock()))
                 if task.error is None:
                     task.bytes += self.block_bytes[task.layer] * len(task.order.blocks)
                     task.layer += 1
