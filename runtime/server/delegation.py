@@ -65,7 +65,7 @@ class Delegation:
         data = await self.parse(await request.body())
         if is_ours(data):
             return None
-        if speaks_anthropic(request.url.path) and data.get("thread") is not None:
+        if data.get("thread") is not None and speaks_anthropic(request.url.path):
             raise invalid("thread is not supported: send all messages.", "thread", NO_THREADS)
         return data
 

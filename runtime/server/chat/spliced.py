@@ -5,7 +5,7 @@ client, so that a follow-up can continue from the tokens.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message as AsgiMessage
 from starlette.types import Send
 
-from caesura.runtime.engine import ServerSplicing, TokenTap
+from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.chat.plan import records_of
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.delegation import Delegation
@@ -50,16 +50,23 @@ class SplicedChat:
         self._metrics = metrics
 
     async def answer(self, request: Request, given: Mapping[str, Any], send: Send) -> None:
-        """Answer a request whose body holds the fields `given`. Raises `ApiError` 429."""
+        """Answer a request whose body holds the fields `given`. Raises `ApiError` 429.
+
+        A first turn is read behind its answer only, so that its first token waits for nothing.
+        """
         read = partial(self._read, given=given, headers=request.headers)
-        asked = await parsed(read, await request.body())
-        if asked is None:
-            await self._delegation.answer(request, send)
-            return
-        spliced = await self._spliced(asked, given)
+        body = await request.body()
+        asked = await parsed(read, body) if _follows_answer(given) else None
+        spliced = None if asked is None else await self._spliced(asked, given)
         with self._splicing.tapped() as tap:
-            reading = _Reading(send, asked, tap, self._splicing)
-            await self._delegation.answer(request, reading.send, spliced)
+
+            async def remember(answer: Message) -> None:
+                known = asked or await parsed(read, body)
+                if known is not None and tap.requests == 1:
+                    messages = (*known.messages, answer)
+                    await self._splicing.remember(messages, known.spec, tap.tokens)
+
+            await self._delegation.answer(request, _Reading(send, remember).send, spliced)
 
     def _read(
         self, body: bytes, given: Mapping[str, Any], headers: Mapping[str, str]
@@ -87,15 +94,11 @@ class SplicedChat:
 
 
 class _Reading:
-    """Passes an answer on to its client, and remembers it before the last part is sent."""
+    """Passes an answer on to its client; its message is taken before the last part is sent."""
 
-    def __init__(
-        self, send: Send, asked: Conversation, tap: TokenTap, splicing: ServerSplicing
-    ) -> None:
+    def __init__(self, send: Send, take: Callable[[Message], Awaitable[None]]) -> None:
         self._send = send
-        self._asked = asked
-        self._tap = tap
-        self._splicing = splicing
+        self._take = take
         self._parts: list[bytes] = []
         self._streams = self._succeeds = False
 
@@ -111,15 +114,19 @@ class _Reading:
             ends = part.startswith(DONE) if self._streams else not message.get("more_body", False)
             if ends:
                 self._succeeds = False
-                await self._remember(b"".join(self._parts))
+                read = streamed_answer if self._streams else whole_answer
+                answer = await parsed(read, b"".join(self._parts))
+                if answer is not None:
+                    await self._take(answer)
         await self._send(message)
 
-    async def _remember(self, body: bytes) -> None:
-        read = streamed_answer if self._streams else whole_answer
-        answer = await parsed(read, body)
-        if answer is not None and self._tap.requests == 1:
-            messages = (*self._asked.messages, answer)
-            await self._splicing.remember(messages, self._asked.spec, self._tap.tokens)
+
+def _follows_answer(given: Mapping[str, Any]) -> bool:
+    """Return whether a body may hold an answer of the model, from which its prompt continues."""
+    messages = given.get("messages")
+    return isinstance(messages, list) and any(
+        isinstance(message, dict) and message.get("role") == "assistant" for message in messages
+    )
 
 
 def _conversation(
