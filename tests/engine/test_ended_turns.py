@@ -20,18 +20,18 @@ from caesura.tools import Registry, calculator
 pytestmark = pytest.mark.engine
 
 Settled = Callable[[], Any]
-PARSERS = ["granite4", "of_a_plugin"]
+FORMATS = ["vllm:granite4", "vllm:of_a_plugin"]
 """One with a known opener; without one every turn is read when it has ended."""
 QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
 
 
-@pytest.fixture(params=PARSERS)
+@pytest.fixture(params=FORMATS)
 async def model(
     engine: VllmEngine, request: pytest.FixtureRequest, settled: Settled
 ) -> AsyncIterator[VllmEngine]:
     """The bundled model, which writes what Granite 4 writes."""
     ToolParserManager.register_module("of_a_plugin", module=Granite4ToolParser)
-    yield VllmEngine(engine.llm, "tiny", server_options={"tool_call_parser": request.param})
+    yield VllmEngine(engine.llm, "tiny", [request.param])
     del ToolParserManager.tool_parsers["of_a_plugin"]
 
 

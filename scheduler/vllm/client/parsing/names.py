@@ -21,8 +21,11 @@ from caesura.intercept.calls.formats import (
 from caesura.scheduler.errors import UsageError
 
 ROWS = {
+    "ernie45": HERMES.name,
     "glm45": GLM.name,
     "glm47": GLM.name,
+    "granite4": HERMES.name,
+    "ling3": GLM.name,
     "llama4_json": LLAMA3_JSON.name,
     "llama4_pythonic": PYTHONIC.name,
     "openai": HARMONY.name,

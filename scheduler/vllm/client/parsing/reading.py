@@ -59,7 +59,11 @@ class CallReader:
             found = []
         if self._form is PYTHONIC:
             found = found or _python_calls(text)
-        shown = [Found(clean_name(name), hidden.restore(given)) for name, given in found if name]
+        shown = [
+            Found(clean_name(name), _unquoted(hidden.restore(given)))
+            for name, given in found
+            if name
+        ]
         return [call for call in shown if isinstance(json_of(call.arguments), dict)]
 
 
@@ -106,6 +110,12 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
     for marker in ("<", opener, *_MISTRALS_MARKERS):
         plain = plain.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return _Hidden(text[:start] + plain + text[end:])
+
+
+def _unquoted(arguments: str) -> str:
+    """Return the arguments, without quotes where the model has written their JSON as a string."""
+    value = json_of(arguments)
+    return value if isinstance(value, str) else arguments
 
 
 def clean_name(name: str) -> str:

@@ -1,0 +1,83 @@
+"""Rows read whole calls as the tool parsers of vLLM's do that name them, types included."""
+
+import json
+from typing import Any
+
+import pytest
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.tool_parsers import ToolParserManager
+
+from caesura.intercept.calls.watch import Verdict
+from caesura.scheduler.vllm.client.parsing.names import ROWS
+from tests.formats.bfcl_data import Turn
+from tests.formats.rendering import RENDER, Unwritable
+from tests.formats.test_bfcl import sample
+from tests.formats.vllm_turns import CALL, TURNS
+from tests.formats.world import StandIn, decode, stand_in, tool
+
+WEATHER = tool("weather", city={"type": "string"}, days={"type": "integer"})
+PARSERS = {parser: ROWS[parser] for parser in sorted(set(ROWS) & set(TURNS))}
+"""The rows of parsers that a turn of their own is known of."""
+
+Calls = list[tuple[str, Any]]
+
+
+def by_vllm(parser: str, model: StandIn, text: str, tools: Any) -> Calls:
+    """The calls that vLLM's parser finds in a whole turn."""
+    asked: list[Any] = [{"role": "user", "content": ""}]
+    request = ChatCompletionRequest(messages=asked, tools=list(tools))
+    made = ToolParserManager.get_tool_parser(parser)(model.tokenizer, request.tools)
+    found = made.extract_tool_calls(text, request).tool_calls
+    return [(call.function.name, json.loads(call.function.arguments or "")) for call in found]
+
+
+def by_row(row: str, text: str, tools: Any) -> Calls:
+    """The calls that the row finds in it."""
+    model = stand_in(row)
+    outcome = decode(model, model.by_bytes(text), tools, step=32)
+    return [(name, json.loads(arguments)) for name, arguments in outcome.calls]
+
+
+def written(row: str) -> list[tuple[Turn, str]]:
+    """Turns of a public benchmark that the row can write."""
+    turns = []
+    for turn in sample()[::4]:
+        try:
+            turns.append((turn, RENDER[row](turn.calls)))
+        except Unwritable:
+            continue
+    return turns
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_row_reads_the_turn_of_the_parser_that_names_it(parser: str) -> None:
+    model, text = stand_in(PARSERS[parser]), TURNS[parser]
+    for written_by, tokens in (
+        (model, model.by_bytes(text)),
+        (model.plain, model.spelled(text)),
+    ):
+        outcome = decode(written_by, tokens, [WEATHER], 7)
+        assert [(name, json.loads(raw)) for name, raw in outcome.calls] == [CALL]
+        assert outcome.shown == ""
+        assert outcome.verdict is Verdict.CALL
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_row_and_the_parser_read_the_same(parser: str) -> None:
+    row = PARSERS[parser]
+    turns = written(row)
+    assert len(turns) > 10
+    for turn, text in turns:
+        vllms = by_vllm(parser, stand_in(row), text, turn.tools)
+        assert json.dumps(by_row(row, text, turn.tools)) == json.dumps(vllms), text
+
+
+def test_arguments_that_are_a_text_of_json_are_the_object() -> None:
+    """As Granite's parser reads them."""
+    given = json.dumps({"name": "weather", "arguments": json.dumps({"city": 'a "b" {c}'})})
+    text = f"<tool_call>\n{given}\n</tool_call>"
+    expected = [("weather", {"city": 'a "b" {c}'})]
+    assert by_vllm("granite4", stand_in("hermes"), text, [WEATHER]) == expected
+    assert by_row("hermes", text, [WEATHER]) == expected
+    model, no_object = stand_in("hermes"), text.replace("{", "[").replace("[", "{", 1)
+    assert not decode(model, model.by_bytes(no_object), [WEATHER]).calls
