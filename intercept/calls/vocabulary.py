@@ -15,6 +15,7 @@ class Vocabulary:
         """`own` are the texts that the tokenizer keeps whole: added and special tokens, by id."""
         self._pieces = pieces
         self._own = {text: token_id for token_id, text in (own or {}).items()}
+        self._without: dict[bytes, set[int]] = {}
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -22,6 +23,14 @@ class Vocabulary:
     def bytes_of(self, token_id: int) -> bytes:
         """Return the bytes that a token adds to a text."""
         return self._pieces[token_id] if 0 <= token_id < len(self._pieces) else b""
+
+    def known_without(self, pattern: bytes) -> set[int]:
+        """Return the ids whose bytes are known to hold no match of `pattern`.
+
+        Readers add to the set what they find out. It lasts as long as the vocabulary, so a pattern
+        must not come from a request.
+        """
+        return self._without.setdefault(pattern, set())
 
     def own_token(self, text: bytes) -> int | None:
         """Return the id of the added or special token with exactly this text, or None."""

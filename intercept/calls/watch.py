@@ -153,7 +153,10 @@ class Watch:
         self._code = Code() if plain else None
         followed = (*MARKERS, *MARKS[: 2 * bool(plain)], b"\n") if formats else ()
         self._begins = beginnings([*self._outside, *followed])
+        self._quiet = set() if stops else vocabulary.known_without(self._begins.pattern)
+        """Ids of tokens that are known to hold none of the bytes in `_begins`."""
         markers = (*self._outside, *(MARKERS if formats else ()))
+        self._marker_begins = beginnings(markers)
         self._shortest = min(map(len, markers), default=0)
         self._longest = max(map(len, markers), default=0)
         self._all_beginnings = all_beginnings(markers)
@@ -183,9 +186,13 @@ class Watch:
             inside = self._inside
             line = inside is not None and inside.form.body == "line" and inside.begun is True
             return Verdict.CALL if self.holds_call or line else Verdict.END
-        data = self._vocabulary.bytes_of(token_id)
-        if not self._attentive and self._begins.search(data) is None:
+        if token_id in self._quiet and not self._attentive:
             return None  # Nearly every token takes this path.
+        data = self._vocabulary.bytes_of(token_id)
+        if self._begins.search(data) is None:
+            self._quiet.add(token_id)
+            if not self._attentive:
+                return None
         self._token = token_id
         verdict = self._watch_body(data)
         self._attentive = self._is_attentive()
@@ -216,7 +223,7 @@ class Watch:
 
     def _read_text(self, data: bytes) -> tuple[bytes, Verdict | None]:
         """Read up to the next marker; return the bytes after it, and the verdict."""
-        if not self._window and self._begins.search(data) is None:
+        if not self._window and self._marker_begins.search(data) is None:
             self._pass(data)
             return b"", None
         self._window += data

@@ -175,6 +175,20 @@ def test_what_stood_before_in_the_turn_counts() -> None:
     assert watch_pieces(holding, [b"done"]) == (4, Verdict.CALL)
 
 
+def test_what_one_request_learns_of_a_token_binds_no_other() -> None:
+    vocabulary = Vocabulary([b"<end>", b"Oak", b" trees"])
+    tokens = [1, 2, 1, 2]
+    assert Watch(HERMES, vocabulary, frozenset({END})).first_stop(tokens) is None
+    assert Watch(HERMES, vocabulary, frozenset({END})).first_stop(tokens) is None
+    assert Watch(HERMES, vocabulary, frozenset({END, 2})).first_stop(tokens) == (1, Verdict.END)
+    stopped = WatchPlan(("hermes",), stop=("trees",))
+    assert Watch(stopped, vocabulary, frozenset({END})).first_stop(tokens) == (1, Verdict.STOP)
+    assert Watch(HERMES, vocabulary, frozenset({END})).first_stop([*tokens, END]) == (
+        4,
+        Verdict.END,
+    )
+
+
 def test_goes_on_until_something_happens() -> None:
     assert watch_pieces(BOTH, [b"nothing", b" yet"], end=False) == (11, None)
 
