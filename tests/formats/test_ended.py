@@ -2,13 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser.engine.adapters import ParserEngineToolAdapter
+from vllm.parser.engine.parser_engine import ParserEngine
 from vllm.tool_parsers import ToolParserManager
 
 from caesura.intercept.calls.formats import BY_PARSER, by_parser, turn_format
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.vllm.client.parsing.ended import for_whole_turns
 from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats, with_parser
 from tests.formats.vllm_turns import CALL, TEXT_FIRST, TURNS, markers_of
 from tests.formats.world import Outcome, StandIn, decode, tool, with_markers
@@ -91,6 +96,50 @@ def test_a_call_within_thinking_is_not_run(parser: str) -> None:
     assert not outcome.calls
     outcome = decode(model, model.by_bytes(thought + TURNS[parser]), [WEATHER])
     assert called(outcome) == [CALL]
+
+
+def of_the_engine() -> list[str]:
+    """The parsers that vLLM builds on its parser engine."""
+    made = {name: ToolParserManager.get_tool_parser(name) for name in TURNS}
+    return [name for name, each in made.items() if issubclass(each, ParserEngineToolAdapter)]
+
+
+def extracted(parser: type[Any], tokenizer: Any, text: str) -> Any:
+    request = ChatCompletionRequest(
+        messages=[{"role": "user", "content": ""}], tools=[WEATHER, tool("search")]
+    )
+    info = parser(tokenizer, request.tools).extract_tool_calls(text, request)
+    functions = [call.function for call in info.tool_calls]
+    return info.content, [(each.name, each.arguments) for each in functions]
+
+
+@pytest.mark.parametrize("parser", of_the_engine())
+def test_a_turn_read_without_pieces_has_the_same_calls(parser: str) -> None:
+    made, tokenizer = ToolParserManager.get_tool_parser(parser), model_of(parser).tokenizer
+    turn = TURNS[parser].replace("Paris", "<b>a > b</b>, {c: [1]}")
+    texts = [BEFORE + turn + " So.", f"{turn}\n{turn}", *(turn[:end] for end in range(len(turn)))]
+    for text in texts:
+        whole = extracted(for_whole_turns(made), tokenizer, text)
+        assert whole == extracted(made, tokenizer, text), text
+
+
+# The engine of `ling3` is created past its bases. It is fast, since only whole values are pieces.
+@pytest.mark.parametrize("parser", [name for name in of_the_engine() if name != "ling3"])
+def test_a_turn_that_has_ended_is_not_read_again_for_each_piece(
+    parser: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    prefix = ParserEngine._safe_arg_prefix
+    monkeypatch.setattr(
+        ParserEngine,
+        "_safe_arg_prefix",
+        staticmethod(lambda text, keys=None: read.append(text) or prefix(text, keys)),
+    )
+    model = model_of(parser)
+    turn = TURNS[parser].replace("Paris", "<b>[Paris]</b>")
+    outcome = decode(model, model.by_bytes(turn), [WEATHER], 1_000)
+    assert called(outcome) == [("weather", {"city": "<b>[Paris]</b>", "days": 3})]
+    assert not read
 
 
 PLUGIN = """

@@ -1,10 +1,15 @@
 """Parser for formats without a row: vLLM's whole-text parser decides once the turn has ended."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
-from vllm.tool_parsers import ToolParserManager
+from vllm.parser.engine.adapters import ParserEngineToolAdapter
+from vllm.parser.engine.parser_engine import ParserEngine
+from vllm.parser.engine.parser_engine_config import ParserEngineConfig
+from vllm.tool_parsers import ToolParser, ToolParserManager
 
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
@@ -14,6 +19,31 @@ from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, json_
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 _SHAPE = "arguments that are a JSON object"
+
+
+class _WholeTurnEngine(ParserEngine):
+    """vLLM's parser engine without the pieces of arguments that it makes for streams.
+
+    It reads all arguments again for each piece, which takes quadratic time: minutes for 100 kB.
+    """
+
+    def __init__(
+        self, *given: Any, parser_engine_config: ParserEngineConfig, **options: Any
+    ) -> None:
+        """Create it; the parameters are those of `ParserEngine`."""
+        whole = replace(parser_engine_config, stream_arg_deltas=False)
+        super().__init__(*given, parser_engine_config=whole, **options)
+
+
+@cache
+def for_whole_turns(parser: type[ToolParser]) -> type[ToolParser]:
+    """Return the class of vLLM's tool parser as it reads whole turns, with the same results."""
+    if not issubclass(parser, ParserEngineToolAdapter):
+        return parser
+    # `_WholeTurnEngine` stands between the model's engine and `ParserEngine` in the order of bases.
+    engine = parser._parser_engine_cls
+    whole = type(engine.__name__, (engine, _WholeTurnEngine), {})
+    return type(parser.__name__, (parser,), {"_parser_engine_cls": whole})
 
 
 class EndedTurn(TurnParser):
@@ -31,7 +61,7 @@ class EndedTurn(TurnParser):
         if tools:
             # Some parsers drop calls of unknown tools, which must be reported to the model.
             self._requests.append(_request(()))
-        self._class = ToolParserManager.get_tool_parser(form.parser)
+        self._class = for_whole_turns(ToolParserManager.get_tool_parser(form.parser))
         self._openers = [text.encode() for text in form.opens]
         self._shown = ""
         self._window = b""
