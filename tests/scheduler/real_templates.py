@@ -20,6 +20,26 @@ ENDS = {
     "llama3_1": ("<|eot_id|>", "<|eom_id|>"),
     "gptoss": ("<|call|>", "<|return|>"),
     "glm4moe": ("<|user|>", "<|observation|>", "<|endoftext|>"),
+    "qwen3_coder": ("<|im_end|>",),
+    "hermes": ("<|im_end|>",),
+    "granite_3": ("<|end_of_text|>",),
+    "granite_4": ("<|end_of_text|>",),
+    "seed_oss": ("<seed:eos>",),
+    "minimax_m2": ("[e~[",),
+    "internlm2": ("<|im_end|>",),
+    "phi4_mini": ("<|end|>",),
+    "xlam_qwen": ("<|im_end|>",),
+    "gemma4": ("<turn|>", "<|tool_response>"),
+    "llama4_json": ("<|eot|>", "<|eom|>"),
+    "llama4_pythonic": ("<|eot|>", "<|eom|>"),
+    "mistral_nemo": ("</s>",),
+    "mistral_small_3_2": ("</s>",),
+    "ministral_3_reasoning": ("</s>",),
+    "kimi_k2": ("<|im_end|>",),
+    "deepseekv3_tools": ("<｜end▁of▁sentence｜>",),
+    "deepseek_r1_tools": ("<｜end▁of▁sentence｜>",),
+    "deepseek_v31": ("<｜end▁of▁sentence｜>",),
+    "glm_4_6": ("<|user|>", "<|observation|>", "<|endoftext|>"),
 }
 """The texts of the tokens that end a turn, by template; the first ends an answer."""
 CONTEXT_TOKENS = 4096
@@ -31,5 +51,6 @@ def renderer_of(template: str) -> tuple[Any, Renderer]:
     tokenizer.add_tokens(list(ENDS[template]), special_tokens=True)
     if template != "bundled":
         tokenizer.chat_template = (TEMPLATES / f"{template}.jinja").read_text()
+        tokenizer.eos_token = ENDS[template][0]
     ends = frozenset(map(tokenizer.convert_tokens_to_ids, ENDS[template]))
     return tokenizer, Renderer(tokenizer, ends, CONTEXT_TOKENS)

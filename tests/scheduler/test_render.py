@@ -134,6 +134,24 @@ def test_a_turn_ends_with_the_opener_of_the_next_message(
     assert tokenizer.decode(tokens) == expected
 
 
+def test_results_of_several_calls_follow_where_a_history_holds_one_call_a_turn() -> None:
+    """Llama 3's models may write several calls, which their templates refuse in a history."""
+    tokenizer, renderer = renderer_of("llama3_1")
+    calls = [{**CALL["tool_calls"][0], "id": name} for name in ("a", "b")]  # type: ignore[dict-item]
+    turn = {**CALL, "tool_calls": calls}
+    results = [{**RESULT, "tool_call_id": name, "content": name * 3} for name in ("a", "b")]
+    with pytest.raises(UsageError, match="single tool-calls"):
+        renderer.prompt([QUESTION, turn, *results], ())
+    end = tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    joined = renderer.bridge(Continuation(turn, results, (), end))
+    assert joined is not None
+    header = "<|start_header_id|>ipython<|end_header_id|>\n\n"
+    assert tokenizer.decode(joined) == (
+        f'{header}"aaa"<|eot_id|>{header}"bbb"<|eot_id|>'
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+
+
 def test_a_template_that_refuses_is_the_users_mistake(tokenizer: Any) -> None:
     tokenizer.chat_template = MISTRAL
     renderer = Renderer(tokenizer, frozenset())

@@ -47,6 +47,7 @@ PLAIN = SessionSpec()
 FREE = Sampling()
 WRITTEN_CALL = 'Let me see. {"name": "add", "arguments": {"a":1,  "b":2}}'
 """What a model wrote for `CALL`, in no template's spelling."""
+REFUSE_QUESTIONS_BEHIND_RESULTS = ("mistral_nemo", "mistral_small_3_2", "ministral_3_reasoning")
 # It writes an answer only while it is the last message.
 FORGETFUL = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -90,8 +91,11 @@ class World:
         return found.report.why
 
 
-# An answer of gpt-oss ends with another token in a history, so that the whole is rendered.
-@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
+# An answer of gpt-oss ends with another token in a history, and Mistral Nemo's template moves the
+# system message to the last question, so that the whole is rendered.
+@pytest.mark.parametrize(
+    "template", [name for name in ENDS if name not in ("gptoss", "mistral_nemo")]
+)
 async def test_only_what_is_new_is_rendered(template: str) -> None:
     """The answer's tokens stay, and behind them stands what the template itself writes there."""
     tokenizer, renderer = renderer_of(template)
@@ -111,7 +115,10 @@ async def test_only_what_is_new_is_rendered(template: str) -> None:
     assert new.count("And 2+2?") == 1 and "It is" not in new
 
 
-@pytest.mark.parametrize("template", [name for name in ENDS if name != "deepseek_r1_distill"])
+# Gemma 4's template moves a text beside calls behind their results.
+@pytest.mark.parametrize(
+    "template", [name for name in ENDS if name not in ("deepseek_r1_distill", "gemma4")]
+)
 @pytest.mark.parametrize("later", [(RESULT,), (RESULT, NEXT)], ids=["result", "result and user"])
 async def test_results_of_a_clients_tool_are_appended(
     template: str, later: tuple[Message, ...]
@@ -122,6 +129,9 @@ async def test_results_of_a_clients_tool_are_appended(
     end = tokenizer.convert_tokens_to_ids(text)
     written = THOUGHT + WRITTEN_CALL
     tokens = await world.answered([QUESTION], CALL, written, [end], SPEC)
+    if NEXT in later and template in REFUSE_QUESTIONS_BEHIND_RESULTS:
+        assert await world.why(QUESTION, CALL, *later, spec=SPEC) == "template"
+        return
     found = await world.follow(QUESTION, CALL, *later, spec=SPEC)
     assert found.tokens is not None and found.tokens[: len(tokens)] == tokens
     new = tokenizer.decode(found.tokens[len(tokens) :])

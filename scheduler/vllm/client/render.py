@@ -10,9 +10,10 @@ prefilled answer spell is taken as meant.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from caesura.intercept.calls.react import observation
@@ -126,6 +127,16 @@ class Renderer:
         The result is None if the template changes earlier messages when later ones follow; the
         conversation must then be rendered again, or spliced. Raises the same as `prompt`.
         """
+        calls = after.turn.get("tool_calls") or ()
+        try:
+            return self._bridge(after)
+        except UsageError:
+            if len(calls) < 2:
+                raise
+        # The templates of Llama 3 refuse a turn with several calls, which its models may write.
+        return self._bridge(replace(after, turn={**after.turn, "tool_calls": calls[-1:]}))
+
+    def _bridge(self, after: Continuation) -> list[int] | None:
         question, tools, template = [*after.system, QUESTION], after.tools, after.template
         before = [*question, after.turn]
         asked = self._render(question, tools, template, "closed")
@@ -147,13 +158,30 @@ class Renderer:
         asked = self._render(question, tools, template, "closed")
         closed = self._render(before, tools, template, "closed")
         opened = self._render([*before, *after.messages], tools, template, "open")
+        # Some templates end every rendering with spaces.
+        asked = asked.rstrip()
         if not (closed.startswith(asked) and opened.startswith(asked)):
             return None
         _, found, end = closed.partition(_STAND_IN)
         _, found_again, later = opened.partition(_STAND_IN)
-        if not (found and found_again and later.startswith(end)):
+        kept = self._kept(end, later)
+        if not (found and found_again) or kept is None:
             return None
-        return self._behind(end, later[len(end) :], after.last_token)
+        return self._behind(kept, later[len(kept) :], after.last_token)
+
+    def _kept(self, end: str, later: str) -> str | None:
+        """Return how much of `end`, the text behind the last turn, `later` keeps.
+
+        Some templates write more behind the end of the last turn than behind that of earlier ones.
+        The result is None if the end itself changes.
+        """
+        if later.startswith(end):
+            return end
+        ends = "|".join(map(re.escape, self._end_texts))
+        kept = [
+            end[: at.end()] for at in re.finditer(ends, end) if later.startswith(end[: at.end()])
+        ]
+        return kept[-1] if kept and kept[-1] else None
 
     def _behind(self, turn: str, later: str, last_token: int) -> list[int]:
         """Return the tokens behind a turn; the template writes `turn` and then `later`."""
