@@ -22,12 +22,27 @@ from caesura.intercept.calls.formats import (
     QWEN3_CODER,
     REACT,
 )
+from caesura.intercept.calls.rows.form import CallFormat
+from caesura.intercept.calls.rows.tagged import (
+    DEEPSEEK_V4,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
+    DSML,
+    MINIMAX_M2,
+    SEED_OSS,
+)
 
 NAME = "{NAME}"
 """Stands for the tool's name in a shape."""
 
 NUMBER = "{NUMBER}"
 """Stands for a whole number in a shape."""
+
+
+Style = Literal[
+    "json", "qwen_xml", "glm_xml", "minimax_xml", "deepseek_xml", "deepseek_v4_1_xml", "python"
+]
+"""How arguments are written; all but `python` are XGrammar's names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +60,27 @@ class CallShape:
     opens: str
     begin: str
     end: str
-    style: Literal["json", "qwen_xml", "glm_xml", "python"] = "json"
+    style: Style = "json"
     between: str | None = ""
     before: str = ""
     after: str = ""
     excludes: tuple[str, ...] = ()
     bars_arrow: bool = False
     from_start: str = ""
+
+
+def _invoked(form: CallFormat, style: Style, tag: str = "") -> CallShape:
+    """Return the shape of calls in `<invoke name="NAME">`; `tag` begins the tags within."""
+    return CallShape(
+        form.opens[0],
+        f'<{tag}invoke name="{NAME}">\n',
+        f"\n</{tag}invoke>",
+        style=style,
+        between="\n",
+        before=f"{form.opens[0]}\n",
+        after=f"\n{form.closes}",
+        excludes=(f"<{tag}parameter name=",),
+    )
 
 
 _SHAPES = {
@@ -77,6 +106,18 @@ _SHAPES = {
         between="\n",
         excludes=("<arg_value>",),
     ),
+    SEED_OSS.name: CallShape(
+        SEED_OSS.opens[0],
+        f"<seed:tool_call>\n<function={NAME}>\n",
+        "\n</function>\n</seed:tool_call>",
+        style="qwen_xml",
+        between="\n",
+        excludes=("<parameter=",),
+    ),
+    MINIMAX_M2.name: _invoked(MINIMAX_M2, "minimax_xml"),
+    DEEPSEEK_V32.name: _invoked(DEEPSEEK_V32, "deepseek_xml", DSML),
+    DEEPSEEK_V4.name: _invoked(DEEPSEEK_V4, "deepseek_xml", DSML),
+    DEEPSEEK_V41.name: _invoked(DEEPSEEK_V41, "deepseek_v4_1_xml", f"{DSML} "),
     LLAMA3_JSON.name: CallShape(
         '{"name": "', f'{{"name": "{NAME}", "parameters": ', "}", between="; "
     ),

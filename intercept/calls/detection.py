@@ -18,6 +18,13 @@ from caesura.intercept.calls.formats import (
     QWEN3_CODER,
     REACT,
 )
+from caesura.intercept.calls.rows.tagged import (
+    DEEPSEEK_V4,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
+    MINIMAX_M2,
+    SEED_OSS,
+)
 
 # The texts in a chat template that identify a format. All texts of a row must be there, and the
 # first such row counts. Other models write `<function=` between tags of their own, and
@@ -26,12 +33,12 @@ from caesura.intercept.calls.formats import (
 _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<｜tool▁call▁begin｜>", "```json"), DEEPSEEK_V3.name),
     (("<｜tool▁call▁begin｜>",), DEEPSEEK_V31.name),
-    (("｜DSML｜", "function_calls"), f"{BY_PARSER}deepseek_v32"),
-    (("｜DSML｜ ",), f"{BY_PARSER}deepseek_v41"),
-    (("｜DSML｜",), f"{BY_PARSER}deepseek_v4"),
+    (("｜DSML｜", "function_calls"), DEEPSEEK_V32.name),
+    (("｜DSML｜ ",), DEEPSEEK_V41.name),
+    (("｜DSML｜",), DEEPSEEK_V4.name),
     (("]<]minimax[>[",), f"{BY_PARSER}minimax_m3"),
-    (("<minimax:tool_call>",), f"{BY_PARSER}minimax_m2"),
-    (("<seed:tool_call>",), f"{BY_PARSER}seed_oss"),
+    (("<minimax:tool_call>",), MINIMAX_M2.name),
+    (("<seed:tool_call>",), SEED_OSS.name),
     (("<longcat_tool_call>",), f"{BY_PARSER}longcat"),
     (("<dots_function_call>",), f"{BY_PARSER}dots"),
     (("<ifm|tool_call",), f"{BY_PARSER}k2_horizon"),

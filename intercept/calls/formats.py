@@ -6,66 +6,19 @@ all calls of the turn run in parallel. `docs/formats.md` shows a call in each fo
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+
+from caesura.intercept.calls.rows.form import KEY, NAME
+from caesura.intercept.calls.rows.form import CallFormat as CallFormat
+from caesura.intercept.calls.rows.tagged import (
+    DEEPSEEK_V4,
+    DEEPSEEK_V4_MISSPELT,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
+    MINIMAX_M2,
+    SEED_OSS,
+)
 
 INLINE_CLOSE = ") ->"
-
-_KEY = r'\{\s*"name"\s*:\s*"([^"\\]{1,64})"'
-_NAME = r"([^\s<>(){}\[\]|]{1,64})"
-
-
-@dataclass(frozen=True, slots=True)
-class CallFormat:
-    """One way of writing calls.
-
-    `opens`: texts that open a call. `closes`: the text that closes a call; None where its JSON
-    closes it, or where the call lasts to the end of the turn. `pause`: `call` pauses at the token
-    that completes `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a
-    call only as the first text of a turn. Without `opens` and `anchors` any text may hold calls.
-    `certain`: text that opens a call is never meant for the user, so text that cannot be parsed is
-    a malformed call and not prose.
-
-    `body` is the kind of content: `json`, where `closes` is ignored while an object is open;
-    `line`, the same if the line begins with JSON; or `text`. `inner` are tags within a call: after
-    the first tag, `closes` counts only directly after the second. `breaks` end a call even within
-    its JSON. `section` are the texts around all calls of a turn.
-
-    `named` is a pattern for the tool's name. `telling` matches a text that is certainly a call, so
-    that the call may be announced before it ends. Both patterns begin at the opener. `shape` shows
-    a call to a model that has written a malformed one. `parser` names vLLM's tool parser; None if
-    vLLM's parser is not used. `guarded`: an opener counts only where a call may follow it
-    (`mentions/behind.py`); elsewhere it is a mention. `thinks`: the markers of
-    `caesura.intercept.calls.thinking` count; other model families have channels. `in_code`: an
-    opener that is plain text counts in code too (`mentions/code.py`). `results`: texts that open a
-    call's result, which the model must not write itself; behind a call, at the begin of a line,
-    they end the turn.
-    """
-
-    name: str
-    opens: tuple[str, ...]
-    closes: str | None
-    pause: Literal["call", "turn"]
-    anchors: tuple[str, ...] = ()
-    certain: bool = True
-    body: Literal["json", "line", "text"] = "text"
-    inner: tuple[str, str] | None = None
-    breaks: tuple[str, ...] = ()
-    section: tuple[str, str] = ("", "")
-    named: str = ""
-    telling: str = ""
-    shape: str = ""
-    parser: str | None = None
-    guarded: bool = False
-    thinks: bool = True
-    in_code: bool = False
-    results: tuple[str, ...] = ()
-
-    @property
-    def opens_anywhere(self) -> bool:
-        """Whether a call has no known begin, so that every turn may hold one."""
-        return not self.opens and not self.anchors
-
 
 HERMES = CallFormat(
     "hermes",
@@ -73,8 +26,8 @@ HERMES = CallFormat(
     "</tool_call>",
     "turn",
     body="json",
-    named=_KEY.removeprefix(r"\{\s*"),
-    telling=rf'<tool_call>\s*{_KEY}\s*,\s*"arguments"\s*:\s*\{{',
+    named=KEY.removeprefix(r"\{\s*"),
+    telling=rf'<tool_call>\s*{KEY}\s*,\s*"arguments"\s*:\s*\{{',
     shape='<tool_call>{"name": NAME, "arguments": {...}}</tool_call>',
     parser="hermes",
     guarded=True,
@@ -86,7 +39,7 @@ QWEN3_CODER = CallFormat(
     "</tool_call>",
     "turn",
     inner=("<function=", "</function>"),
-    named=rf"<function={_NAME}>",
+    named=rf"<function={NAME}>",
     shape="<tool_call><function=NAME><parameter=KEY>VALUE</parameter></function></tool_call>",
     guarded=True,
     results=("<tool_response>",),
@@ -120,7 +73,7 @@ GLM = CallFormat(
     "</tool_call>",
     "turn",
     inner=("<arg_key>", "</arg_value>"),
-    named=rf"<tool_call>\s*{_NAME}",
+    named=rf"<tool_call>\s*{NAME}",
     shape="<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>",
     guarded=True,
     results=("<tool_response>",),
@@ -132,8 +85,8 @@ LLAMA3_JSON = CallFormat(
     "turn",
     anchors=("<|python_tag|>", "{"),
     certain=False,
-    named=_KEY,
-    telling=rf'(?:<\|python_tag\|>)?\s*{_KEY}\s*,\s*"(?:parameters|arguments)"\s*:\s*\{{',
+    named=KEY,
+    telling=rf'(?:<\|python_tag\|>)?\s*{KEY}\s*,\s*"(?:parameters|arguments)"\s*:\s*\{{',
     shape='{"name": NAME, "parameters": {...}}',
     parser="llama3_json",
 )
@@ -155,8 +108,8 @@ MISTRAL = CallFormat(
     None,
     "turn",
     body="json",
-    named=rf"{_KEY}|\[TOOL_CALLS\]\s*([\w.-]{{1,64}})\s*(?=[\[{{])",
-    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{_KEY}|[\w.-]{{1,64}}\s*(?:\[ARGS\]\s*)?\{{)",
+    named=rf"{KEY}|\[TOOL_CALLS\]\s*([\w.-]{{1,64}})\s*(?=[\[{{])",
+    telling=rf"\[TOOL_CALLS\]\s*(?:\[?\s*{KEY}|[\w.-]{{1,64}}\s*(?:\[ARGS\]\s*)?\{{)",
     shape='[TOOL_CALLS][{"name": NAME, "arguments": {...}}] or [TOOL_CALLS]NAME[ARGS]{...}',
     parser="mistral",
     guarded=True,
@@ -169,8 +122,8 @@ DEEPSEEK_V3 = CallFormat(
     "turn",
     body="json",
     section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-    named=rf"<｜tool▁sep｜>{_NAME}",
-    telling=rf"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>{_NAME}\n```json\n\{{",
+    named=rf"<｜tool▁sep｜>{NAME}",
+    telling=rf"<｜tool▁call▁begin｜>\w+<｜tool▁sep｜>{NAME}\n```json\n\{{",
     shape="function<｜tool▁sep｜>NAME and a block of JSON",
     parser="deepseek_v3",
     guarded=True,
@@ -183,8 +136,8 @@ DEEPSEEK_V31 = CallFormat(
     "turn",
     body="json",
     section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
-    named=rf"<｜tool▁call▁begin｜>{_NAME}",
-    telling=rf"<｜tool▁call▁begin｜>{_NAME}<｜tool▁sep｜>\{{",
+    named=rf"<｜tool▁call▁begin｜>{NAME}",
+    telling=rf"<｜tool▁call▁begin｜>{NAME}<｜tool▁sep｜>\{{",
     shape="NAME<｜tool▁sep｜>{...}",
     parser="deepseek_v31",
     guarded=True,
@@ -244,11 +197,16 @@ TURN_FORMATS = {
         HERMES,
         QWEN3_CODER,
         GLM,
+        SEED_OSS,
+        MINIMAX_M2,
         LLAMA3_JSON,
         PYTHONIC,
         MISTRAL,
         DEEPSEEK_V3,
         DEEPSEEK_V31,
+        DEEPSEEK_V32,
+        DEEPSEEK_V4,
+        DEEPSEEK_V41,
         KIMI_K2,
         HARMONY,
     )
@@ -297,8 +255,8 @@ _PARSERS_OPENERS: dict[str, tuple[str, ...]] = {
 
 # The ways in which the models of vLLM's parsers write the name of a tool.
 _ANY_NAME = (
-    rf"""{_KEY}|(?:invoke|function|call) (?:name|tool)=["']?([^\s<>"']{{1,64}})"""
-    rf"|<function={_NAME}>"
+    rf"""{KEY}|(?:invoke|function|call) (?:name|tool)=["']?([^\s<>"']{{1,64}})"""
+    rf"|<function={NAME}>"
 )
 
 
@@ -346,6 +304,7 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
     """Return the formats of these names; the in-line format is built for `tools`.
 
     `qwen3_coder` gives two formats: calls in `<tool_call>`, and calls of `tools` without it.
+    `deepseek_v4` gives two as well, one for openers that its models misspell.
     Raises `ValueError` for a name that is not in the table and does not begin with `BY_PARSER`.
     """
     tools = tuple(tools)
@@ -362,6 +321,8 @@ def resolve(names: Iterable[str], tools: Iterable[str]) -> tuple[CallFormat, ...
             formats.append(TURN_FORMATS[name])
             if name == QWEN3_CODER.name and tools:
                 formats.append(unwrapped(tools))
+            elif name == DEEPSEEK_V4.name:
+                formats.append(DEEPSEEK_V4_MISSPELT)
         elif tools:
             formats.append(inline_format(tools))
     return tuple(formats)

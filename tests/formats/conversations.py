@@ -82,6 +82,20 @@ def deepseek(call: str) -> Family:
     return Family("<｜User｜>{}", answer, begin + "{}" + end, calls, "<｜Assistant｜>", special)
 
 
+def dsml(section: str, space: str = "") -> Family:
+    tag = f"｜DSML｜{space}"
+    call = pairs(f'<{tag}parameter name="{{}}" string="true">', f"{{}}</{tag}parameter>\n")
+    call = f'<{tag}invoke name="{NAME}">\n{call}</{tag}invoke>\n'
+    return Family(
+        "<｜User｜>{}",
+        "<｜Assistant｜>{}<｜end▁of▁sentence｜>",
+        "<｜User｜><tool_result>{}</tool_result>",
+        f"<{tag}{section}>\n{call}</{tag}{section}>",
+        "<｜Assistant｜>",
+        ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+    )
+
+
 NAME = "{{ c.function.name }}"
 FAMILIES = {
     "hermes": chatml(f"<tool_call>\n{NAMED}\n</tool_call>"),
@@ -103,6 +117,29 @@ FAMILIES = {
             *("<tool_response>", "</tool_response>"),
         ),
     ),
+    "seed_oss": Family(
+        "<seed:bos>{role}\n{}<seed:eos>",
+        "<seed:bos>assistant\n{}<seed:eos>",
+        "<seed:bos>tool\n{}<seed:eos>",
+        f"<seed:tool_call>\n<function={NAME}>\n"
+        + pairs("<parameter={}>", "{}</parameter>\n")
+        + "</function>\n</seed:tool_call>",
+        "<seed:bos>assistant\n",
+        ("<seed:bos>", "<seed:eos>"),
+    ),
+    "minimax_m2": Family(
+        "]~b]{role}\n{}[e~[\n",
+        "]~b]ai\n{}[e~[\n",
+        "]~b]tool\n<response>{}</response>[e~[\n",
+        f'<minimax:tool_call>\n<invoke name="{NAME}">\n'
+        + pairs('<parameter name="{}">', "{}</parameter>\n")
+        + "</invoke>\n</minimax:tool_call>",
+        "]~b]ai\n",
+        ("]~b]", "[e~["),
+    ),
+    "deepseek_v32": dsml("function_calls"),
+    "deepseek_v4": dsml("tool_calls"),
+    "deepseek_v41": dsml("calls", " "),
     "llama3_json": llama("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", NAMED),
     "pythonic": llama("<|header_start|>", "<|header_end|>", "<|eot|>", f"[{NAME}()]"),
     "mistral": mistral(f"[TOOL_CALLS][{NAMED}]"),

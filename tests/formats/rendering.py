@@ -33,7 +33,7 @@ def hermes(calls: Sequence[Call]) -> str:
     )
 
 
-def qwen3_coder(calls: Sequence[Call]) -> str:
+def qwen3_coder(calls: Sequence[Call], section: str = "tool_call") -> str:
     def write(call: Call) -> str:
         for key, value in call.arguments.items():
             if "</parameter>" in plain(value) or "<parameter=" in plain(value) or ">" in key:
@@ -42,7 +42,7 @@ def qwen3_coder(calls: Sequence[Call]) -> str:
             f"<parameter={key}>\n{plain(value)}\n</parameter>\n"
             for key, value in call.arguments.items()
         )
-        return f"<tool_call>\n<function={call.name}>\n{parameters}</function>\n</tool_call>"
+        return f"<{section}>\n<function={call.name}>\n{parameters}</function>\n</{section}>"
 
     return "\n".join(map(write, calls))
 
@@ -59,6 +59,47 @@ def glm(calls: Sequence[Call]) -> str:
         return f"<tool_call>{call.name}\n{parameters}</tool_call>"
 
     return "\n".join(map(write, calls))
+
+
+def seed_oss(calls: Sequence[Call]) -> str:
+    return qwen3_coder(calls, "seed:tool_call")
+
+
+def invoked(calls: Sequence[Call], section: str, tag: str = "") -> str:
+    """Calls in tags that begin with `tag`; DeepSeek's say of a value whether it is a text."""
+
+    def write(call: Call) -> str:
+        for value in call.arguments.values():
+            if f"</{tag}parameter>" in plain(value) or f"<{tag}parameter name=" in plain(value):
+                raise Unwritable("a value holds the format's own tags")
+        parameters = "".join(
+            f'<{tag}parameter name="{key}"{kind(value) if tag else ""}>{plain(value)}'
+            f"</{tag}parameter>\n"
+            for key, value in call.arguments.items()
+        )
+        return f'<{tag}invoke name="{call.name}">\n{parameters}</{tag}invoke>\n'
+
+    return f"<{section}>\n{''.join(map(write, calls))}</{section}>"
+
+
+def kind(value: Any) -> str:
+    return f' string="{"true" if isinstance(value, str) else "false"}"'
+
+
+def minimax_m2(calls: Sequence[Call]) -> str:
+    return invoked(calls, "minimax:tool_call")
+
+
+def deepseek_v32(calls: Sequence[Call]) -> str:
+    return invoked(calls, "｜DSML｜function_calls", "｜DSML｜")
+
+
+def deepseek_v4(calls: Sequence[Call]) -> str:
+    return invoked(calls, "｜DSML｜tool_calls", "｜DSML｜")
+
+
+def deepseek_v41(calls: Sequence[Call]) -> str:
+    return invoked(calls, "｜DSML｜ calls", "｜DSML｜ ")
 
 
 def llama3_json(calls: Sequence[Call]) -> str:
@@ -143,6 +184,11 @@ RENDER: dict[str, Callable[[Sequence[Call]], str]] = {
         hermes,
         qwen3_coder,
         glm,
+        seed_oss,
+        minimax_m2,
+        deepseek_v32,
+        deepseek_v4,
+        deepseek_v41,
         llama3_json,
         pythonic,
         mistral,

@@ -7,6 +7,7 @@ import pytest
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.tool_parsers import ToolParserManager
 
+from caesura.intercept.calls.formats import NAMES
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.vllm.client.parsing.names import ROWS
 from tests.formats.bfcl_data import Turn
@@ -16,7 +17,7 @@ from tests.formats.vllm_turns import CALL, TURNS
 from tests.formats.world import StandIn, decode, stand_in, tool
 
 WEATHER = tool("weather", city={"type": "string"}, days={"type": "integer"})
-PARSERS = {parser: ROWS[parser] for parser in sorted(set(ROWS) & set(TURNS))}
+PARSERS = {parser: ROWS.get(parser, parser) for parser in TURNS if parser in {*ROWS, *NAMES}}
 """The rows of parsers that a turn of their own is known of."""
 
 Calls = list[tuple[str, Any]]

@@ -70,6 +70,11 @@ CLOSERS = {
     "hermes": "</tool_call>",
     "qwen3_coder": "</tool_call>",
     "glm": "</tool_call>",
+    "seed_oss": "</seed:tool_call>",
+    "minimax_m2": "</invoke> and </minimax:tool_call>",
+    "deepseek_v32": "</｜DSML｜function_calls>",
+    "deepseek_v4": "</｜DSML｜invoke>, </｜DSML｜tool_calls>",
+    "deepseek_v41": "</｜DSML｜ calls>",
     "llama3_json": '"}}; {"name": "now", "parameters": {}}',
     "pythonic": ")]",
     "mistral": "}}][TOOL_CALLS]",
@@ -101,7 +106,10 @@ def test_huge_arguments(name: str) -> None:
     check(decode(model, tokens, TOOLS, step=16), name, case)
 
 
-@pytest.mark.parametrize("name", ["hermes", "mistral", "deepseek_v31", "kimi_k2", "qwen3_coder"])
+ANNOUNCED = ["hermes", "mistral", "deepseek_v31", "kimi_k2", "qwen3_coder", "minimax_m2"]
+
+
+@pytest.mark.parametrize("name", [*ANNOUNCED, "seed_oss", "deepseek_v32", "deepseek_v41"])
 def test_calls_and_arguments_are_announced_while_they_are_written(name: str) -> None:
     model = stand_in(name)
     tokens = model.by_bytes(RENDER[name]([PLAN]))

@@ -204,5 +204,6 @@ def test_a_parser_that_works_in_vllms_server_alone_is_left_to_it() -> None:
 
 def test_the_servers_parser_replaces_what_the_template_shows() -> None:
     assert with_parser(("hermes", "inline"), None) == ("hermes", "inline")
-    assert with_parser(("hermes", "inline"), "minimax_m2") == ("vllm:minimax_m2", "inline")
+    assert with_parser(("hermes", "inline"), "minimax_m3") == ("vllm:minimax_m3", "inline")
+    assert with_parser(("hermes",), "minimax_m2") == ("minimax_m2",)
     assert with_parser((), "caesura_glm") == ("glm",)

@@ -13,6 +13,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
 
+from .rendering import kind
 from .world import MARKERS, decode, row_of, stand_in
 
 WEATHER = {
@@ -45,6 +46,12 @@ def shape(name: str) -> CallShape:
 
 
 FORMS = list(MARKERS)
+TAGS = {
+    "minimax_xml": ("", False),
+    "deepseek_xml": ("｜DSML｜", True),
+    "deepseek_v4_1_xml": ("｜DSML｜ ", True),
+}
+"""What begins the tags of calls, and whether they say that a value is a text, by the style."""
 
 
 def maker(name: str, template: str = "") -> GrammarMaker:
@@ -68,6 +75,12 @@ def call(name: str, tool: str, arguments: dict[str, Any]) -> str:
     elif form.style == "glm_xml":
         body = "\n".join(
             f"<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>"
+            for key, value in arguments.items()
+        )
+    elif form.style in TAGS:
+        tag, typed = TAGS[form.style]
+        body = "\n".join(
+            f'<{tag}parameter name="{key}"{kind(value) if typed else ""}>{value}</{tag}parameter>'
             for key, value in arguments.items()
         )
     elif form.style == "python":

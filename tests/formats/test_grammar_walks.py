@@ -11,6 +11,7 @@ import pytest
 import xgrammar
 from xgrammar.testing import _is_grammar_accept_string as allows
 
+from caesura.intercept.calls.call_shapes import shape_of
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.messages import CallRule, Sampling
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
@@ -100,8 +101,14 @@ def _stripped(given: dict[str, Any]) -> dict[str, Any]:
 
 def _with_closing_tags(name: str) -> StandIn:
     """The stand-in of the family, with tokens for the tags that a walk by bytes would not hit."""
-    further = {"qwen3_coder": ["</parameter>"]}.get(name, [])
-    return with_markers(name, [*MARKERS[name], *further])
+    form = shape_of(row_of(name))
+    further = {
+        "qwen_xml": ["</parameter>"],
+        "minimax_xml": ["</parameter>"],
+        "deepseek_xml": ["</｜DSML｜parameter>"],
+        "deepseek_v4_1_xml": ["</｜DSML｜ parameter>"],
+    }
+    return with_markers(name, [*MARKERS[name], *further.get(form.style if form else "", [])])
 
 
 def _walk(matcher: Any, model: StandIn, source: random.Random) -> list[int]:
@@ -129,5 +136,8 @@ def _weights(model: StandIn, over: bool) -> Any:
         if byte in CLOSING:
             weights[token] = 1000 if over else 12
     weights[list(model.tokenizer.added_tokens_decoder)] = 10_000 if over else 2
+    if "｜DSML｜" in MARKERS[model.name]:  # it stands in tags that open and in tags that close
+        weights[model.tokenizer.convert_tokens_to_ids("｜DSML｜")] = 1
+        weights[model.byte_ids[ord("/")]] = 1000 if over else 12
     weights[model.tokenizer.eos_token_id] = 0
     return weights

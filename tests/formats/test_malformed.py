@@ -13,6 +13,20 @@ BROKEN = {
     "hermes": '<tool_call>{"name": "search", "arguments": {"query": </tool_call>',
     "qwen3_coder": "<tool_call>\nsearch(query)\n</tool_call>",
     "glm": "<tool_call>search(query)</tool_call>",
+    "seed_oss": "<seed:tool_call>\nsearch(query)\n</seed:tool_call>",
+    "minimax_m2": '<minimax:tool_call>\n<invoke name="search">oak\n</invoke></minimax:tool_call>',
+    "deepseek_v32": (
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="search">\noak\n'
+        "</｜DSML｜invoke>\n</｜DSML｜function_calls>"
+    ),
+    "deepseek_v4": (
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="search">\n<｜DSML｜parameter>oak\n'
+        "</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+    ),
+    "deepseek_v41": (
+        '<｜DSML｜ calls>\n<｜DSML｜ invoke name="search">\n<｜DSML｜parameter name="query">oak\n'
+        "</｜DSML｜ invoke>\n</｜DSML｜ calls>"
+    ),
     "mistral": '[TOOL_CALLS][{"name": "search", "arguments": {"query": }}]',
     "mistral_v11": '[TOOL_CALLS]search[ARGS]{"query": }',
     "deepseek_v3": (

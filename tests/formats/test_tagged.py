@@ -35,6 +35,10 @@ def read(name: str, text: str, step: int) -> Outcome:
         ("qwen3_coder", "a</parameter>\n</function>b", "after </function>"),
         ("qwen3_coder", "a\n<parameter=mode>\n1", "before the next <parameter="),
         ("qwen3_coder", "a\n</parameter>\n<parameter=text>\nb", "given twice"),
+        ("minimax_m2", "a</parameter>b", "after </parameter>"),
+        ("minimax_m2", 'a\n<parameter name="mode">1', "before the next <parameter name="),
+        ("deepseek_v32", "a</｜DSML｜parameter>b", "after </｜DSML｜parameter>"),
+        ("seed_oss", "a</parameter>\n</function>b", "after </function>"),
         ("glm", "a</arg_value>b", "after </arg_value>"),
         ("glm", "a</arg_value>\n<arg_key>text</arg_key>\n<arg_value>b", "given twice"),
     ],
@@ -68,6 +72,11 @@ def test_what_a_refused_value_quotes_is_never_run(step: int) -> None:
         ("qwen3_coder", ""),
         ("glm", "<arg_key>a</arg_key> and </tool_call>"),
         ("glm", "\n"),
+        ("seed_oss", "\n\ntwo lines above, one below\n"),
+        ("minimax_m2", "\n"),
+        ("minimax_m2", "</minimax:tool_call> and <parameter>"),
+        ("deepseek_v32", "\n<parameter name=</parameter>\n"),
+        ("deepseek_v41", "a</｜DSML｜parameter>b"),
     ],
 )
 def test_other_tags_and_line_breaks_are_part_of_a_value(name: str, value: str, step: int) -> None:
@@ -117,7 +126,7 @@ def test_no_text_is_kept_to_be_looked_at_again(name: str, key: str) -> None:
         for _ in reader.push(text[start : start + 7]):
             pass
         longest = max(longest, len(reader._window))
-    assert longest < 40
+    assert longest < 60
     (found,) = reader.found(text)
     assert json.loads(found.arguments) == {key: html(20_000)}
 

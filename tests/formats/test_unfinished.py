@@ -60,7 +60,9 @@ def test_no_call_that_ends_as_the_token_limit_is_met_is_run(name: str) -> None:
         assert ran(decode(model, tokens, [SHELL], 1, cut=True)) in ([], RAN)
 
 
-@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "glm", "deepseek_v31", "kimi_k2"])
+@pytest.mark.parametrize(
+    "name", ["hermes", "qwen3_coder", "glm", "minimax_m2", "deepseek_v4", "deepseek_v31", "kimi_k2"]
+)
 def test_a_call_without_its_closing_marker_is_refused(name: str) -> None:
     model, row = stand_in(name), TURN_FORMATS[name]
     text = RENDER[name]([CALL]).removesuffix(row.section[1]).removesuffix(row.closes or "")

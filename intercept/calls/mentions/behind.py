@@ -9,14 +9,16 @@ MAX_HEAD_BYTES = 256
 """Length of the text that decides; a longer name is that of a call."""
 
 _NAME = rb"[^\s<>(){}\[\]|`\"']+"
-# A tag of a call's begin: `<function=`, `<arg_key>`, `<|...` or `<` and U+FF5C.
-_TAG = rb"<[fa|\xef]"
+# A tag of a call's begin: `<function=`, `<arg_key>`, `<invoke `, `<|...` or `<` and U+FF5C.
+_TAG = rb"<(?:[fa|\xef]|invoke\s)"
 _BEGUN = re.compile(
     rb"\s*(?:```\w*\s*)?[{\[]"
     rb"|\s*(?:" + _NAME + rb"\s*)?" + _TAG + rb"|[\r\n]*" + _NAME + rb"(?:\s*[{\[(]|[\r\n]*</)"
 )
 # All beginnings of such texts.
-_MAYBE = re.compile(rb"\s*(?:`{1,2}|```\w*\s*|(?:" + _NAME + rb"\s*)?<?)\Z")
+_MAYBE = re.compile(
+    rb"\s*(?:`{1,2}|```\w*\s*|(?:" + _NAME + rb"\s*)?(?:<(?:i(?:n(?:v(?:o(?:ke?)?)?)?)?)?)?)\Z"
+)
 
 
 def begins_call(behind: bytes) -> bool | None:

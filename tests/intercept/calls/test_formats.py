@@ -22,6 +22,11 @@ from caesura.runtime.launch import BUNDLED_MODEL
         ),
         ("<tool_call>\n<function={{ name }}>\n<parameter=", ("qwen3_coder",)),
         ("<tool_call>{{ name }}\n<arg_key>{{ key }}</arg_key>", ("glm",)),
+        ("<seed:tool_call>\n<function={{ name }}>\n<parameter=", ("seed_oss",)),
+        ("<minimax:tool_call>\n<invoke name=", ("minimax_m2",)),
+        ("<｜DSML｜function_calls>\n<｜DSML｜invoke name=", ("deepseek_v32",)),
+        ("<｜DSML｜tool_calls>\n<｜DSML｜invoke name=", ("deepseek_v4",)),
+        ("<｜DSML｜ calls>\n<｜DSML｜ invoke name=", ("deepseek_v41",)),
         ("{{ '[' }} [func_name1(params_name1=params_value1)]", ("pythonic",)),
         ("{{ '<|python_start|>' }}", ("pythonic",)),
         ("<｜tool▁call▁begin｜>function<｜tool▁sep｜>{{ name }}\n```json", ("deepseek_v3",)),
@@ -98,11 +103,15 @@ PUBLISHED = {
         "<|tool_call_argument_begin|>",
         ("kimi_k2",),
     ),
-    # Formats without a row, some of which look like one that has a row.
     "Seed-OSS": (
         "<seed:tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>value_1",
-        ("vllm:seed_oss",),
+        ("seed_oss",),
     ),
+    "MiniMax M2": (
+        '<minimax:tool_call>\n<invoke name="tool-name-1">\n<parameter name="param-key-1">',
+        ("minimax_m2",),
+    ),
+    # Formats without a row, some of which look like one that has a row.
     "Hunyuan": (
         """<tool_calls>[{"name": "func_name1", "arguments": {""",
         ("vllm:hunyuan_a13b",),
@@ -118,10 +127,6 @@ PUBLISHED = {
     "Granite 3.2": (
         "respond with <|tool_call|> followed by a JSON list of tools used.",
         ("vllm:granite",),
-    ),
-    "MiniMax M2": (
-        '<minimax:tool_call>\n<invoke name="tool-name-1">\n<parameter name="param-key-1">',
-        ("vllm:minimax_m2",),
     ),
     "Gemma 4": ("{{- '<|tool_call>call:' -}}{{- '<tool_call|>' -}}", ("vllm:gemma4",)),
     "Functionary 3.1": (

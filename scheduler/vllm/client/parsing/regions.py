@@ -19,7 +19,7 @@ from caesura.scheduler.vllm.client.parsing.calls import (
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
 # What no answer writes to explain a format: a name before a bracket, a tag, a key in quotes.
-_ATTEMPT = re.compile(r"\s*(?:[\w.:-]{1,64}[(\[{]|<[fa|\uff5c]|\[?\s*\{\s*[\"'])")
+_ATTEMPT = re.compile(r"\s*(?:[\w.:-]{1,64}[(\[{]|<(?:[fa|\uff5c]|invoke\s)|\[?\s*\{\s*[\"'])")
 
 Steps = Generator[Event, None, bytes]
 """A generator of events that returns the bytes still to be parsed."""

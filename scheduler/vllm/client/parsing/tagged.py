@@ -1,7 +1,7 @@
 """Parser for calls whose arguments are bare text between tags, in one pass.
 
 vLLM's parser for `qwen3_coder` parses all arguments again at each `>` of a value, so HTML pages
-take minutes. vLLM's parsers for both formats drop the text after the first closing tag in a value.
+take minutes. vLLM's parsers for these formats drop the text after the first closing tag in a value.
 This parser reads each character once and refuses such values. Types come from the tool's JSON
 schema by vLLM's own rules.
 """
@@ -14,7 +14,16 @@ from typing import Any
 
 from vllm.tool_parsers.utils import coerce_to_schema_type, extract_types_from_schema
 
-from caesura.intercept.calls.formats import GLM, QWEN3_CODER
+from caesura.intercept.calls.formats import GLM, QWEN3_CODER, resolve
+from caesura.intercept.calls.rows.form import CallFormat
+from caesura.intercept.calls.rows.tagged import (
+    DEEPSEEK_V4,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
+    DSML,
+    MINIMAX_M2,
+    SEED_OSS,
+)
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.calls import Found, Piece
 
@@ -26,10 +35,11 @@ MAX_TAG_CHARACTERS = 1024
 class Tags:
     """The tags of a format's calls.
 
-    `head` matches the tool's name, `argument` the text before a value (its group is the argument's
-    name), `end` the end of a call, and `outer` the end of the region. `close` ends a value.
+    `head` matches the tool's name, `argument` the text before a value, both with a group `name`;
+    `end` the end of a call, and `outer` the end of the region. `close` ends a value.
     `before` precedes each value, so no value may contain it. `again`: a region may hold several
-    calls. `trims`: a line break at either end of a value is not part of it.
+    calls. `trims`: a line break at either end of a value is not part of it. `typed`: the group
+    `string` of `argument` is `true` for a text, and the value is JSON otherwise.
     """
 
     head: re.Pattern[str]
@@ -40,22 +50,54 @@ class Tags:
     close: str
     again: bool
     trims: bool
+    typed: bool = False
 
 
-TAGS = {
-    QWEN3_CODER.name: Tags(
-        head=re.compile(r"\s*(?:<tool_call>\s*)?<function=\s*([^<>\s][^<>]*)>"),
-        argument=re.compile(r"\s*<parameter=\s*([^<>\s][^<>]*)>"),
+def _functions(form: CallFormat) -> Tags:
+    """Return the tags of a family that writes `<function=NAME>` and `<parameter=KEY>`."""
+    return Tags(
+        head=re.compile(rf"\s*(?:{form.opens[0]}\s*)?<function=\s*(?P<name>[^<>\s][^<>]*)>"),
+        argument=re.compile(r"\s*<parameter=\s*(?P<name>[^<>\s][^<>]*)>"),
         end=re.compile(r"\s*</function>"),
-        outer=re.compile(r"\s*</tool_call>"),
+        outer=re.compile(rf"\s*{form.closes}"),
         before="<parameter=",
         close="</parameter>",
         again=True,
         trims=True,
-    ),
+    )
+
+
+def _invoked(form: CallFormat, tag: str = "") -> Tags:
+    """Return the tags of a family that writes `<invoke name="NAME">`; `tag` begins them.
+
+    Names may also stand in single quotes, or without any.
+    """
+    openers = "|".join(re.escape(text) for each in resolve([form.name], ()) for text in each.opens)
+    name = r"""\s+name\s*=\s*(?P<quote>["']?)(?P<name>[^<>"]+?)(?P=quote)(?=[\s>])"""
+    string = r"""(?:\s+string="(?P<string>[^"<>]*)")?\s*>"""
+    return Tags(
+        head=re.compile(rf"\s*(?:(?:{openers})\s*)?<{tag}invoke{name}\s*>"),
+        argument=re.compile(rf"\s*<{tag}parameter{name}{string}"),
+        end=re.compile(rf"\s*</{tag}invoke>"),
+        outer=re.compile(rf"\s*{form.closes}"),
+        before=f"<{tag}parameter name=",
+        close=f"</{tag}parameter>",
+        again=True,
+        trims=False,
+        typed=bool(tag),
+    )
+
+
+TAGS = {
+    QWEN3_CODER.name: _functions(QWEN3_CODER),
+    SEED_OSS.name: _functions(SEED_OSS),
+    MINIMAX_M2.name: _invoked(MINIMAX_M2),
+    DEEPSEEK_V32.name: _invoked(DEEPSEEK_V32, DSML),
+    DEEPSEEK_V4.name: _invoked(DEEPSEEK_V4, DSML),
+    DEEPSEEK_V41.name: _invoked(DEEPSEEK_V41, f"{DSML} "),
     GLM.name: Tags(
-        head=re.compile(r"<tool_call>\s*([^\s<>(){}|]+)\s*(?=<arg_key>|</tool_call>)"),
-        argument=re.compile(r"\s*<arg_key>\s*([^<>\s][^<>]*)</arg_key>\s*<arg_value>"),
+        head=re.compile(r"<tool_call>\s*(?P<name>[^\s<>(){}|]+)\s*(?=<arg_key>|</tool_call>)"),
+        argument=re.compile(r"\s*<arg_key>\s*(?P<name>[^<>\s][^<>]*)</arg_key>\s*<arg_value>"),
         end=re.compile(r"\s*</tool_call>"),
         outer=re.compile(r"\s*</tool_call>"),
         before="<arg_value>",
@@ -93,7 +135,8 @@ class TaggedCalls:
         self._problem: str | None = None
         # The state of the current value: its argument, its types, and its text so far.
         self._key = ""
-        self._types: list[str] = []
+        self._types: list[str] | None = []
+        self._is_json = self._is_text = False
         self._value: list[str] = []
         self._begun = False
 
@@ -130,7 +173,7 @@ class TaggedCalls:
     def _head(self) -> Iterator[Piece]:
         """Parse the tool's name, or the end of the region."""
         if (found := self._take(self._tags.head)) is not None:
-            self._calls.append(_Call(found[1].strip()))
+            self._calls.append(_Call(found["name"].strip()))
             self._state = self._argument
         elif self._calls and self._take(self._tags.outer) is not None:
             self._state = None
@@ -140,15 +183,17 @@ class TaggedCalls:
         """Parse an argument's name, or the end of the call."""
         call = self._calls[-1]
         if (found := self._take(self._tags.argument)) is not None:
-            self._key, self._value, self._begun = found[1].strip(), [], False
+            self._key, self._value, self._begun = found["name"].strip(), [], False
             if self._key in call.keys:
                 self._fail(f"the argument {self._key!r} is given twice")
                 return
             lead = ", " if call.keys else "{"
             call.keys.add(self._key)
             self._types = self._types_of(call.name, self._key)
+            self._is_json = self._tags.typed and found["string"] != "true"
+            self._is_text = not self._is_json and self._types in (["string"], None)
             self._state = self._read_value
-            quote = '"' if self._types == ["string"] else ""
+            quote = '"' if self._is_text else ""
             yield self._piece(f"{lead}{json.dumps(self._key, ensure_ascii=False)}: {quote}")
         elif self._take(self._tags.end) is not None:
             self._state = self._head if self._tags.again else None
@@ -163,7 +208,7 @@ class TaggedCalls:
         text = self._take_text(self._ready() if found is None else found.start())
         if self._tags.trims and found is not None:
             text = text.removesuffix("\n")
-        if self._types != ["string"]:
+        if not self._is_text:
             self._value.append(text)
         elif text:
             yield self._piece(json.dumps(text, ensure_ascii=False)[1:-1])
@@ -176,7 +221,7 @@ class TaggedCalls:
     def _take(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self._window, self._at)
         if found is not None:
-            self._at, self._last_tag = found.end(), found[0].strip()
+            self._at, self._last_tag = found.end(), found[0].strip().rpartition("\n")[2]
         return found
 
     def _take_text(self, end: int) -> str:
@@ -200,24 +245,25 @@ class TaggedCalls:
 
     def _value_end(self) -> Iterator[Piece]:
         """Yield the end of the value: the quote of a string, or the whole of another type."""
-        if self._types == ["string"]:
+        if self._is_text:
             yield self._piece('"')
             return
         try:
-            value = coerce_to_schema_type("".join(self._value), self._types)
+            value = _value_of("".join(self._value), self._types, self._is_json)
             text = json.dumps(value, ensure_ascii=False)
         except RecursionError:
             self._fail(f"the value of {self._key!r} is nested too deeply")
         else:
             yield self._piece(text)
 
-    def _types_of(self, name: str, key: str) -> list[str]:
-        """Return the JSON types that a tool's argument may have; `string` if unknown."""
+    def _types_of(self, name: str, key: str) -> list[str] | None:
+        """Return the JSON types that a tool's argument may have; None for an unknown argument."""
         for tool in self._tools:
             if tool["function"]["name"] == name:
                 properties: Any = (tool["function"].get("parameters") or {}).get("properties")
-                return extract_types_from_schema((properties or {}).get(key))
-        return ["string"]
+                schema = (properties or {}).get(key)
+                return extract_types_from_schema(schema) if isinstance(schema, dict) else None
+        return None
 
     def _piece(self, text: str) -> Piece:
         call = self._calls[-1]
@@ -233,3 +279,23 @@ class TaggedCalls:
 
     def _fail(self, problem: str) -> None:
         self._state, self._problem = None, problem
+
+
+def _value_of(text: str, types: list[str] | None, is_json: bool) -> Any:
+    """Return a value by the types of the schema, as vLLM's parsers do; None stands for any type.
+
+    Text with `is_json` is JSON, or else a text. Raises `RecursionError` for deep nesting.
+    """
+    if is_json:
+        try:
+            value = json.loads(text, parse_constant=_refuse)
+        except ValueError:
+            value = text
+        if types is None or isinstance(value, dict | list):
+            return value
+        text = value if isinstance(value, str) else json.dumps(value)
+    return coerce_to_schema_type(text, types or ["string"])
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON; write a number")
