@@ -23,6 +23,7 @@ from caesura.intercept.calls.formats import (
     REACT,
 )
 from caesura.intercept.calls.rows.form import CallFormat
+from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
 from caesura.intercept.calls.rows.tagged import (
     DEEPSEEK_V4,
     DEEPSEEK_V32,
@@ -118,6 +119,26 @@ _SHAPES = {
     DEEPSEEK_V32.name: _invoked(DEEPSEEK_V32, "deepseek_xml", DSML),
     DEEPSEEK_V4.name: _invoked(DEEPSEEK_V4, "deepseek_xml", DSML),
     DEEPSEEK_V41.name: _invoked(DEEPSEEK_V41, "deepseek_v4_1_xml", f"{DSML} "),
+    LONGCAT.name: CallShape(
+        LONGCAT.opens[0],
+        f'{LONGCAT.opens[0]}\n{{"name": "{NAME}", "arguments": ',
+        f"}}\n{LONGCAT.closes}",
+        between="\n",
+    ),
+    HUNYUAN_A13B.name: CallShape(
+        HUNYUAN_A13B.opens[0],
+        f'{{"name": "{NAME}", "arguments": ',
+        "}",
+        between=", ",
+        before=f"{HUNYUAN_A13B.opens[0]}[",
+        after=f"]{HUNYUAN_A13B.closes}",
+    ),
+    INTERNLM.name: CallShape(
+        INTERNLM.opens[0],
+        f'{INTERNLM.opens[0]}\n{{"name": "{NAME}", "parameters": ',
+        f"}}\n{INTERNLM.closes}",
+        between="\n",
+    ),
     LLAMA3_JSON.name: CallShape(
         '{"name": "', f'{{"name": "{NAME}", "parameters": ', "}", between="; "
     ),

@@ -18,6 +18,7 @@ from caesura.intercept.calls.formats import (
     QWEN3_CODER,
     REACT,
 )
+from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
 from caesura.intercept.calls.rows.tagged import (
     DEEPSEEK_V4,
     DEEPSEEK_V32,
@@ -39,7 +40,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("]<]minimax[>[",), f"{BY_PARSER}minimax_m3"),
     (("<minimax:tool_call>",), MINIMAX_M2.name),
     (("<seed:tool_call>",), SEED_OSS.name),
-    (("<longcat_tool_call>",), f"{BY_PARSER}longcat"),
+    (("<longcat_tool_call>",), LONGCAT.name),
     (("<dots_function_call>",), f"{BY_PARSER}dots"),
     (("<ifm|tool_call",), f"{BY_PARSER}k2_horizon"),
     (("<|plamo:begin_tool_request",), f"{BY_PARSER}plamo3"),
@@ -47,7 +48,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<start_function_call>",), f"{BY_PARSER}functiongemma"),
     (("<tool_calls>", "<tool_sep>"), f"{BY_PARSER}hy_v3"),
     (("<tool_calls>", "<arg_key>"), f"{BY_PARSER}hy_v4"),
-    (("<tool_calls>[",), f"{BY_PARSER}hunyuan_a13b"),
+    (("<tool_calls>[",), HUNYUAN_A13B.name),
     (("<tool_call>", "followed by a JSON list"), f"{BY_PARSER}granite"),
     (("<tool_call>", "<function="), QWEN3_CODER.name),
     (("<tool_call>", "<arg_key>"), GLM.name),
@@ -59,7 +60,7 @@ _SIGNS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("<|tool_list_start|>",), f"{BY_PARSER}lfm2"),
     (("<|role_sep|>", "function call"), f"{BY_PARSER}gigachat3"),
     (("<|tools_prefix|>",), f"{BY_PARSER}apertus"),
-    (("<|action_start|>", "<|plugin|>"), f"{BY_PARSER}internlm"),
+    (("<|action_start|>", "<|plugin|>"), INTERNLM.name),
     (("<｜tool_calls_begin｜>",), f"{BY_PARSER}step3"),
     (("[TOOL_CALLS]",), MISTRAL.name),
     (("functools[",), f"{BY_PARSER}phi4_mini_json"),

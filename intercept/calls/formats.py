@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from caesura.intercept.calls.rows.form import KEY, NAME
 from caesura.intercept.calls.rows.form import CallFormat as CallFormat
+from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
 from caesura.intercept.calls.rows.tagged import (
     DEEPSEEK_V4,
     DEEPSEEK_V4_MISSPELT,
@@ -199,6 +200,9 @@ TURN_FORMATS = {
         GLM,
         SEED_OSS,
         MINIMAX_M2,
+        LONGCAT,
+        HUNYUAN_A13B,
+        INTERNLM,
         LLAMA3_JSON,
         PYTHONIC,
         MISTRAL,

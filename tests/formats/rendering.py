@@ -102,6 +102,29 @@ def deepseek_v41(calls: Sequence[Call]) -> str:
     return invoked(calls, "｜DSML｜ calls", "｜DSML｜ ")
 
 
+def longcat(calls: Sequence[Call]) -> str:
+    return "\n".join(
+        "<longcat_tool_call>\n"
+        + dumped({"name": name, "arguments": arguments})
+        + "\n</longcat_tool_call>"
+        for name, arguments in calls
+    )
+
+
+def hunyuan_a13b(calls: Sequence[Call]) -> str:
+    listed = dumped([{"name": name, "arguments": arguments} for name, arguments in calls])
+    return f"<tool_calls>{listed}</tool_calls>"
+
+
+def internlm(calls: Sequence[Call]) -> str:
+    return "\n".join(
+        "<|action_start|><|plugin|>\n"
+        + dumped({"name": name, "parameters": arguments})
+        + "\n<|action_end|>"
+        for name, arguments in calls
+    )
+
+
 def llama3_json(calls: Sequence[Call]) -> str:
     return "; ".join(dumped({"name": name, "parameters": args}) for name, args in calls)
 
@@ -189,6 +212,9 @@ RENDER: dict[str, Callable[[Sequence[Call]], str]] = {
         deepseek_v32,
         deepseek_v4,
         deepseek_v41,
+        longcat,
+        hunyuan_a13b,
+        internlm,
         llama3_json,
         pythonic,
         mistral,

@@ -20,6 +20,9 @@ WEATHER = tool("weather", city={"type": "string"}, days={"type": "integer"})
 PARSERS = {parser: ROWS.get(parser, parser) for parser in TURNS if parser in {*ROWS, *NAMES}}
 """The rows of parsers that a turn of their own is known of."""
 
+SINGLE = {"internlm"}
+"""Rows of which vLLM's parser reads one call a turn, and fails at a second one."""
+CLOSER = "]</tool_calls>"
 Calls = list[tuple[str, Any]]
 
 
@@ -40,11 +43,12 @@ def by_row(row: str, text: str, tools: Any) -> Calls:
 
 
 def written(row: str) -> list[tuple[Turn, str]]:
-    """Turns of a public benchmark that the row can write."""
+    """Turns of a public benchmark that the row can write and vLLM's parser can read."""
     turns = []
     for turn in sample()[::4]:
         try:
-            turns.append((turn, RENDER[row](turn.calls)))
+            calls = turn.calls[:1] if row in SINGLE else turn.calls
+            turns.append((turn, RENDER[row](calls)))
         except Unwritable:
             continue
     return turns
@@ -82,3 +86,18 @@ def test_arguments_that_are_a_text_of_json_are_the_object() -> None:
     assert by_row("hermes", text, [WEATHER]) == expected
     model, no_object = stand_in("hermes"), text.replace("{", "[").replace("[", "{", 1)
     assert not decode(model, model.by_bytes(no_object), [WEATHER]).calls
+
+
+@pytest.mark.parametrize(
+    ("inside", "read"),
+    [
+        ('[{"name": "now", "arguments": {}}, {"name": "a"}]', [("now", {}), ("a", {})]),
+        ('[ {"arguments": {"x": "]</tool_calls>"}, "name": "now"} ]', [("now", {"x": CLOSER})]),
+        ('[{"name": "now", "arguments": []}]', []),
+        ('[{"name": "now", "arguments": {}}, {"name": 1, "arguments": {}}]', []),
+        ('[{"name": "now", "arguments": {}}] and so on', []),
+        ('{"name": "now", "arguments": {}}', [("now", {})]),
+    ],
+)
+def test_a_list_of_calls_is_read_whole_or_not_at_all(inside: str, read: Calls) -> None:
+    assert by_row("hunyuan_a13b", f"<tool_calls>{inside}</tool_calls>", [tool("now")]) == read

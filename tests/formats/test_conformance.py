@@ -75,6 +75,9 @@ CLOSERS = {
     "deepseek_v32": "</｜DSML｜function_calls>",
     "deepseek_v4": "</｜DSML｜invoke>, </｜DSML｜tool_calls>",
     "deepseek_v41": "</｜DSML｜ calls>",
+    "longcat": "}</longcat_tool_call>",
+    "hunyuan_a13b": "}]</tool_calls>",
+    "internlm": "}<|action_end|>",
     "llama3_json": '"}}; {"name": "now", "parameters": {}}',
     "pythonic": ")]",
     "mistral": "}}][TOOL_CALLS]",
@@ -109,7 +112,9 @@ def test_huge_arguments(name: str) -> None:
 ANNOUNCED = ["hermes", "mistral", "deepseek_v31", "kimi_k2", "qwen3_coder", "minimax_m2"]
 
 
-@pytest.mark.parametrize("name", [*ANNOUNCED, "seed_oss", "deepseek_v32", "deepseek_v41"])
+@pytest.mark.parametrize(
+    "name", [*ANNOUNCED, "seed_oss", "deepseek_v32", "longcat", "hunyuan_a13b"]
+)
 def test_calls_and_arguments_are_announced_while_they_are_written(name: str) -> None:
     model = stand_in(name)
     tokens = model.by_bytes(RENDER[name]([PLAN]))

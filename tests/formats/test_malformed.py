@@ -27,6 +27,11 @@ BROKEN = {
         '<｜DSML｜ calls>\n<｜DSML｜ invoke name="search">\n<｜DSML｜parameter name="query">oak\n'
         "</｜DSML｜ invoke>\n</｜DSML｜ calls>"
     ),
+    "longcat": '<longcat_tool_call>{"name": "search", "arguments": {"query": </longcat_tool_call>',
+    "hunyuan_a13b": '<tool_calls>[{"name": "search", "arguments": {"query": }}]</tool_calls>',
+    "internlm": (
+        '<|action_start|><|plugin|>{"name": "search", "parameters": {"query": <|action_end|>'
+    ),
     "mistral": '[TOOL_CALLS][{"name": "search", "arguments": {"query": }}]',
     "mistral_v11": '[TOOL_CALLS]search[ARGS]{"query": }',
     "deepseek_v3": (
@@ -96,7 +101,7 @@ def test_a_good_call_beside_a_broken_one(name: str, good_first: bool) -> None:
             assert outcome.shown == ""
 
 
-@pytest.mark.parametrize("name", ["hermes", "deepseek_v31", "kimi_k2"])
+@pytest.mark.parametrize("name", ["hermes", "longcat", "internlm", "deepseek_v31", "kimi_k2"])
 def test_a_quote_that_is_never_closed_costs_its_own_call_only(name: str) -> None:
     model, good = stand_in(name), RENDER[name]([SEARCH])
     broken = BROKEN[name].replace('"query": ', '"query": "oak')

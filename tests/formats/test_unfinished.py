@@ -61,7 +61,18 @@ def test_no_call_that_ends_as_the_token_limit_is_met_is_run(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["hermes", "qwen3_coder", "glm", "minimax_m2", "deepseek_v4", "deepseek_v31", "kimi_k2"]
+    "name",
+    [
+        "hermes",
+        "qwen3_coder",
+        "glm",
+        "longcat",
+        "internlm",
+        "minimax_m2",
+        "deepseek_v4",
+        "deepseek_v31",
+        "kimi_k2",
+    ],
 )
 def test_a_call_without_its_closing_marker_is_refused(name: str) -> None:
     model, row = stand_in(name), TURN_FORMATS[name]

@@ -35,7 +35,8 @@ class CallFormat:
     `in_code`: an
     opener that is plain text counts in code too (`mentions/code.py`). `results`: texts that open a
     call's result, which the model must not write itself; behind a call, at the begin of a line,
-    they end the turn.
+    they end the turn. `keys`: a call is a JSON object with its `name`, or a list of such objects,
+    and one of these keys holds the arguments; empty where another parser reads the calls.
     """
 
     name: str
@@ -56,6 +57,7 @@ class CallFormat:
     thinks: bool = True
     in_code: bool = False
     results: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
     @property
     def opens_anywhere(self) -> bool:

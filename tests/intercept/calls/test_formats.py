@@ -24,6 +24,8 @@ from caesura.runtime.launch import BUNDLED_MODEL
         ("<tool_call>{{ name }}\n<arg_key>{{ key }}</arg_key>", ("glm",)),
         ("<seed:tool_call>\n<function={{ name }}>\n<parameter=", ("seed_oss",)),
         ("<minimax:tool_call>\n<invoke name=", ("minimax_m2",)),
+        ('<longcat_tool_call>\n{"name":', ("longcat",)),
+        ("<|action_start|><|plugin|>", ("internlm",)),
         ("<｜DSML｜function_calls>\n<｜DSML｜invoke name=", ("deepseek_v32",)),
         ("<｜DSML｜tool_calls>\n<｜DSML｜invoke name=", ("deepseek_v4",)),
         ("<｜DSML｜ calls>\n<｜DSML｜ invoke name=", ("deepseek_v41",)),
@@ -111,15 +113,15 @@ PUBLISHED = {
         '<minimax:tool_call>\n<invoke name="tool-name-1">\n<parameter name="param-key-1">',
         ("minimax_m2",),
     ),
-    # Formats without a row, some of which look like one that has a row.
     "Hunyuan": (
         """<tool_calls>[{"name": "func_name1", "arguments": {""",
-        ("vllm:hunyuan_a13b",),
+        ("hunyuan_a13b",),
     ),
     "Apriel 1.5": (
         "return them in <tool_calls>[...]</tool_calls>; <tool_call> is one of them",
-        ("vllm:hunyuan_a13b",),
+        ("hunyuan_a13b",),
     ),
+    # Formats without a row, some of which look like one that has a row.
     "Granite 3.1": (
         "respond with <tool_call> followed by a JSON list of tools used.",
         ("vllm:granite",),

@@ -52,7 +52,7 @@ def test_a_template_that_fits_nothing(model: Path) -> None:
 
 def test_a_named_format(model: Path) -> None:
     assert said(model, ["apertus"])["call format"] == "vllm:apertus (as named)"
-    told = said(model, ["jamba"])["call format"]
+    told = said(model, ["vllm:jamba"])["call format"]
     assert told.startswith("wrong: vllm:jamba: vLLM's tool parser 'jamba' does not fit the model")
     assert said(model, ["xml"])["model"].startswith("wrong: unknown call format 'xml'")
 

@@ -18,6 +18,7 @@ from caesura.intercept.calls.formats import (
     QWEN3_CODER,
     turn_format,
 )
+from caesura.intercept.calls.rows.marked import HUNYUAN_A13B
 from caesura.scheduler.errors import UsageError
 
 ROWS = {
@@ -25,6 +26,7 @@ ROWS = {
     "glm45": GLM.name,
     "glm47": GLM.name,
     "granite4": HERMES.name,
+    "jamba": HUNYUAN_A13B.name,
     "ling3": GLM.name,
     "llama4_json": LLAMA3_JSON.name,
     "llama4_pythonic": PYTHONIC.name,

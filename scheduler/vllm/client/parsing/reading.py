@@ -46,6 +46,8 @@ class CallReader:
 
     def read(self, text: str) -> list[Found]:
         """Return all calls in a text that begins with one; empty if the text is malformed."""
+        if self._form.keys:
+            return _json_calls(text, self._form)
         before, behind = self._form.section
         hidden = _without_json(text, self._form) if self._form.body == "json" else _Hidden(text)
         if hidden is None:
@@ -110,6 +112,28 @@ def _without_json(text: str, form: CallFormat) -> _Hidden | None:
     for marker in ("<", opener, *_MISTRALS_MARKERS):
         plain = plain.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return _Hidden(text[:start] + plain + text[end:])
+
+
+def _json_calls(text: str, form: CallFormat) -> list[Found]:
+    """Return the calls of a JSON object or list between markers; all of them, or none.
+
+    A call without arguments has none. vLLM's parsers search for the end with regular expressions,
+    which a marker or a bracket within a string misleads.
+    """
+    opener = next(opener for opener in form.opens if text.startswith(opener))
+    inside = text.removeprefix(opener).rstrip().removesuffix(form.closes or "")
+    value = json_of(inside)
+    found = []
+    for call in value if isinstance(value, list) else [value]:
+        name = call.get("name") if isinstance(call, dict) else None
+        if not isinstance(name, str) or not name.strip():
+            return []
+        given = next((call[key] for key in form.keys if key in call), {})
+        arguments = _unquoted(json.dumps(given, ensure_ascii=False))
+        if not isinstance(json_of(arguments), dict):
+            return []
+        found.append(Found(name.strip(), arguments))
+    return found
 
 
 def _unquoted(arguments: str) -> str:
