@@ -152,6 +152,22 @@ def test_results_of_several_calls_follow_where_a_history_holds_one_call_a_turn()
     )
 
 
+def test_results_of_kimi_name_the_call_that_the_model_wrote() -> None:
+    """Its ids count the calls of a conversation; ours are random, as Mistral's must be."""
+    tokenizer, renderer = renderer_of("kimi_k2")
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    for before in (0, 3):
+        joined = renderer.bridge(Continuation(CALL, [RESULT], (), end, calls_before=before))
+        assert joined is not None
+        assert f"## Return of functions.calculator:{before}\\n3" in tokenizer.decode(joined)
+    later = [{**CALL["tool_calls"][0], "id": "x"}]  # type: ignore[dict-item]
+    turns = [CALL, RESULT, {**CALL, "tool_calls": later}, {**RESULT, "tool_call_id": "x"}]
+    whole = tokenizer.decode(renderer.prompt([QUESTION, *turns], ()))
+    assert whole.count("Return of functions.calculator:0") == 1
+    assert whole.count("Return of functions.calculator:1") == 1
+    assert "abcdefghi" not in whole
+
+
 def test_a_template_that_refuses_is_the_users_mistake(tokenizer: Any) -> None:
     tokenizer.chat_template = MISTRAL
     renderer = Renderer(tokenizer, frozenset())

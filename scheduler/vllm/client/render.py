@@ -22,7 +22,7 @@ from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.media import text_of
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
-from caesura.scheduler.vllm.client.tokens.literal import LiteralText
+from caesura.scheduler.vllm.client.tokens.literal import LiteralText, template_of
 
 NO_VARIABLES: Mapping[str, Any] = {}
 
@@ -31,6 +31,8 @@ MAX_OPENER_TOKENS = 64
 QUESTION: Message = {"role": "user", "content": "."}
 TRUSTED = ("system", "developer")
 """Roles whose messages may spell special tokens and mean them."""
+COUNTED_CALLS = "<|tool_call_begin|>"
+"""The marker in the templates of Kimi K2, whose calls and results have ids that count calls."""
 _STAND_IN = uuid.uuid4().hex
 """A text that no message holds by accident."""
 
@@ -41,6 +43,7 @@ class Continuation:
 
     If `last_token`, the turn's last, ended the turn, the template's own end is omitted. `system`
     are the messages before the first question, and `template` variables for the chat template.
+    `calls_before` is the number of calls in earlier turns.
     """
 
     turn: Message
@@ -49,6 +52,7 @@ class Continuation:
     last_token: int
     system: Sequence[Message] = ()
     template: Mapping[str, Any] = field(default_factory=dict)
+    calls_before: int = 0
 
 
 class Renderer:
@@ -71,6 +75,7 @@ class Renderer:
         self._context_tokens = context_tokens
         self._characters_per_token = max_characters_per_token(tokenizer)
         self._literal = LiteralText(tokenizer, literal)
+        self._counts_calls = COUNTED_CALLS in template_of(tokenizer)
         # The first use sets the tokenizer's state, which two threads must not do at once.
         self.encode(".")
         self._end_texts = [tokenizer.decode([token_id]) for token_id in sorted(ends)]
@@ -119,6 +124,8 @@ class Renderer:
         Raises `ContextOverflow` for a text that cannot fit into the context window.
         """
         end: Literal["open", "prefill"] = "prefill" if prefill else "open"
+        if self._counts_calls:
+            messages = with_counted_ids(messages)
         return self._encode_bounded(self._render(messages, tools, template, end))
 
     def bridge(self, after: Continuation) -> list[int] | None:
@@ -127,6 +134,7 @@ class Renderer:
         The result is None if the template changes earlier messages when later ones follow; the
         conversation must then be rendered again, or spliced. Raises the same as `prompt`.
         """
+        after = self._counted(after)
         calls = after.turn.get("tool_calls") or ()
         try:
             return self._bridge(after)
@@ -153,6 +161,7 @@ class Renderer:
         in for it, and what the template writes behind that text is taken. The result is None if
         that depends on what follows, or if the template changes anything before the turn.
         """
+        after = self._counted(after)
         question, tools, template = [*after.system, QUESTION], after.tools, after.template
         before = [*question, _standing_in(after.turn)]
         asked = self._render(question, tools, template, "closed")
@@ -168,6 +177,12 @@ class Renderer:
         if not (found and found_again) or kept is None:
             return None
         return self._behind(kept, later[len(kept) :], after.last_token)
+
+    def _counted(self, after: Continuation) -> Continuation:
+        if not self._counts_calls:
+            return after
+        turn, *messages = with_counted_ids([after.turn, *after.messages], after.calls_before)
+        return replace(after, turn=turn, messages=messages)
 
     def _kept(self, end: str, later: str) -> str | None:
         """Return how much of `end`, the text behind the last turn, `later` keeps.
@@ -253,6 +268,27 @@ class Renderer:
                 is_answer = message.get("role") == "assistant"
                 given[index] = self._literal.cut(message, answer=is_answer)
         return given if last is None else [*given, last]
+
+
+def with_counted_ids(messages: Sequence[Message], first: int = 0) -> list[Message]:
+    """Return messages with the ids that Kimi K2 writes: `functions.NAME:` and a number.
+
+    The number counts all calls of the conversation from 0; `first` is that of the first call here.
+    """
+    ids: dict[Any, str] = {}
+    made: list[Message] = []
+    for message in messages:
+        if calls := message.get("tool_calls"):
+            counted = []
+            for call in calls:
+                name = ids[call.get("id")] = f"functions.{call['function']['name']}:{first}"
+                counted.append({**call, "id": name})
+                first += 1
+            message = {**message, "tool_calls": counted}
+        elif message.get("tool_call_id") in ids:
+            message = {**message, "tool_call_id": ids[message["tool_call_id"]]}
+        made.append(message)
+    return made
 
 
 def _standing_in(turn: Message) -> Message:

@@ -161,8 +161,8 @@ class VllmSession:
         if has_media(messages):
             self._history.extend(messages)
             return await self._render()
-        splicer, spec = self._engine.splicer, self._spec
-        bridge = await splicer.append(turn, messages, spec, self.tokens, sampling)
+        splicer, spec, earlier = self._engine.splicer, self._spec, self._history[:-1]
+        bridge = await splicer.append(turn, messages, spec, self.tokens, sampling, earlier)
         self._history.extend(messages)
         if bridge is not None:
             return _Appended(bridge)

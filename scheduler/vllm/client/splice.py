@@ -74,7 +74,8 @@ class Splicer:
             return _rendered(found)
         turn, new = messages[length - 1], messages[length:]
         system = [each for each in messages[:length] if each.get("role") == "system"]
-        after = Continuation(turn, new, spec.tools, found[-1], system, spec.template)
+        calls = _count_calls(messages[: length - 1])
+        after = Continuation(turn, new, spec.tools, found[-1], system, spec.template, calls)
         try:
             suffix = await self._suffix(self._behind, after)
         except ContextOverflow:
@@ -95,13 +96,16 @@ class Splicer:
         spec: SessionSpec,
         tokens: Sequence[int],
         sampling: Sampling,
+        earlier: Sequence[Message] = (),
     ) -> list[int] | None:
         """Return the tokens to append after `tokens`, which end with the model's turn `turn`.
 
+        `earlier` are the messages before that turn.
         The result is None if all messages have to be rendered again. Raises `UsageError` and
         `ContextOverflow` as `Renderer.bridge`.
         """
-        after = Continuation(turn, messages, spec.tools, tokens[-1], template=spec.template)
+        about = (turn, messages, spec.tools, tokens[-1], (), spec.template)
+        after = Continuation(*about, _count_calls(earlier))
         suffix = await self._suffix(self._renderer.bridge, after)
         if suffix is not None or self._answers is None:
             return suffix
@@ -124,6 +128,11 @@ class Splicer:
     def _has_room(self, tokens: int, max_tokens: int | None) -> bool:
         wanted = int(self._context_tokens * MIN_FREE_SHARE)
         return self._context_tokens - tokens >= min(wanted, max_tokens or wanted)
+
+
+def _count_calls(messages: Sequence[Message]) -> int:
+    """Return the number of calls in the messages."""
+    return sum(len(message.get("tool_calls") or ()) for message in messages)
 
 
 def _rendered(why: str) -> FollowUp:

@@ -37,7 +37,7 @@ class LiteralText:
         """Create it for a `transformers` tokenizer; unless `enabled`, nothing is cut."""
         self._tokenizer = tokenizer
         added = getattr(tokenizer, "added_tokens_decoder", {}) if enabled else {}
-        texts = _structural(added.values(), _template_of(tokenizer))
+        texts = _structural(added.values(), template_of(tokenizer))
         self._pattern = _pattern(texts)
         self._in_answers = _pattern(texts - _THINKING)
         self._anchors = [*_anchors(tokenizer, added, texts)] if texts else []
@@ -80,7 +80,8 @@ class LiteralText:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
 
-def _template_of(tokenizer: Any) -> str:
+def template_of(tokenizer: Any) -> str:
+    """Return a tokenizer's chat template, all of them if it has several; empty without one."""
     template = getattr(tokenizer, "chat_template", None) or ""
     return template if isinstance(template, str) else "\n".join(template.values())
 
