@@ -128,7 +128,7 @@ def _json_calls(text: str, form: CallFormat) -> list[Found]:
         name = call.get("name") if isinstance(call, dict) else None
         if not isinstance(name, str) or not name.strip():
             return []
-        given = next((call[key] for key in form.keys if key in call), {})
+        given: Any = next((call[key] for key in form.keys if key in call), {})
         arguments = _unquoted(json.dumps(given, ensure_ascii=False))
         if not isinstance(json_of(arguments), dict):
             return []
