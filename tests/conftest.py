@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from caesura.runtime.recording import recorder
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 OURS = tempfile.TemporaryDirectory(prefix="caesura-tests-")
@@ -19,13 +22,22 @@ os.environ["XDG_STATE_HOME"] = str(Path(OURS.name, "state"))
 os.environ["XDG_DATA_HOME"] = str(Path(OURS.name, "data"))
 os.environ["XDG_CONFIG_HOME"] = str(Path(OURS.name, "config"))
 
+# A busy machine may stop a process for seconds: no example has a deadline, no data is too slow.
+settings.register_profile(
+    "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy machine")
+
+recorder.CLOSE_SECONDS = 60.0
+"""A recorder whose thread gets no processor for a while still writes what it has."""
+
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """Wait, for half a minute at most, until a condition holds."""
+    """Wait, for a minute at most, until a condition holds."""
 
     async def wait(condition: Callable[[], Any]) -> None:
-        for _ in range(15_000):
+        for _ in range(30_000):
             if condition():
                 return
             await asyncio.sleep(0.002)

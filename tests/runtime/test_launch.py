@@ -35,7 +35,7 @@ async def test_a_start_that_is_cancelled_takes_its_processes_along() -> None:
     before = set(multiprocessing.active_children())
 
     def start() -> ScriptedEngine:
-        child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+        child = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
         child.start()
         begun.set()
         child.join()
@@ -45,7 +45,7 @@ async def test_a_start_that_is_cancelled_takes_its_processes_along() -> None:
     await asyncio.to_thread(begun.wait)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
     assert set(multiprocessing.active_children()) == before
     assert not launch._STARTING
 

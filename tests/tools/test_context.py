@@ -9,7 +9,7 @@ from caesura.tools.context import Scope, current
 from caesura.tools.result import Output
 from tests.tools.processes import nothing_left
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 def call(name: str, id: str = "c1") -> ToolCall:

@@ -107,7 +107,7 @@ async def test_stop_iteration_in_a_thread_is_an_error_not_a_hang():
     def first() -> int:
         return next(iter([]))
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(RuntimeError, match="StopIteration"):
             await first.call()
 

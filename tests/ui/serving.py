@@ -93,7 +93,7 @@ class Endpoint:
         """Record entries, and wait until they are in the store."""
         before = self.recorder.written
         self.recorder.add(entries)
-        for _ in range(2000):
+        for _ in range(6000):
             if self.recorder.written >= before + len(entries):
                 return
             await asyncio.sleep(0.01)

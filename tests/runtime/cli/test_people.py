@@ -27,7 +27,7 @@ from caesura.tools.registry import Registry
 
 async def until(condition: Callable[[], Any]) -> None:
     """Wait, for half a minute at most, until a condition holds."""
-    for _ in range(15_000):
+    for _ in range(30_000):
         if condition():
             return
         await asyncio.sleep(0.002)

@@ -19,7 +19,7 @@ LIMIT = 300_000
 
 
 def until(condition: object) -> None:
-    for _ in range(3000):
+    for _ in range(6000):
         if condition():  # type: ignore[operator]
             return
         time.sleep(0.01)

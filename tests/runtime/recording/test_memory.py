@@ -27,7 +27,7 @@ class Held(Store):
 
     def append(self, *what: Any) -> int:
         self.reached.set()
-        self.free.wait(10)
+        self.free.wait(60)
         return super().append(*what)
 
     reached: threading.Event
@@ -51,7 +51,7 @@ def test_large_entries_do_not_pile_up_before_a_disk_that_hangs(
     monkeypatch.setattr(backlog, "MAX_BYTES", 2 * MB)
     with Recorder(held) as made:
         made.add([span(10)])
-        assert held.reached.wait(10)
+        assert held.reached.wait(60)
         for _ in range(60):
             made.add([span(100_000)])
         assert made._backlog.bytes < 2 * MB + 110_000
@@ -66,7 +66,7 @@ def test_gaps_are_counted_as_all_that_is_pending(path: Any) -> None:
     with Recorder(Store(path), max_queue=2) as made:
         for _ in range(3):
             made.add([{"kind": "steps"}] * 5)
-            for _ in range(15_000):
+            for _ in range(30_000):
                 if not made._backlog:
                     break
                 threading.Event().wait(0.002)

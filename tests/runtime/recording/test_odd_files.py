@@ -101,6 +101,6 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
     reader.start()
     write("jsonl", [(PLAIN, [{"kind": "gap"}])], pipe)
-    reader.join(5)
+    reader.join(60)
     assert pipe.is_fifo()
     assert read and read[0].endswith('{"kind":"gap"}\n')

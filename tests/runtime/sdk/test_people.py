@@ -45,7 +45,7 @@ async def test_sessions_show_what_is_pending_and_take_answers(
         task = asyncio.create_task(session.run("Go."))
 
         async def next_one() -> Pending:
-            for _ in range(15_000):
+            for _ in range(30_000):
                 if session.pending:
                     break
                 await asyncio.sleep(0.002)
@@ -104,7 +104,7 @@ async def test_a_session_that_is_closed_asks_no_more(configured: Callable[..., A
     async with configured(engine, ["ask_user"]) as agent:
         session = agent.session()
         task = asyncio.create_task(session.run("Go."))
-        for _ in range(15_000):
+        for _ in range(30_000):
             if session.pending:
                 break
             await asyncio.sleep(0.002)

@@ -10,7 +10,7 @@ from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools import tool
 from caesura.tools.context import CallContext, current
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Watcher:

@@ -136,13 +136,13 @@ async def test_a_large_body_is_read_beside_the_event_loop(serve_script, monkeypa
     def waiting(body):
         if len(body) > MAX_INLINE_BODY_BYTES:
             reading.set()
-            assert released.wait(20), "nothing else was done meanwhile"
+            assert released.wait(60), "nothing else was done meanwhile"
         return parse(body)
 
     monkeypatch.setattr(handler, "parse", waiting)
     content = "x" * MAX_INLINE_BODY_BYTES
     large = asyncio.create_task(served.chat(messages=[{"role": "user", "content": content}]))
-    await asyncio.to_thread(reading.wait, 20)
+    await asyncio.to_thread(reading.wait, 60)
     _, small = await served.chat()
     assert small["choices"][0]["message"]["content"] == "Small."
     released.set()

@@ -100,7 +100,7 @@ async def test_comments_are_passed_over(serve_script, ask, hanging):
     stream = await served.openai.chat.completions.create(
         **ask, stream=True, extra_body={"server_tools": ["hang"]}
     )
-    asyncio.get_running_loop().call_later(0.05, hanging.released.set)
+    asyncio.get_running_loop().call_later(0.05, hanging.released.set)  # after some comments
     text = "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
     assert text == "Done."
 

@@ -13,6 +13,7 @@ from caesura.runtime.server import serve
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.registry import Registry
 
+FOREVER = 3600.0
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "x"}]}
 
 
@@ -21,13 +22,13 @@ class Serving:
 
     def __init__(self, engine, tools=(), **options):
         self._url = asyncio.get_running_loop().create_future()
-        options = {"shutdown_timeout": 5} | options
+        options = {"shutdown_timeout": FOREVER} | options
         self.task = asyncio.create_task(
             serve(engine, Registry(tools), port=0, announce=self._url.set_result, **options)
         )
 
     async def url(self):
-        return await asyncio.wait_for(self._url, 5)
+        return await asyncio.wait_for(self._url, 60)
 
     async def ask(self, http, **fields):
         url = f"{await self.url()}/chat/completions"
@@ -35,7 +36,7 @@ class Serving:
             return response.status, await response.json()
 
     async def over(self):
-        await asyncio.wait_for(self.task, 5)
+        await asyncio.wait_for(self.task, 60)
 
 
 @pytest.fixture
@@ -55,27 +56,33 @@ async def test_serves_and_stops_at_a_signal(http):
         await http.get(f"{url}/models")
 
 
-async def test_work_under_way_is_finished(http, hanging, capsys):
+async def test_work_under_way_is_finished(http, hanging, capsys, eventually):
     serving = Serving(ScriptedEngine([call("hang"), "Done."]), [hanging.tool])
     asking = asyncio.create_task(serving.ask(http, server_tools=["hang"]))
     await hanging.started.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.sleep(0.05)
+    told = ""
+
+    def waits():
+        nonlocal told
+        told += capsys.readouterr().err
+        return "waiting for 1 requests under way, 3600 s at most" in told
+
+    await eventually(waits)
     assert not serving.task.done()
-    assert "waiting for 1 requests under way, 5 s at most" in capsys.readouterr().err
     hanging.released.set()
     status, body = await asking
     assert (status, body["choices"][0]["message"]["content"]) == (200, "Done.")
     await serving.over()
 
 
-async def test_work_is_broken_off_by_a_second_signal(http, hanging):
+async def test_work_is_broken_off_by_a_second_signal(http, hanging, capsys, eventually):
     engine = ScriptedEngine([call("hang")])
     serving = Serving(engine, [hanging.tool])
     asking = asyncio.create_task(serving.ask(http, server_tools=["hang"]))
     await hanging.started.wait()
     os.kill(os.getpid(), signal.SIGINT)
-    await asyncio.sleep(0.02)
+    await eventually(lambda: "waiting for 1 requests" in capsys.readouterr().err)
     os.kill(os.getpid(), signal.SIGINT)
     await serving.over()
     assert hanging.cancelled.is_set()

@@ -37,7 +37,7 @@ def step(number: int, **more: Any) -> dict[str, Any]:
 
 
 async def written(recorder: Recorder, count: int) -> None:
-    for _ in range(15_000):
+    for _ in range(30_000):
         if recorder.written >= count:
             return
         await asyncio.sleep(0.002)

@@ -30,7 +30,7 @@ async def test_phoenix_shows_the_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exports.dropped == 0
     names: list[str] = []
     async with aiohttp.ClientSession() as http:
-        for _ in range(50):
+        for _ in range(300):
             async with http.get(f"{URL}/v1/projects/{project}/spans") as response:
                 if response.status == 200:
                     names = sorted(each["name"] for each in (await response.json())["data"])

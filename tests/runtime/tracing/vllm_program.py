@@ -26,7 +26,7 @@ async def main() -> None:
             tracing = from_environment()
             assert tracing is not None and tracing.exports is not None
             await asyncio.to_thread(tracing.exports.force_flush)
-            for _ in range(500):
+            for _ in range(3000):
                 if "llm_request" in received.names:
                     break
                 await asyncio.sleep(0.02)

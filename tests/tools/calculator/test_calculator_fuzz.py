@@ -21,7 +21,7 @@ from caesura.tools.calculator.functions import (
 from caesura.tools.calculator.tool import MAX_STEPS, Evaluator, evaluate
 
 # The deadline is for a hang, not for a busy machine.
-generous = settings(deadline=5_000, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+generous = settings(deadline=60_000, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 NAMES = (*FUNCTIONS, *CONSTANTS)
 
 # Texts built from a grammar: always well formed, so that Python's own `eval` may be trusted with

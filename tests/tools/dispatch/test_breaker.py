@@ -6,7 +6,7 @@ from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 from caesura.tools.dispatch.breaker import REST_CEILING_SECONDS, REST_SECONDS, Breaker, Resting
 from caesura.tools.errors import Permanent
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 def fails(breaker: Breaker, now: float, times: int = 1) -> None:

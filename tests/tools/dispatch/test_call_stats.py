@@ -4,7 +4,7 @@ import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 async def test_what_is_counted_over_all_sessions():

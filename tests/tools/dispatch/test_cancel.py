@@ -5,7 +5,7 @@ import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, tool
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Endless:
@@ -214,7 +214,7 @@ async def test_a_cancelled_plain_tool_is_abandoned():
     @tool
     def blocking() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(60)
 
     session = Dispatcher(Registry([blocking]))
     task = session.start(call("blocking"))

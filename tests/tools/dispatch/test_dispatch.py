@@ -5,7 +5,7 @@ import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Clock:
@@ -211,11 +211,11 @@ async def test_a_plain_tool_that_times_out_is_abandoned():
 
     def slow() -> None:
         begun.set()
-        release.wait(10)
+        release.wait(60)
         ended.set()
 
     # On a busy machine a thread may begin late; one that has not begun in time never does.
-    for seconds in (0.02, 0.2, 2.0):
+    for seconds in (0.02, 0.2, 2.0, 20.0):
         limited = tool(timeout_seconds=seconds)(slow)
         assert (await dispatcher(limited).run(call("slow"))).error == "timeout"
         if begun.is_set():
@@ -223,7 +223,7 @@ async def test_a_plain_tool_that_times_out_is_abandoned():
     assert begun.is_set()
     assert not ended.is_set()  # the result did not wait for the thread
     release.set()
-    assert await asyncio.to_thread(ended.wait, 10)  # which ran on to its own end
+    assert await asyncio.to_thread(ended.wait, 60)  # which ran on to its own end
 
 
 async def test_no_time_limit():

@@ -15,7 +15,7 @@ from caesura.tools.context import current
 from caesura.tools.worker import Worker, WorkerPool
 from tests.tools.processes import HERE, MODULE, nothing_left, started
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Busy:
@@ -48,7 +48,7 @@ class Busy:
         def threaded() -> None:
             """Hang in a thread."""
             self.begun.append("threaded")
-            self.release.wait(30)
+            self.release.wait(60)
 
         return threaded
 
@@ -89,7 +89,7 @@ class Busy:
         return work
 
     async def all_begun(self) -> None:
-        for _ in range(3000):
+        for _ in range(6000):
             if len(self.begun) == len(self.tools):
                 return
             await asyncio.sleep(0.01)

@@ -3,7 +3,7 @@ import pytest
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
 from caesura.tools.errors import Permanent, ToolError, Unavailable, asked_pause_seconds
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 class Run:

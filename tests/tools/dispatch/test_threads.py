@@ -8,7 +8,7 @@ import pytest
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
 from caesura.tools.dispatch.threads import in_thread
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 async def test_threads_that_hang_do_not_take_the_place_of_others():
@@ -16,7 +16,7 @@ async def test_threads_that_hang_do_not_take_the_place_of_others():
 
     @tool(timeout_seconds=0.2)
     def hang() -> None:
-        release.wait(30)
+        release.wait(60)
 
     @tool
     def work() -> str:
@@ -45,7 +45,7 @@ async def test_one_that_ends_after_its_loop_does_no_harm(capfd):
     release = threading.Event()
 
     def wait() -> None:
-        release.wait(30)
+        release.wait(60)
 
     def another_loop() -> None:
         async def leave() -> None:
@@ -58,7 +58,7 @@ async def test_one_that_ends_after_its_loop_does_no_harm(capfd):
     left = [each for each in threading.enumerate() if each.name == "tool wait"]
     release.set()
     for each in left:
-        await asyncio.to_thread(each.join, 10)
+        await asyncio.to_thread(each.join, 60)
     assert capfd.readouterr().err == ""
 
 
@@ -71,6 +71,6 @@ def test_one_that_hangs_does_not_keep_the_process_from_ending():
         "print(asyncio.run(Dispatcher(Registry([hang])).run(ToolCall('c', 'hang', '{}'))).error)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False
     )
     assert (done.stdout, done.stderr) == ("timeout\n", "")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from caesura.tools import Dispatcher, Registry, ToolCall, tool
 from caesura.tools.dispatch.truncate import fit_tokens
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 NOTE = re.compile(r" ?\[cut: (\d+) (tokens|characters) in all, (\d+)(?: tokens)? shown\]\Z")
 

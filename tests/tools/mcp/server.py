@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 server = MCPServer("test", version="1")
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(32)).decode()
+begun: list[str] = []
 cancelled: list[str] = []
 
 
@@ -30,12 +31,19 @@ def refuse(reason: str) -> str:
 @server.tool()
 async def wait(seconds: float) -> str:
     """Wait."""
+    begun.append("wait")
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
         cancelled.append("wait")
         raise
     return "waited"
+
+
+@server.tool()
+def was_begun() -> int:
+    """Tell how many calls of `wait` have begun."""
+    return len(begun)
 
 
 @server.tool()

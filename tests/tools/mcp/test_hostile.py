@@ -37,7 +37,6 @@ ANSWERS = {
     "roots": '{"code": -32600, "message": "List roots not supported"}',
     "unknown_request": "-32601",
     "slow": "at last",
-    "never": "error: no answer within 1 seconds",
 }
 
 
@@ -50,7 +49,7 @@ async def server(tmp_path_factory):
         args=["-S", "-E", str(HERE / "hostile.py")],
         artifacts=ArtifactStore(tmp_path_factory.mktemp("artifacts")),
         max_message_bytes=MAX_BYTES,
-        timeout_seconds=1.0,
+        timeout_seconds=60.0,
     ) as server:
         yield server
 
@@ -60,6 +59,13 @@ async def test_each_answer_is_a_result_and_the_next_call_works(server, name):
     call = Caller(server)
     assert (await call(name)).content == ANSWERS[name]
     assert (await call("fine")).content == "fine"
+
+
+async def test_no_answer_is_a_result_and_the_next_call_works(hostile):
+    async with hostile(timeout_seconds=1.0) as server:
+        call = Caller(server)
+        assert (await call("never")).content == "error: no answer within 1 seconds"
+        await until(lambda: call("fine"), lambda result: result.content == "fine")
 
 
 async def test_many_blocks_are_cut(server):
@@ -79,7 +85,7 @@ async def test_a_flood_of_messages_is_read_at_a_bounded_pace(server):
     ticking = asyncio.ensure_future(tick())
     result = await Caller(server)("many_messages")
     ticking.cancel()
-    assert result.content in ("after them", "error: no answer within 1 seconds")
+    assert result.content in ("after them", "error: no answer within 60 seconds")
     assert ticks > 0
     await until(lambda: Caller(server)("fine"), lambda result: result.content == "fine")
 
@@ -101,7 +107,7 @@ async def test_an_answer_with_wrong_bytes_is_a_result_an_error_or_never_comes(ho
         call = Caller(server)
         errors = [(await call("mutated", seed=seed)).error for seed in range(60)]
         assert set(errors) == {None, "failed", "timeout"}
-        assert (await call("fine")).content == "fine"
+        await until(lambda: call("fine"), lambda result: result.content == "fine")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +139,11 @@ async def test_all_calls_under_way_fail_when_it_ends(hostile):
 
 
 async def test_one_that_hangs_is_started_again(hostile):
-    async with hostile(timeout_seconds=0.3, start_seconds=1.0) as server:
+    # On a busy machine a start may take too long as well, and is then made again.
+    patient = {"required": False, "restarts": 1000}
+    async with hostile(timeout_seconds=0.3, start_seconds=1.0, **patient) as server:
         call = Caller(server)
+        await until(lambda: call("pid"), lambda result: result.error is None)
         pid = (await call("pid")).content
         assert (await call("stuck")).error == "timeout"
         await until(lambda: call("pid"), lambda result: result.error is None)
@@ -142,12 +151,20 @@ async def test_one_that_hangs_is_started_again(hostile):
 
 
 async def test_a_call_that_takes_too_long_ends_nothing_else(hostile):
-    async with hostile(timeout_seconds=0.3, start_seconds=2.0) as server:
-        call = Caller(server)
-        pid = (await call("pid")).content
+    async with hostile(timeout_seconds=0.3, start_seconds=30.0) as server:
+        call, pids = Caller(server), set()
+
+        async def answered() -> bool:
+            result = await call("pid")  # on a busy machine this too may take too long
+            if result.error is None:
+                pids.add(result.content)
+            return result.error is None
+
+        await until(answered, bool)
         assert (await call("never")).error == "timeout"
         await asyncio.sleep(1.0)
-        assert (await call("pid")).content == pid
+        await until(answered, bool)
+        assert len(pids) == 1
 
 
 async def test_half_an_answer_is_an_error(hostile):
@@ -180,17 +197,17 @@ async def test_a_servers_regular_expression_is_never_run(hostile):
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "why"),
+    ("behaviour", "seconds", "why"),
     [
-        ("exit", "exit status 1: no licence"),
-        ("silent", "no answer within 1 seconds"),
-        ("deaf", "no answer within 1 seconds"),
+        ("exit", 60, "exit status 1: no licence"),
+        ("silent", 1, "no answer within 1 seconds"),
+        ("deaf", 1, "no answer within 1 seconds"),
     ],
 )
-async def test_one_that_does_not_start(hostile, behaviour, why):
+async def test_one_that_does_not_start(hostile, behaviour, seconds, why):
     async with nothing_left():
         with pytest.raises(SetupError, match=why):
-            await hostile(behaviour, start_seconds=1.0).start()
+            await hostile(behaviour, start_seconds=seconds).start()
 
 
 async def test_noise_before_the_first_word_is_ignored(hostile):
@@ -213,9 +230,10 @@ async def test_random_calls_in_random_order_never_break_it(hostile, monkeypatch)
     names = [name for name in NAMES if name not in ("many_messages", "closes")]
     pick = random.Random(0)
     settings = {"timeout_seconds": 0.3, "max_message_bytes": MAX_BYTES, "restarts": 1000}
-    settings["start_seconds"] = 3.0
+    settings |= {"start_seconds": 3.0, "required": False}
     async with nothing_left(), hostile(**settings) as server:
         call = Caller(server)
+        await until(lambda: call("fine"), lambda result: result.content == "fine")
         for _ in range(60):
             several = [pick.choice(names) for _ in range(pick.randrange(1, 5))]
             arguments = {"seed": pick.randrange(1000), "tool": f"t{pick.randrange(5)}"}

@@ -58,7 +58,7 @@ async def test_the_librarys_own_server(tmp_path, monkeypatch):
         assert picture.path.read_bytes() == PNG
         async with Dispatcher(Registry(server.tools)) as dispatcher:
             task = dispatcher.start(ToolCall("1", "wait", '{"seconds": 60}'))
-            await asyncio.sleep(0.3)
+            await until(lambda: call("was_begun"), lambda result: result.content == "1")
             await dispatcher.cancel()
             assert (await task).error == "cancelled"
         await until(lambda: call("was_cancelled"), lambda result: result.content == "1")

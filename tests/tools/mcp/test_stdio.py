@@ -74,10 +74,10 @@ async def test_progress_is_reported(server):
 
 async def test_a_cancelled_call_is_told_and_the_session_goes_on(server):
     call = Caller(server)
-    before = int((await call("was_cancelled")).content)
+    before, begun = [int((await call(name)).content) for name in ("was_cancelled", "was_begun")]
     async with Dispatcher(Registry(server.tools)) as dispatcher:
         task = dispatcher.start(ToolCall("1", "wait", '{"seconds": 60}'))
-        await asyncio.sleep(0.3)
+        await until(lambda: call("was_begun"), lambda r: int(r.content) == begun + 1)
         await dispatcher.cancel()
         assert (await task).error == "cancelled"
     await until(lambda: call("was_cancelled"), lambda r: int(r.content) == before + 1)

@@ -19,6 +19,6 @@ async def client() -> AsyncIterator[HttpClient]:
 @pytest.fixture
 async def public() -> AsyncIterator[HttpClient]:
     """A client as it is by default."""
-    client = HttpClient(timeout_seconds=5)
+    client = HttpClient(timeout_seconds=60)
     yield client
     await client.aclose()

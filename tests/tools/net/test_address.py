@@ -138,7 +138,7 @@ async def test_a_redirect_there(monkeypatch, site, form: str) -> None:
     monkeypatch.setattr(
         "caesura.tools.net.client.is_public", lambda text: text == "127.0.0.9" or is_public(text)
     )
-    client = HttpClient(timeout_seconds=5)
+    client = HttpClient(timeout_seconds=60)
     site.says("/go", status=302, Location=form.format(port=site.port))
     with pytest.raises(HttpError):
         await client.get_bytes(site.url("/go", host="127.0.0.9"))
@@ -175,7 +175,7 @@ async def test_a_name_that_changes_its_mind(monkeypatch, site) -> None:
     """DNS rebinding: what was asked first does not count, only where the connection goes."""
     resolve_to(monkeypatch, ["127.0.0.9"], ["127.0.0.1"])
     monkeypatch.setattr("caesura.tools.net.client.is_public", lambda text: text == "127.0.0.9")
-    client = HttpClient(timeout_seconds=5)
+    client = HttpClient(timeout_seconds=60)
     site.says("/", b"first", Connection="close")
     assert (await client.get_bytes(site.url(host="evil.example"))).data == b"first"
     # The name is resolved again once its entry has run out.

@@ -46,7 +46,7 @@ class Asking:
 
     async def opened(self, people: People, count: int = 1) -> Pending:
         """Wait until so many items are open; the latest."""
-        for _ in range(15_000):
+        for _ in range(30_000):
             if len(people.waited_for) >= count:
                 return people.waited_for[-1]
             await asyncio.sleep(0.002)

@@ -209,7 +209,7 @@ def drawn():
     pool = WorkerPool("caesura.tools.picture.render_child")
 
     async def call(function, arguments):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return await pool.call(function, **arguments)
 
     def draw(function, **arguments):

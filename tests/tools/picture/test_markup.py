@@ -156,7 +156,7 @@ def test_fonts_end_with_ones_that_are_there(families, drawn):
     assert root[2].text == f"text {{ font-family: {drawn}}}"
 
 
-@settings(max_examples=120, deadline=5_000)
+@settings(max_examples=120, deadline=60_000)
 @given(svgs)
 def test_any_text_becomes_a_safe_drawing_or_is_refused(text):
     try:

@@ -185,7 +185,7 @@ def test_the_given_specification_is_left_alone():
     assert spec == {"$schema": "x", "data": {"values": [{"a": "b"}]}, "mark": "bar", "usermeta": {}}
 
 
-@settings(max_examples=120, deadline=5_000, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=60_000, suppress_health_check=[HealthCheck.too_slow])
 @given(specs)
 def test_any_object_is_made_ready_or_refused(spec):
     try:

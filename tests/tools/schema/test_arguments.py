@@ -18,7 +18,7 @@ json_objects = st.dictionaries(
 )
 
 
-@settings(deadline=5_000)
+@settings(deadline=60_000)
 @given(json_objects)
 def test_an_object_is_read_plain_or_inside_a_string(value):
     assert arguments_object(json.dumps(value)) == value
@@ -61,7 +61,7 @@ def forecast(city: str, days: int = 1) -> str:
     return f"{city} {days}"
 
 
-@settings(deadline=5_000)
+@settings(deadline=60_000)
 @given(st.text() | json_objects.map(json.dumps))
 def test_any_text_gives_arguments_or_a_one_line_error(text):
     try:

@@ -106,7 +106,7 @@ anything = st.text(max_size=200) | st.text(
     st.characters(codec=None, exclude_categories=()), max_size=60
 )
 generous = settings(
-    deadline=10_000,
+    deadline=60_000,
     max_examples=250,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from caesura.tools.worker import Worker, WorkerDied, WorkerFailed, process
 from tests.tools.processes import HERE, MODULE, gone, lives, nothing_left
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture

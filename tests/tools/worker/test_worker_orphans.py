@@ -11,7 +11,7 @@ import pytest
 
 from tests.tools.processes import HERE, gone, lives
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 PARENT = """
 import asyncio, os, sys, threading

@@ -5,7 +5,7 @@ import pytest
 from caesura.tools.worker import WorkerDied, WorkerPool
 from tests.tools.processes import HERE, MODULE, gone, lives, nothing_left
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ async def make_pool():
 
 
 async def until(condition) -> bool:
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return True
         await asyncio.sleep(0.01)
@@ -92,13 +92,17 @@ async def test_an_idle_worker_ends_after_a_while(make_pool):
 
 
 async def test_the_one_that_is_used_stays(make_pool):
-    pool = make_pool(2, idle_seconds=0.5)
-    kept, _ = await asyncio.gather(pool.call("pid"), pool.call("pid"))
-    kept = await pool.call("pid")
-    while pool.alive == 2:
-        assert await pool.call("pid") == kept
-        await asyncio.sleep(0.02)
-    assert await pool.call("pid") == kept
+    for seconds in (0.5, 5.0, 20.0):
+        pool = make_pool(2, idle_seconds=seconds)
+        await asyncio.gather(pool.call("pid"), pool.call("pid"))
+        used = [await pool.call("pid")]
+        while pool.alive == 2:
+            used.append(await pool.call("pid"))
+            await asyncio.sleep(0.02)
+        used.append(await pool.call("pid"))
+        if len(set(used)) == 1:
+            break  # a busy machine may stop all for longer than a worker may be idle
+    assert len(set(used)) == 1
 
 
 async def test_a_long_call_is_not_idle(make_pool):

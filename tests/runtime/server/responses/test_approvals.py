@@ -157,9 +157,12 @@ async def test_a_run_that_reached_its_limit_while_it_waited_is_gone(
 ) -> None:
     people = People()
     tools = [with_approval(double, people)]
-    limits = Limits(max_seconds=0.3)
-    served = await serve_script([call("double", number=4)], tools, people=people, limits=limits)
-    _, first = await post(served, input="Double 4.")
+    for seconds in (0.3, 3.0, 30.0):
+        limits = Limits(max_seconds=seconds)
+        served = await serve_script([call("double", number=4)], tools, people=people, limits=limits)
+        status, first = await post(served, input="Double 4.")
+        if status == 200 and kinds(first)[-1:] == ["mcp_approval_request"]:
+            break  # on a busy machine the time may be over before the approval is asked for
     await eventually(lambda: served.engine.open_sessions == 0)
     status, body = await post(served, input=[decision(first)], previous_response_id=first["id"])
     assert (status, body["error"]["code"]) == (400, "approval_not_pending")
