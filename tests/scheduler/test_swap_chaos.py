@@ -1,6 +1,7 @@
 """The worker's side of swapping, at random: content that is known, and orders that are legal."""
 
 import random
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -55,8 +56,12 @@ class Chaos:
     def run(self) -> None:
         for number in range(80):
             self.step(number, forward=self.random.random() < 0.7)
-        for _ in range(1000):
+        for number in range(60_000):
             self.step(-1, forward=False)
+            if number >= 1000 and not self.saving and not self.loading:
+                break
+            if number >= 1000:
+                time.sleep(0.001)  # a busy machine may stop the threads that copy
         if self.gpu is not None:
             self.gpu.advance(1 << 30)
         assert not self.saving
