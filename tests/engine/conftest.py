@@ -24,7 +24,7 @@ async def settled(engine: VllmEngine) -> AsyncIterator[Callable[[], Any]]:
 
     async def check() -> None:
         state: dict[str, Any] = {}
-        for _ in range(100):
+        for _ in range(1200):
             state = await engine.state()
             # What requests that ended with calls have left is kept for their follow-ups.
             free = state["blocks_free"] + (state["blocks_paused"] if state["retained"] else 0)

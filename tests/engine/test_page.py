@@ -7,14 +7,41 @@ import pytest
 
 from caesura.runtime.recording.storage import reading
 from caesura.tools import calculator
-from tests.ui.conftest import Open, chromium, open_page, serving
+from tests.ui.conftest import Open, Shown, chromium, open_page, serving
 from tests.ui.reading import about, amount, listed
+from tests.ui.serving import Endpoint
 
 __all__ = ["chromium", "open_page", "serving"]
 pytestmark = pytest.mark.engine
 
 HANDLED = {"preserve": "preserved", "discard": "discarded", "swap": "swapped"}
 """What the page says of a handling. A loaded machine may have swapped the blocks."""
+
+
+async def opening_and_end(endpoint: Endpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Wait for the only pause that begins and ends in this recording.
+
+    Others end in it: the engine is shared, and gives up what earlier tests left for follow-ups.
+    """
+    while True:
+        entries = list(
+            reading.entries(
+                endpoint.recorder.store.path, endpoint.recorder.recording or 0, ["opening", "pause"]
+            )
+        )
+        ends = {entry["request"]: entry for entry in entries if entry["kind"] == "pause"}
+        begun = [entry for entry in entries if entry["kind"] == "opening"]
+        if begun and begun[0]["request"] in ends:
+            (opening,) = begun
+            return opening, ends[opening["request"]]
+        await asyncio.sleep(0.1)
+
+
+async def select(shown: Shown, request: str) -> None:
+    """Go down the timeline to a request, below what it shows of earlier tests."""
+    await shown.says("request", within=".tl-toolbar [role=status]")
+    while request not in await shown.page.evaluate("location.hash"):
+        await shown.press("j")
 
 
 async def test_a_pause_is_shown_live_with_its_own_figures(
@@ -25,17 +52,9 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     await shown.says("Waiting for the first request")
     answered = await endpoint.ask("What is 48 * 17?", "calculator")
     assert "816" in answered["choices"][0]["message"]["content"]
-    await shown.says("1 request", within=".tl-toolbar [role=status]")
-
-    await shown.press("j")
+    opening, pause = await opening_and_end(endpoint)
+    await select(shown, pause["request"])
     await shown.says("calculator", within=".dc-pauses")
-    store = endpoint.recorder.store.path
-    entries: list[Any] = []
-    while {"opening", "pause"} != {entry["kind"] for entry in entries}:
-        await asyncio.sleep(0.1)
-        entries = list(reading.entries(store, endpoint.recorder.recording, ["opening", "pause"]))
-    (opening,) = (entry for entry in entries if entry["kind"] == "opening")
-    (pause,) = (entry for entry in entries if entry["kind"] == "pause")
     await shown.says(HANDLED[pause["handling"]], within=".dc-pauses")  # the pause has ended
     await shown.press("]")
     await shown.press("Enter")
@@ -59,7 +78,7 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     assert amount(preserve) == about(pause["prices"]["preserve"])
 
     await shown.view("#/session")
-    await shown.page.click("[data-testid=session-row] a")
+    await shown.page.click(f"[data-testid=session-row] a[href*='{pause['session']}']")
     await shown.says("What is 48 * 17?", "816", within="[data-testid=session-detail]")
     await shown.page.wait_for_selector("[data-testid=pause-chip]")
 
@@ -80,7 +99,7 @@ async def test_thinking_is_shown_apart_from_the_answer_with_its_tokens(
     thought = answered["usage"]["completion_tokens_details"]["reasoning_tokens"]
 
     shown = await open_page(f"{endpoint.ui}#/session")
-    await shown.page.click("[data-testid=session-row] a")
+    await shown.page.click("[data-testid=session-row] a[title*='2+2']")
     await shown.says("What is 2+2?", ANSWER, within="[data-testid=session-detail]")
     told = shown.page.locator("[data-testid=thinking-tokens]")
     assert amount(await told.inner_text()) == about(thought)

@@ -178,4 +178,4 @@ async def test_a_client_that_leaves_frees_its_request(
     async for _ in stream:
         break
     await stream.close()
-    await asyncio.wait_for(settled(), 20)
+    await asyncio.wait_for(settled(), 60)
