@@ -1,6 +1,8 @@
 """Formats that vLLM's tool parsers alone can read: the turn ends, and the parser decides."""
 
 import json
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,16 @@ from vllm.parser.engine.adapters import ParserEngineToolAdapter
 from vllm.parser.engine.parser_engine import ParserEngine
 from vllm.tool_parsers import ToolParserManager
 
+from caesura.intercept.calls.events import CallFinished, Event
 from caesura.intercept.calls.formats import BY_PARSER, by_parser, turn_format
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.parsing.ended import for_whole_turns
+from caesura.scheduler.messages import SessionSpec
+from caesura.scheduler.vllm.client.parsing.ended import EndedTurn, for_whole_turns
 from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats, with_parser
+from caesura.scheduler.vllm.client.render_threads import MAX_INLINE_CHARACTERS
+from caesura.scheduler.vllm.client.session import VllmSession
+from tests.formats.test_unfinished import Engine
 from tests.formats.vllm_turns import CALL, TEXT_FIRST, TURNS, markers_of
 from tests.formats.world import Outcome, StandIn, decode, tool, with_markers
 
@@ -140,6 +147,29 @@ def test_a_turn_that_has_ended_is_not_read_again_for_each_piece(
     outcome = decode(model, model.by_bytes(turn), [WEATHER], 1_000)
     assert called(outcome) == [("weather", {"city": "<b>[Paris]</b>", "days": 3})]
     assert not read
+
+
+@pytest.mark.parametrize(("size", "beside"), [(10, False), (MAX_INLINE_CHARACTERS, True)])
+async def test_a_large_turn_is_read_beside_the_event_loop(
+    size: int, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    end = EndedTurn.end
+
+    def noted(self: EndedTurn) -> Iterator[Event]:
+        threads.append(threading.get_ident())
+        yield from end(self)
+
+    monkeypatch.setattr(EndedTurn, "end", noted)
+    model = model_of("minimax_m2")
+    turn = TURNS["minimax_m2"].replace("Paris", "P" * size)
+    engine: Any = Engine("vllm:minimax_m2", model.by_bytes(turn), "stop", model=model)
+    session = VllmSession(engine, SessionSpec((WEATHER,)))
+    events = [event async for event in session.turn([{"role": "user", "content": "Where?"}])]
+    (call,) = (event for event in events if isinstance(event, CallFinished))
+    assert json.loads(call.arguments)["city"] == "P" * size
+    assert [each != threading.get_ident() for each in threads] == [beside]
+    await session.close(follow_up=True)
 
 
 PLUGIN = """

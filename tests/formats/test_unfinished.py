@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
-from caesura.intercept.calls.formats import TURN_FORMATS
+from caesura.intercept.calls.formats import TURN_FORMATS, turn_format
 from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.watch import Verdict
 from caesura.runtime.events import RunEnded, ToolReturned
@@ -102,9 +102,14 @@ class Engine:
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
 
     def __init__(
-        self, name: str, tokens: Sequence[int], reason: str, verdict: Verdict | None = None
+        self,
+        name: str,
+        tokens: Sequence[int],
+        reason: str,
+        verdict: Verdict | None = None,
+        model: StandIn | None = None,
     ) -> None:
-        self.model, self.tokens, self.reason = stand_in(name), tokens, reason
+        self.model, self.tokens, self.reason = model or stand_in(name), tokens, reason
         self.verdict = verdict
         self.formats = (name,)
         self.ends = self.model.ends
@@ -131,7 +136,7 @@ class Engine:
         return SpelledOpeners(formats, None)
 
     def turn_parser(self, tools: Any) -> Any:
-        form = TURN_FORMATS.get(self.formats[0])
+        form = turn_format(self.formats)
         return form and turn_parser(form, self.model.tokenizer, tools)
 
     def sampling_params(self, *_: Any) -> None:

@@ -89,6 +89,11 @@ class TurnReader:
         """The turn's reasoning so far, if it is kept apart from the text."""
         return self._shown.reasoning
 
+    @property
+    def held_characters(self) -> int:
+        """How many characters of the turn `end` reads at once, or a few more."""
+        return 0 if self._turn is None else self._turn.held_characters
+
     def reasoning_tokens(self, sizes: Iterable[int], at: int) -> int:
         """Return how many tokens of reasoning there are among those of these lengths in bytes.
 

@@ -1,6 +1,7 @@
-"""Threads for large rendering and tokenising work, so that it does not block the event loop.
+"""Threads for large rendering, tokenising and parsing, so that it does not block the event loop.
 
-Tokenizers of `transformers` release the GIL while they work, so streams continue meanwhile.
+Tokenizers of `transformers` release the GIL while they work, so streams continue meanwhile. Work in
+Python gives it up every few milliseconds.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ ITEM_CHARACTERS = 16
 
 
 class RenderThreads:
-    """The rendering threads of one engine, for one event loop at a time."""
+    """The threads of one engine in the API process, for one event loop at a time."""
 
     def __init__(self) -> None:
         self._medium = ThreadPoolExecutor(MEDIUM_THREADS, "caesura-render")
@@ -33,7 +34,10 @@ class RenderThreads:
         Cancelling the call removes work that has not begun; work that has begun runs to its end.
         Raises the errors of `work`.
         """
-        characters = count_characters(about, MAX_MEDIUM_CHARACTERS)
+        return await self.run_sized(work, count_characters(about, MAX_MEDIUM_CHARACTERS))
+
+    async def run_sized(self, work: Callable[[], T], characters: int) -> T:
+        """Return what `run` does for work on that many characters."""
         if characters <= MAX_INLINE_CHARACTERS:
             return work()
         threads = self._medium if characters <= MAX_MEDIUM_CHARACTERS else self._large

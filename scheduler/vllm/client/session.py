@@ -25,21 +25,17 @@ from caesura.intercept.calls.events import (
     TextDelta,
     TurnEnded,
 )
-from caesura.intercept.calls.formats import INLINE, REACT, resolve
-from caesura.intercept.calls.inline import InlineParser
-from caesura.intercept.calls.react import ReactParser
-from caesura.intercept.calls.thinking import Thinking
-from caesura.intercept.calls.watch import Turn, Verdict, WatchPlan
+from caesura.intercept.calls.watch import Turn, Verdict
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.media import has_media, text_of
-from caesura.scheduler.messages import Message, Sampling, SessionSpec, callable_tools
+from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
-from caesura.scheduler.vllm.client.parsing import new_call_id
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
 from caesura.scheduler.vllm.client.tokens.text import TokenText
-from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.wire import REPORT_KEY
 
 if TYPE_CHECKING:
     from caesura.scheduler.vllm.client.engine import VllmEngine
@@ -64,8 +60,7 @@ class VllmSession:
     def __init__(self, engine: "VllmEngine", spec: SessionSpec) -> None:
         self._engine = engine
         self._spec = spec
-        self._watched = bool(spec.tools) and spec.tool_choice == "auto"
-        self._pausing = spec.pausing and self._watched
+        self._turns = TurnMaker(engine, spec)
         self._asked: tuple[Message, ...] = ()
         self._history: list[Message] = []
         self._reader: TurnReader | None = None
@@ -229,11 +224,11 @@ class VllmSession:
             )
         max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         thinking = ""
-        matters = self._watched or self._engine.thinking or sampling.text is not None
+        matters = self._turns.watched or self._engine.thinking or sampling.text is not None
         if matters and appended.turn == "fresh":
             thinking = self._engine.renderer.thinking(appended.tokens)
-        watch = self._watch(appended.turn, sampling, thinking)
-        tools = self._spec.tools if self._watched else ()
+        watch = self._turns.watch(appended.turn, sampling, thinking)
+        tools = self._spec.tools if self._turns.watched else ()
         grammar = self._engine.grammars.of_turn(tools, sampling, thinking)
         self._ends = self._engine.ends | frozenset(sampling.stop_token_ids)
         self._logprobs = ShownLogprobs.of(sampling.logprobs, self._engine.bytes_of)
@@ -244,7 +239,7 @@ class VllmSession:
         if appended.replaces:
             self._media = appended.media
         if appended.turn == "fresh":
-            self._reader = self._new_reader(sampling, thinking)
+            self._reader = self._turns.reader(sampling, thinking)
             self._token_text = self._engine.token_text()
         request = self._live
         if request is not None:
@@ -256,7 +251,7 @@ class VllmSession:
                 self.request_id,
                 [*context, *appended.tokens],
                 params,
-                resumable=self._pausing,
+                resumable=self._turns.pausing,
                 trace_headers=self.trace_headers,
                 cache_salt=self._spec.cache_salt,
                 priority=self._spec.priority,
@@ -265,36 +260,6 @@ class VllmSession:
             self._live = request
         self.tokens = [*context, *appended.tokens]
         return request
-
-    def _watch(self, turn: Turn, sampling: Sampling, thinking: str) -> dict[str, Any] | None:
-        formats = self._engine.formats if self._pausing else ()
-        if not formats and not sampling.stop:
-            return None
-        names = tuple(tool["function"]["name"] for tool in callable_tools(self._spec, sampling))
-        try:
-            about = (formats, names, sampling.stop, turn, self._spec.pauses, thinking)
-            plan = WatchPlan(*about, spelled=_has_grammar(sampling))
-        except ValueError as error:
-            raise UsageError(f"too many tools or stop texts, send fewer: {error}") from error
-        return {WATCH_KEY: plan.to_wire()}
-
-    def _new_reader(self, sampling: Sampling, opener: str) -> TurnReader:
-        """Return a reader for a turn; it begins within thinking if `opener` is not empty."""
-        tools = callable_tools(self._spec, sampling)
-        schemas = {
-            tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
-        }
-        inline: InlineParser | ReactParser | None = None
-        if self._pausing and {INLINE, REACT.name} & set(self._engine.formats):
-            made = InlineParser if INLINE in self._engine.formats else ReactParser
-            inline = made(schemas, new_call_id)
-        parser = self._engine.turn_parser(tools) if self._watched else None
-        if not self._watched and not self._spec.prefill:
-            parser = self._engine.channel_parser()
-        formats = resolve(self._engine.formats if self._watched else (), schemas)
-        thinking = Thinking(formats, opener, self._engine.thinking)
-        spelled = self._engine.spelled_openers(() if _has_grammar(sampling) else formats)
-        return TurnReader(parser, inline, sampling.stop, thinking, spelled, formats)
 
     # -- what comes out --------------------------------------------------------------------------
 
@@ -326,7 +291,7 @@ class VllmSession:
         paused = bool(report.get("paused"))
         self._in_line = paused and self._reader.called_in_line(calls_before)
         if not self._in_line:
-            for event in self._reader.end():
+            for event in await self._end(self._reader):
                 yield self._with_logprobs(event)
         reason: Literal["call", "stop", "length"] = "stop"
         if finish == "length":
@@ -348,6 +313,11 @@ class VllmSession:
             stop_text=self._reader.stop_text if reason == "stop" else None,
             reasoning_tokens=self._reasoning_tokens(self._reader, completion_tokens, begin),
         )
+
+    async def _end(self, reader: TurnReader) -> list[Event]:
+        """End the turn and return its last events; a large turn that is read now has a thread."""
+        held = reader.held_characters
+        return await self._engine.render_threads.run_sized(lambda: [*reader.end()], held)
 
     def _reasoning_tokens(self, reader: TurnReader, decoded: int, begin: int) -> int:
         """Return how many of the last `decoded` tokens are reasoning; they begin at byte `begin`.
@@ -393,8 +363,3 @@ def _report_of(output: RequestOutput) -> dict[str, Any]:
     """Return the scheduler's report in the last output of a turn; other outputs have none."""
     report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
     return report
-
-
-def _has_grammar(sampling: Sampling) -> bool:
-    """Return whether a grammar may lead the model to spell an opener, which is then no mention."""
-    return sampling.calls is not None or sampling.text is not None

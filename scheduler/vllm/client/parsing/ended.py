@@ -78,6 +78,11 @@ class EndedTurn(TurnParser):
         """Whether an opener has been seen, so that further text belongs to the calls."""
         return self._opened
 
+    @property
+    def held_characters(self) -> int:
+        """How many characters of the turn `end` reads at once, or a few more."""
+        return len(self._shown) + len(self._window) if self._window else 0
+
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Parse more of the turn and yield its text up to the first opener."""
         self._window += text.encode()

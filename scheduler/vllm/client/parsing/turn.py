@@ -22,6 +22,11 @@ class TurnParser(ABC):
         """Whether only spaces have followed the last call."""
         return False
 
+    @property
+    def held_characters(self) -> int:
+        """How many characters of the turn `end` reads at once, or a few more."""
+        return 0
+
     @abstractmethod
     def push(self, text: str, token_ids: Sequence[int]) -> Iterator[Event]:
         """Parse more of the turn and yield its events."""
