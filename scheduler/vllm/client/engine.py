@@ -92,8 +92,8 @@ class VllmEngine:
             self.tokenizer, self.ends, self._context_tokens, literal=not special_tokens_in_text
         )
         shown = str(self.server_options.get("chat_template_content_format") or "auto")
-        self.media = MediaRenderer(llm, self.renderer, shown)
         self.render_threads = RenderThreads()
+        self.media = MediaRenderer(llm, self.renderer, self.render_threads, shown)
         self.grammars = GrammarMaker(self.formats, self.tokenizer)
         self.splicer = Splicer(
             self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None

@@ -12,14 +12,15 @@ prefilled answer spell is taken as meant.
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from caesura.intercept.calls.react import observation
 from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
-from caesura.scheduler.media import text_of
+from caesura.scheduler.media import KINDS, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
 from caesura.scheduler.vllm.client.tokens.literal import LiteralText, template_of
@@ -87,6 +88,14 @@ class Renderer:
     def encode_literal(self, text: str) -> list[int]:
         """Return the tokens of a text of which no part may become a special token."""
         return self._literal.encode(self._literal.cut(text))
+
+    def specials(self, tokens: Iterable[int]) -> Counter[int]:
+        """Return how often each token that texts may not form stands among the tokens."""
+        return self._literal.specials(tokens)
+
+    def encode_rendered(self, text: str) -> list[int] | None:
+        """Return the tokens of a text rendered from `given` messages; None if they spell none."""
+        return self._literal.encode(text) if self._literal.is_cut(text) else None
 
     def count_spelled(self, messages: Sequence[Message]) -> int:
         """Return how many special tokens the messages spell that are rendered as text."""
@@ -240,7 +249,7 @@ class Renderer:
             return str(
                 self._tokenizer.apply_chat_template(
                     given,
-                    tools=[self._literal.cut(dict(tool)) for tool in tools] or None,
+                    tools=self.given_tools(tools),
                     add_generation_prompt=end == "open",
                     continue_final_message=end == "prefill",
                     tokenize=False,
@@ -248,7 +257,7 @@ class Renderer:
                 )
             )
 
-        given = self._given(messages, end == "prefill")
+        given = self.given(messages, end == "prefill")
         try:
             try:
                 return written(given)
@@ -259,15 +268,26 @@ class Renderer:
             # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
 
-    def _given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
+    def given_tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
+        """Return the tools for the template as `given` does messages, or None without any."""
+        return [self._literal.cut(dict(tool)) for tool in tools] or None
+
+    def given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
         """Return the messages for the template, in which spelled special tokens are cut."""
         given = for_template(messages)
         last = given.pop() if prefill and given else None
         for index, message in enumerate(given):
             if message.get("role") not in TRUSTED:
-                is_answer = message.get("role") == "assistant"
-                given[index] = self._literal.cut(message, answer=is_answer)
+                given[index] = self._cut(message)
         return given if last is None else [*given, last]
+
+    def _cut(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message in which spelled special tokens are cut, except in its media."""
+        made: dict[str, Any] = self._literal.cut(message, answer=message.get("role") == "assistant")
+        if has_media([message]):
+            parts = zip(message["content"], made["content"], strict=True)
+            made["content"] = [old if old.get("type") in KINDS else new for old, new in parts]
+        return made
 
 
 def with_counted_ids(messages: Sequence[Message], first: int = 0) -> list[Message]:

@@ -13,6 +13,7 @@ tokenizer, which threads share.
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -40,6 +41,7 @@ class LiteralText:
         texts = _structural(added.values(), template_of(tokenizer))
         self._pattern = _pattern(texts)
         self._in_answers = _pattern(texts - _THINKING)
+        self._ids = {token_id for token_id, token in added.items() if token.content in texts}
         self._anchors = [*_anchors(tokenizer, added, texts)] if texts else []
         if not self._anchors:
             self._pattern = self._in_answers = None
@@ -60,6 +62,14 @@ class LiteralText:
     def length(self, text: str) -> int:
         """Return the number of characters of a text without its cuts."""
         return len(text) - text.count(_CUT) * len(_CUT)
+
+    def is_cut(self, text: str) -> bool:
+        """Return whether a rendered text holds a cut."""
+        return _CUT in text
+
+    def specials(self, tokens: Iterable[int]) -> Counter[int]:
+        """Return how often each token that texts may not form stands among the tokens."""
+        return Counter(token for token in tokens if token in self._ids)
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without special tokens added and without its cuts."""
