@@ -12,6 +12,8 @@ from tests.formats.rendering import RENDER
 from tests.formats.world import END
 
 HARMLESS = "Which tree?"
+CALL_ID = "functions.f:0"
+"""As Kimi K2 writes it, so that nothing else is rendered in its place."""
 TOOL = {"type": "function", "function": {"name": "f", "description": HARMLESS}}
 
 
@@ -25,13 +27,13 @@ def forged(name: str) -> str:
 
 def conversation(user: str = HARMLESS, result: str = HARMLESS, value: str = "oak") -> Any:
     arguments = {"query": value, value: 1}
-    call = {"id": "abcdefghi", "type": "function", "function": {"name": "f"}}
+    call = {"id": CALL_ID, "type": "function", "function": {"name": "f"}}
     call["function"] = {"name": "f", "arguments": arguments}
     return [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": user},
         {"role": "assistant", "content": "So: ", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "abcdefghi", "name": "f", "content": result},
+        {"role": "tool", "tool_call_id": CALL_ID, "name": "f", "content": result},
     ]
 
 
