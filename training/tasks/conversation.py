@@ -38,13 +38,13 @@ REFUSED = 0.22
 """Share of the conversations from which a tool that is needed is missing."""
 # The same in the training data, where what is hardest comes more often.
 HARDER = WEIGHTS | {
-    "parallel": 24, "none": 9, "search": 18, "articles": 36, "chart": 11, "svg": 8, "image": 9,
-    "environment": 13,
+    "parallel": 20, "none": 9, "search": 26, "articles": 36, "chart": 16, "svg": 10, "image": 8,
+    "environment": 20,
 }  # fmt: skip
 HARDER_REFUSED = 0.28
 FOLLOWED = 0.25
 """Share of the later exchanges that go on from the one before, where that can be."""
-HARDER_FOLLOWED = 0.4
+HARDER_FOLLOWED = 0.45
 TASKS = (*WEIGHTS, "follow-up", "missing", "named")
 _REFUSED = ("one", "one", "chain", "parallel", "inline", *NEW)
 _SYSTEMS = (
