@@ -12,7 +12,7 @@ from caesura.intercept.calls.watch import MAX_CHARACTERS, MAX_TEXTS, WatchPlan
 from caesura.intercept.pause_hints import MAX_SECONDS, MIN_SECONDS, PauseHint
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 from .steering import until_paused
@@ -130,6 +130,6 @@ def test_a_session_with_too_many_tools_is_refused_and_not_left_unwatched() -> No
 
     tools = [{"type": "function", "function": {"name": f"t{index}"}} for index in range(1001)]
     engine: Any = Engine()
-    session = VllmSession(engine, SessionSpec(tools))
+    turns = TurnMaker(engine, SessionSpec(tools))
     with pytest.raises(UsageError, match="1000"):
-        session._watch("fresh", Sampling(), "")
+        turns.watch("fresh", Sampling(), "")

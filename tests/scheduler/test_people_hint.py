@@ -12,7 +12,7 @@ from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.predict.pause import MAX_TOOLS, PausePredictor
 from caesura.scheduler.vllm.call_detection import hinted
-from caesura.scheduler.vllm.client.session import VllmSession
+from caesura.scheduler.vllm.client.turn_maker import TurnMaker
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 from .steering import step_until, until_paused
@@ -189,7 +189,7 @@ def test_a_session_sends_its_hints_with_every_turn() -> None:
     engine: Any = SimpleNamespace(formats=("hermes",), ends=frozenset())
     tools = [{"type": "function", "function": {"name": "ask_user"}}]
     for pauses in ({"ask_user": PERSON}, {}):
-        session = VllmSession(engine, SessionSpec(tools, pauses=pauses))
-        sent: Any = session._watch("fresh", Sampling(), "")
+        turns = TurnMaker(engine, SessionSpec(tools, pauses=pauses))
+        sent: Any = turns.watch("fresh", Sampling(), "")
         assert WatchPlan.from_wire(sent[WATCH_KEY]).pauses == pauses
         assert ("pauses" in sent[WATCH_KEY]) == bool(pauses)

@@ -32,11 +32,11 @@ class CallFormat:
     format, which vLLM's server is given; None if it is given ours. `guarded`: an opener counts only
     where a call may follow it (`mentions/behind.py`); elsewhere it is a mention. `thinks`: the
     markers of `caesura.intercept.calls.thinking` count; other model families have channels.
-    `in_code`: an
-    opener that is plain text counts in code too (`mentions/code.py`). `results`: texts that open a
-    call's result, which the model must not write itself; behind a call, at the begin of a line,
-    they end the turn. `keys`: a call is a JSON object with its `name`, or a list of such objects,
-    and one of these keys holds the arguments; empty where another parser reads the calls.
+    `in_code`: an opener that is plain text counts in code too (`mentions/code.py`). `results`:
+    texts that open a call's result, which the model must not write itself; behind a call, at the
+    begin of a line, they end the turn. `keys`: a call is a JSON object with its `name`, or a list
+    of such objects, and one of these keys holds the arguments; empty where another parser reads
+    the calls.
     """
 
     name: str
