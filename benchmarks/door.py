@@ -1,8 +1,9 @@
 """`caesura serve` against vLLM's own server, on the same scheduler, in pairs.
 
 Two servers of one model stand side by side: vLLM's own, started with Caesura's scheduler, and
-`caesura serve`, which hands these requests to vLLM's application. Each round streams the same chat
-completions from both, one after the other, in changing order. Ratios are Caesura / vLLM, per pair.
+`caesura serve`, which hands these requests to vLLM's application. Both read calls with vLLM's
+parser of the model's format. Each round streams the same chat completions from both, one after the
+other, in changing order. Ratios are Caesura / vLLM, per pair.
 """
 
 import argparse
@@ -30,6 +31,8 @@ from benchmarks.pairs import ratio
 from caesura.runtime.launch import BUNDLED_MODEL
 
 ENGINE = ("--dtype", "float32", "--enforce-eager", "--max-model-len", "2048", "--block-size", "32")
+CALLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+"""`caesura serve` chooses this parser by the model's chat template."""
 MEMORY = ("--kv-cache-memory-bytes", str(256 << 20))
 CONNECTOR = {
     "kv_connector": "CaesuraConnector",
@@ -72,7 +75,8 @@ def vllm_command() -> list[str]:
     """Return the command of vLLM's own server."""
     names = ("--model", BUNDLED_MODEL, "--served-model-name", NAME)
     logs = ("--disable-uvicorn-access-log", "--uvicorn-log-level", "error")
-    return ["vllm.entrypoints.openai.api_server", *names, *ENGINE, *MEMORY, *SCHEDULER, *logs]
+    options = (*names, *CALLS, *ENGINE, *MEMORY, *SCHEDULER, *logs)
+    return ["vllm.entrypoints.openai.api_server", *options]
 
 
 def caesura_command(folder: Path) -> list[str]:
@@ -157,8 +161,10 @@ def measure(rounds: int, tokens: int, concurrency: list[int], console: Console) 
                 for key in ("throughput", "ttft")
             ]
             pairs = zip(ours, theirs, strict=True)
-            more = statistics.median(1000 * (a["ttft"] - b["ttft"]) for a, b in pairs)
-            table.add_row(str(count), *map(str, ratios), f"{more:+.1f}")
+            more = sorted(1000 * (a["ttft"] - b["ttft"]) for a, b in pairs)
+            low, middle, high = more[rounds // 4], statistics.median(more), more[-1 - rounds // 4]
+            told = f"{middle:+.1f} [{low:+.1f} .. {high:+.1f}]"
+            table.add_row(str(count), *map(str, ratios), told)
     return table
 
 
