@@ -323,9 +323,9 @@ async def several_streamed(server: Server) -> None:
 @check(LIBRARY, "seed")
 async def seed(server: Server) -> None:
     fields = {"seed": 7, "temperature": 2.0, "max_tokens": 24}
-    question = "Tell me of the sea."
+    question = "asdf jkl qwer uiop zxcv"  # the bundled model is hardly ever so unsure
     first, again = [await ask(server, question, **fields) for _ in range(2)]
-    other = [await ask(server, question, **(fields | {"seed": s})) for s in (8, 9, 10)]
+    other = [await ask(server, question, **(fields | {"seed": s})) for s in range(8, 16)]
     text = first.choices[0].message.content
     equal(again.choices[0].message.content, text)
     honoured(any(each.choices[0].message.content != text for each in other), "seed")
