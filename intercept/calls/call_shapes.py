@@ -70,6 +70,18 @@ class CallShape:
     from_start: str = ""
 
 
+def _functions(form: CallFormat) -> CallShape:
+    """Return the shape of calls in `<function=NAME>`, each between the form's markers."""
+    return CallShape(
+        form.opens[0],
+        f"{form.opens[0]}\n<function={NAME}>\n",
+        f"\n</function>\n{form.closes}",
+        style="qwen_xml",
+        between="\n",
+        excludes=("<parameter=",),
+    )
+
+
 def _invoked(form: CallFormat, style: Style, tag: str = "") -> CallShape:
     """Return the shape of calls in `<invoke name="NAME">`; `tag` begins the tags within."""
     return CallShape(
@@ -91,14 +103,7 @@ _SHAPES = {
         "}\n</tool_call>",
         between="\n",
     ),
-    QWEN3_CODER.name: CallShape(
-        QWEN3_CODER.opens[0],
-        f"<tool_call>\n<function={NAME}>\n",
-        "\n</function>\n</tool_call>",
-        style="qwen_xml",
-        between="\n",
-        excludes=("<parameter=",),
-    ),
+    QWEN3_CODER.name: _functions(QWEN3_CODER),
     GLM.name: CallShape(
         GLM.opens[0],
         f"<tool_call>{NAME}\n",
@@ -107,14 +112,7 @@ _SHAPES = {
         between="\n",
         excludes=("<arg_value>",),
     ),
-    SEED_OSS.name: CallShape(
-        SEED_OSS.opens[0],
-        f"<seed:tool_call>\n<function={NAME}>\n",
-        "\n</function>\n</seed:tool_call>",
-        style="qwen_xml",
-        between="\n",
-        excludes=("<parameter=",),
-    ),
+    SEED_OSS.name: _functions(SEED_OSS),
     MINIMAX_M2.name: _invoked(MINIMAX_M2, "minimax_xml"),
     DEEPSEEK_V32.name: _invoked(DEEPSEEK_V32, "deepseek_xml", DSML),
     DEEPSEEK_V4.name: _invoked(DEEPSEEK_V4, "deepseek_xml", DSML),

@@ -56,7 +56,11 @@ class SplicedChat:
         """
         read = partial(self._read, given=given, headers=request.headers)
         body = await request.body()
-        asked = await parsed(read, body) if _follows_answer(given) else None
+        follows = _follows_answer(given)
+        asked = await parsed(read, body) if follows else None
+        if follows and asked is None:
+            await self._delegation.answer(request, send)
+            return
         spliced = None if asked is None else await self._spliced(asked, given)
         with self._splicing.tapped() as tap:
 
