@@ -22,7 +22,14 @@ POOL = 30
 SESSIONS = 8
 
 
-def make_core(prefix_caching: bool, budget: int, host_gib: float, **settings: Any) -> Core:
+def make_core(
+    prefix_caching: bool,
+    budget: int,
+    host_gib: float,
+    link_gb_per_second: float | None = None,
+    **settings: Any,
+) -> Core:
+    limit = {} if link_gb_per_second is None else {"link_gb_per_second": link_gb_per_second}
     return Core(
         enable_prefix_caching=prefix_caching,
         max_num_batched_tokens=budget,
@@ -31,7 +38,7 @@ def make_core(prefix_caching: bool, budget: int, host_gib: float, **settings: An
             "kv_connector": "CaesuraConnector",
             "kv_connector_module_path": "caesura.scheduler.vllm.swap.connector",
             "kv_role": "kv_both",
-            "kv_connector_extra_config": {"host_gib": host_gib},
+            "kv_connector_extra_config": {"host_gib": host_gib, **limit},
         },
         additional_config={"caesura": settings},
     )

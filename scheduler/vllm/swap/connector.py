@@ -28,6 +28,7 @@ from caesura.scheduler.vllm.swap.messages import SwapOrders, SwapReport
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.swap.prometheus import SwapMetrics
 from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes, host_slots
+from caesura.scheduler.vllm.swap.throttle import throttled
 from caesura.scheduler.vllm.swap.worker import SwapWorker
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ DEFAULT_HOST_GIB = 4.0
 class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     """Swaps KV cache of paused requests to host memory and back.
 
-    `kv_connector_extra_config` has two keys. `host_gib` is the host memory per engine in GiB,
+    `kv_connector_extra_config` has three keys. `host_gib` is the host memory per engine in GiB,
     divided among its workers; 0 switches swapping off. `in_step` allows a short load to join the
     step that needs it, layer by layer. On GPUs, `in_step` needs piecewise CUDA graphs, so it is
-    off there by default.
+    off there by default. `link_gb_per_second` limits the copies of each worker, in 10^9 bytes per
+    second; only a KV cache in main memory can be limited.
     """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -59,8 +61,9 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         self.outbox: list[dict[str, Any]] = []
         """Records that the engine sends with its next statistics."""
         slots = host_slots(kv_cache_config, host_bytes)
+        copier = throttled(extra, current_platform.is_cpu())
         if role == KVConnectorRole.WORKER:
-            self._worker = SwapWorker(host_bytes, kv_cache_config) if slots else None
+            self._worker = SwapWorker(host_bytes, kv_cache_config, copier) if slots else None
         elif slots:
             # A failed load is noticed with its step's output. If another step were in flight by
             # then, tokens decoded from the missing KV would already have been sent.
