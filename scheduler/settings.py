@@ -28,7 +28,7 @@ class Settings:
 
     `handling` decides about the KV cache of paused requests. `ranking` orders the waiting
     requests. `admission` may make a request wait although its blocks are free. Both take
-    parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill` and the four limits after
+    parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill` and the five limits after
     it apply under every ranking and admission; `StepRules` describes them. `prediction` is the
     predictor of lengths, pauses and calls.
 
@@ -51,6 +51,7 @@ class Settings:
     backfill: bool = True
     max_misfits: int = 64
     max_overtaken_steps: int = 512
+    max_overtaken_seconds: float = 60.0
     max_convoy_blocks: int = 8
     max_extra_requests: int = 8
     prediction: str = DEFAULT_PREDICTOR
@@ -90,6 +91,11 @@ class Settings:
                 raise ValueError(
                     f"caesura.{name} must be a whole number of at least {least}, got {value!r}"
                 )
+        seconds = self.max_overtaken_seconds
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise ValueError(
+                f"caesura.max_overtaken_seconds must be a number of seconds > 0, got {seconds!r}"
+            )
         share = self.write_behind_free_share
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ValueError(
@@ -103,6 +109,7 @@ class Settings:
             backfill=self.backfill,
             max_misfits=self.max_misfits,
             max_overtaken_steps=self.max_overtaken_steps,
+            max_overtaken_seconds=self.max_overtaken_seconds,
             max_convoy_blocks=self.max_convoy_blocks,
             max_extra_requests=self.max_extra_requests,
         )

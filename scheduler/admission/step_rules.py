@@ -8,9 +8,10 @@ class StepRules:
     """When a request may overtake earlier ones, and may take KV from other returned requests.
 
     With `backfill`, a request that fits may overtake requests that do not fit (misfits). A step
-    passes over at most `max_misfits` of them. A request is overtaken in at most
-    `max_overtaken_steps` steps of one wait; after that, no request goes before it. A misfit is
-    checked again after `misfit_steps` steps.
+    passes over at most `max_misfits` of them. In one wait a request is overtaken in at most
+    `max_overtaken_steps` steps, and in none once it has waited `max_overtaken_seconds`. After that
+    it is overdue, and no request goes before it. The bound in seconds is for engines with long
+    steps. A misfit is checked again after `misfit_steps` steps.
 
     Sessions that all return at once form a convoy: each holds blocks, and none can get the rest.
     So a returned request that lacks at most `max_convoy_blocks` blocks takes them from the last in
@@ -21,21 +22,25 @@ class StepRules:
     backfill: bool = True
     max_misfits: int = 64
     max_overtaken_steps: int = 512
+    max_overtaken_seconds: float = 60.0
     max_convoy_blocks: int = 8
     max_extra_requests: int = 8
     misfit_steps: int = 16
 
-    def is_overdue(self, overtaken_steps: int) -> bool:
-        """Return whether a request was overtaken so often that no request may go before it."""
-        return overtaken_steps >= self.max_overtaken_steps
+    def is_overdue(self, overtaken_steps: int, waited_seconds: float) -> bool:
+        """Return whether a request was overtaken so often that no request may go before it.
 
-    def look_further(self, misfits: int, overtaken_steps: int) -> bool:
+        A request that no other has overtaken is never overdue, however long it has waited.
+        """
+        too_long = overtaken_steps > 0 and waited_seconds >= self.max_overtaken_seconds
+        return too_long or overtaken_steps >= self.max_overtaken_steps
+
+    def look_further(self, misfits: int, overdue: bool) -> bool:
         """Return whether to try requests behind the `misfits`th misfit of a step.
 
-        That misfit was overtaken in `overtaken_steps` steps before this one.
+        `overdue`: no request may go before that misfit.
         """
-        allowed = self.backfill and misfits <= self.max_misfits
-        return allowed and not self.is_overdue(overtaken_steps)
+        return self.backfill and misfits <= self.max_misfits and not overdue
 
     def misfit_holds(self, steps: int) -> bool:
         """Return whether a misfit checked `steps` steps ago need not be checked again."""

@@ -104,10 +104,13 @@ def test_who_fits_goes_before_who_does_not(backfill: bool) -> None:
     assert running(world) == (["first", "small"] if backfill else ["first"])
 
 
-@pytest.mark.parametrize(("patience", "served"), [(5, True), (10**9, False)])
-def test_a_request_is_not_overtaken_for_ever(patience: int, served: bool) -> None:
+@pytest.mark.parametrize(
+    ("steps", "seconds", "served"), [(5, 1e9, True), (10**9, 5.0, True), (10**9, 1e9, False)]
+)
+def test_a_request_is_not_overtaken_for_ever(steps: int, seconds: float, served: bool) -> None:
     """Small requests arrive without end, and two of them fill the memory."""
-    world = world_of(LargeFirst(), max_overtaken_steps=patience)
+    bounds = {"max_overtaken_steps": steps, "max_overtaken_seconds": seconds}
+    world = world_of(LargeFirst(), **bounds)
     for step in range(200):
         if step == 20:
             world.plain("large", range(1000, 1270), "x")

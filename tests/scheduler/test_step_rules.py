@@ -7,14 +7,22 @@ from caesura.scheduler.settings import Settings
 
 
 def test_a_step_passes_over_few_misfits_and_none_that_is_overdue() -> None:
-    rules = StepRules(max_misfits=2, max_overtaken_steps=10)
-    assert rules.look_further(misfits=2, overtaken_steps=9)
-    assert not rules.look_further(misfits=3, overtaken_steps=0), "vLLM stops at the first"
-    assert not rules.look_further(misfits=1, overtaken_steps=10), "it would starve"
+    rules = StepRules(max_misfits=2)
+    assert rules.look_further(misfits=2, overdue=False)
+    assert not rules.look_further(misfits=3, overdue=False), "vLLM stops at the first"
+    assert not rules.look_further(misfits=1, overdue=True), "it would starve"
+
+
+def test_a_request_is_overdue_after_many_steps_or_many_seconds() -> None:
+    rules = StepRules(max_overtaken_steps=10, max_overtaken_seconds=5.0)
+    assert not rules.is_overdue(9, 4.9)
+    assert rules.is_overdue(10, 0.1), "steps are short"
+    assert rules.is_overdue(1, 5.0), "steps are long"
+    assert not rules.is_overdue(0, 1e9), "no request went before it"
 
 
 def test_without_back_filling_the_first_misfit_ends_the_step() -> None:
-    assert not StepRules(backfill=False).look_further(misfits=1, overtaken_steps=0)
+    assert not StepRules(backfill=False).look_further(misfits=1, overdue=False)
 
 
 def test_a_misfit_is_asked_again_now_and_then() -> None:
@@ -42,6 +50,11 @@ def test_the_settings_say_the_rules() -> None:
     [
         ("max_misfits", -1, "max_misfits must be a whole number of at least 0, got -1"),
         ("max_overtaken_steps", 0, "max_overtaken_steps must be a whole number of at least 1"),
+        (
+            "max_overtaken_seconds",
+            0,
+            "max_overtaken_seconds must be a number of seconds > 0, got 0",
+        ),
         ("chunk_saturations", 1.5, "chunk_saturations must be a whole number of at least 1"),
         ("max_copy_failures", True, "max_copy_failures must be a whole number"),
         ("write_behind_free_share", 40, "must be a share from 0 to 1, got 40"),

@@ -46,6 +46,7 @@ class WaitingQueue:
         self.sessions = sessions
         self.rules = rules
         self._step = 0
+        self._now = 0.0
         self._ready: list[Request] = []
 
     # -- before the step -------------------------------------------------------------------------
@@ -54,6 +55,7 @@ class WaitingQueue:
         """Return the waiting requests that could be admitted, in order of rank."""
         found = self._port.ready()
         self._step += 1
+        self._now = self._clock()
         self._ready = found
         if len(found) < 2 or self._port.goes_by_priority:
             return found
@@ -76,7 +78,8 @@ class WaitingQueue:
 
     def overdue(self, request: Request) -> bool:
         """Return whether the request was overtaken so often that it must be admitted next."""
-        return self.rules.is_overdue(self.sessions[request.request_id].overtaken)
+        session = self.sessions[request.request_id]
+        return self.rules.is_overdue(session.overtaken, self._now - session.queued_at)
 
     def _stands(self, session: SessionState, mark: Any) -> bool:
         """Return whether the session's cached score is still valid."""
@@ -120,7 +123,7 @@ class WaitingQueue:
         running, batch = len(self._port.running()), self._port.running_context()
         cost = self._costs.model
         return QueueView(
-            now=self._clock(),
+            now=self._now,
             capacity_tokens=self._capacity_tokens,
             step_seconds=cost.step_seconds(max(1, running), batch),
             running=running,
@@ -161,8 +164,7 @@ class WaitingQueue:
         def look_further(request: Request) -> bool:
             nonlocal passed
             passed += 1
-            overtaken = self.sessions[request.request_id].overtaken
-            return self.rules.look_further(passed, overtaken)
+            return self.rules.look_further(passed, self.overdue(request))
 
         return look_further
 
