@@ -4,6 +4,7 @@ from caesura.scheduler.records.parts import (
     DecisionRow,
     LackedSteps,
     OpeningInputs,
+    PredictionRecord,
     PriceRecord,
     Record,
     SpanEvent,
@@ -11,6 +12,7 @@ from caesura.scheduler.records.parts import (
 from caesura.scheduler.records.reading import RecordError, parse
 from caesura.scheduler.records.schema import (
     KINDS,
+    ForecastRecord,
     GapRecord,
     LanesRecord,
     OpeningRecord,
@@ -24,12 +26,14 @@ from caesura.scheduler.records.schema import (
 __all__ = [
     "KINDS",
     "DecisionRow",
+    "ForecastRecord",
     "GapRecord",
     "LackedSteps",
     "LanesRecord",
     "OpeningInputs",
     "OpeningRecord",
     "PauseRecord",
+    "PredictionRecord",
     "PriceRecord",
     "Record",
     "RecordError",

@@ -16,6 +16,7 @@ from caesura.scheduler.records.parts import (
     DecisionRow,
     LackedSteps,
     OpeningInputs,
+    PredictionRecord,
     PriceRecord,
     Record,
     SpanEvent,
@@ -27,6 +28,7 @@ PARTS: dict[type, str] = {
     OpeningInputs: "Inputs",
     LackedSteps: "Lacked",
     DecisionRow: "Decision",
+    PredictionRecord: "Prediction",
     SpanEvent: "SpanEvent",
 }
 """Parts of records, with their names in TypeScript."""

@@ -88,6 +88,39 @@ class OpeningInputs:
     step_seconds: Annotated[float | None, About("expected time of the coming step", "s")] = None
 
 
+@dataclass(frozen=True, slots=True)
+class PredictionRecord:
+    """What one predictor expected when a segment was queued. Null means that it does not say."""
+
+    predictor: Annotated[str, About("the predictor's name", read_by="page, metrics")] = ""
+    decode_tokens: Annotated[
+        float | None, About("mean tokens of the segment", "tokens", read_by="page, metrics")
+    ] = None
+    decode_quantiles: Annotated[
+        list[float],
+        About("10, 50 and 90 % quantiles of these tokens; empty without them", "tokens"),
+    ] = field(default_factory=list)
+    calls_left: Annotated[
+        float | None,
+        About("mean number of calls until the session ends", "calls", read_by="page, metrics"),
+    ] = None
+    ends_now: Annotated[
+        float | None,
+        About("probability that the session ends with this segment", read_by="page, metrics"),
+    ] = None
+    ends_within_3: Annotated[
+        float | None,
+        About("probability of at most 3 further calls", read_by="page, metrics"),
+    ] = None
+    pause_seconds: Annotated[
+        float | None, About("mean duration of the next pause", "s", read_by="page, metrics")
+    ] = None
+    long_pause: Annotated[
+        float | None,
+        About("probability that the next pause exceeds 30 s", read_by="page, metrics"),
+    ] = None
+
+
 class DecisionRow(NamedTuple):
     """One decision about a paused request, with the price of every alternative at that moment.
 

@@ -17,6 +17,7 @@ from caesura.scheduler.records.parts import (
     DecisionRow,
     LackedSteps,
     OpeningInputs,
+    PredictionRecord,
     PriceRecord,
     Record,
     SpanEvent,
@@ -40,6 +41,26 @@ Decoded = Annotated[int, About("tokens that the segment decoded", "tokens", read
 Context = Annotated[int, About("the request's context", "tokens")]
 Resident = Annotated[int, About("blocks that only this request held", "blocks")]
 Predicted = Annotated[float | None, About("the expected duration of the pause", "s")]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRecord(Record):
+    """A session was queued for a segment: what each predictor expected of it."""
+
+    kind: ClassVar[str] = "forecast"
+    set_by: ClassVar[str] = "the scheduler, when a session arrives and when it returns from a call"
+
+    request: RequestId
+    at: Annotated[float, About("when the segment was queued", "s", read_by="page, runs, metrics")]
+    session: SessionId = ""
+    calls: Annotated[int, About("calls so far", "calls", read_by="page, runs, metrics")] = 0
+    compared_with: Annotated[
+        str, About("the sessions of the same kind: by the last tool, or by the offered tools")
+    ] = ""
+    predictions: Annotated[
+        tuple[PredictionRecord, ...],
+        About("a row for the predictor in use, and one for each part of a mixture"),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +307,7 @@ class GapRecord(Record):
 KINDS: Mapping[str, type[Record]] = {
     each.kind: each
     for each in (
+        ForecastRecord,
         OpeningRecord,
         PauseRecord,
         SessionRecord,

@@ -65,6 +65,7 @@ class PausingScheduler(Scheduler):
         parts.follow_ups.arrived(request)
         followed = parts.follow_ups.followed(request_id)
         parts.recorder.arrived(request, parts.sessions[request_id], followed)
+        parts.sessions.record_forecast(request)
 
     def _update_request_as_session(self, session: Request, update: StreamingUpdate) -> None:
         """Append a tool's result to its session, with the grammar of the next turn."""
@@ -74,6 +75,7 @@ class PausingScheduler(Scheduler):
         parts.pauses.after_chunk(session, update)
         parts.grammars.apply(session)
         parts.recorder.returned(session)
+        parts.sessions.record_forecast(session)
         parts.stops.watch(session)
 
     def finish_requests(self, request_ids: Any, finished_status: RequestStatus) -> list[Request]:

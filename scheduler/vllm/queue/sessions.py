@@ -14,6 +14,7 @@ from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
+from caesura.scheduler.predict.mixed import forecasts_by_name
 from caesura.scheduler.rank.view import Score
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.history_file import HistoryFile
@@ -143,6 +144,13 @@ class Sessions:
     def forecast(self, request: Request) -> Forecast:
         """Return the forecast for the request's session."""
         return self.predictor.forecast(self.about(request))
+
+    def record_forecast(self, request: Request) -> None:
+        """Record what the predictor and its parts expect of a session that was just queued."""
+        if self._recorder.writes:
+            about = self.about(request)
+            forecasts = forecasts_by_name(self.predictor, about)
+            self._recorder.forecast(self._of[request.request_id], about, forecasts)
 
     def durations(self, request_id: str, tool: str | None, session: SessionState) -> Durations:
         """Return the expected durations of a pause that begins now."""

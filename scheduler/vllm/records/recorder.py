@@ -10,6 +10,9 @@ from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import StepWork
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from caesura.scheduler.predict.forecast import About, Forecast
     from caesura.scheduler.vllm.paused.paused_kv import PausedKV
     from caesura.scheduler.vllm.queue.sessions import SessionState
     from caesura.scheduler.vllm.records.queue_delays import Lack
@@ -35,6 +38,11 @@ class Recorder:
 
     def returned(self, request: Request) -> None:
         """Record that a paused request received its next chunk."""
+
+    def forecast(
+        self, session: "SessionState", about: "About", forecasts: "Mapping[str, Forecast]"
+    ) -> None:
+        """Record what predictors, by their names, expect of a session that was just queued."""
 
     def preempted(self, request: Request, computed: int) -> None:
         """Record that a request with `computed` tokens lost its blocks to running requests."""

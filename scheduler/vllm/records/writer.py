@@ -15,12 +15,14 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.views import PausedKVView, StepView
+from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.records import Record, SessionRecord, StepsRecord
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.records.decisions import open_account, pause_record, segment
+from caesura.scheduler.vllm.records.forecasts import forecast_record
 from caesura.scheduler.vllm.records.queue_delays import Lack
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.records.request_states import RequestStates
@@ -76,6 +78,11 @@ class RecordWriter(Recorder):
 
     def returned(self, request: Request) -> None:
         self._states.returned(request)
+
+    def forecast(
+        self, session: SessionState, about: About, forecasts: Mapping[str, Forecast]
+    ) -> None:
+        self._write(forecast_record(session.session_id, about, forecasts, self._states.now()))
 
     def preempted(self, request: Request, computed: int) -> None:
         self._states.preempted(request, computed)

@@ -64,6 +64,26 @@ export interface Lacked {
   line?: number;
 }
 
+/** What one predictor expected when a segment was queued. Null means that it does not say. */
+export interface Prediction {
+  /** The predictor's name. */
+  predictor?: string;
+  /** Mean tokens of the segment (tokens). */
+  decode_tokens?: number | null;
+  /** 10, 50 and 90 % quantiles of these tokens; empty without them (tokens). */
+  decode_quantiles?: number[];
+  /** Mean number of calls until the session ends (calls). */
+  calls_left?: number | null;
+  /** Probability that the session ends with this segment. */
+  ends_now?: number | null;
+  /** Probability of at most 3 further calls. */
+  ends_within_3?: number | null;
+  /** Mean duration of the next pause (s). */
+  pause_seconds?: number | null;
+  /** Probability that the next pause exceeds 30 s. */
+  long_pause?: number | null;
+}
+
 /** An event within a span. */
 export interface SpanEvent {
   /** The event's name. */
@@ -80,6 +100,23 @@ export type Decision = [seconds: number, act: string, blocks: number, why?: stri
 /** The columns of a `steps` record. */
 export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks"] as const;
 export type StepColumn = (typeof STEP_COLUMNS)[number];
+
+/** A session was queued for a segment: what each predictor expected of it. */
+export interface ForecastEntry {
+  kind: "forecast";
+  /** The request's id in the engine. */
+  request: string;
+  /** When the segment was queued (s). */
+  at: number;
+  /** The id of the session's first request. */
+  session?: string;
+  /** Calls so far (calls). */
+  calls?: number;
+  /** The sessions of the same kind: by the last tool, or by the offered tools. */
+  compared_with?: string;
+  /** A row for the predictor in use, and one for each part of a mixture. */
+  predictions?: Prediction[];
+}
 
 /** A pause has begun: the inputs of the decision, and the price of each alternative. */
 export interface OpeningEntry {
@@ -259,4 +296,4 @@ export interface GapEntry {
   why?: string;
 }
 
-export type KnownEntry = OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | GapEntry;
+export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | GapEntry;
