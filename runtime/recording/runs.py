@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from caesura.runtime.recording.entries import Entry
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
+    ForecastRecord,
     OpeningRecord,
     PauseRecord,
     Record,
@@ -17,7 +18,7 @@ from caesura.scheduler.records import (
     parse,
 )
 
-KINDS = ("span", "opening", "pause", "session", "wait")
+KINDS = ("span", "forecast", "opening", "pause", "session", "wait")
 """The kinds of entries that this module reads; the column entries say nothing of runs."""
 NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
@@ -44,11 +45,12 @@ class Pause:
 
 @dataclass(slots=True)
 class Session:
-    """A session of the engine: the pauses and waits of its requests, in order of time."""
+    """A session of the engine: its forecasts, pauses and waits, each in order of time."""
 
     id: str
     pauses: dict[tuple[str, float], Pause] = field(default_factory=dict)
     waits: list[WaitRecord] = field(default_factory=list)
+    forecasts: list[ForecastRecord] = field(default_factory=list)
     end: SessionRecord | None = None
 
     @property
@@ -58,6 +60,7 @@ class Session:
         arrivals = [each.arrival for each in (*ends, *([self.end] if self.end else ()))]
         times = [each.told.at for each in self.pauses.values()]
         times += [each for each in arrivals if each is not None]
+        times += [each.at for each in self.forecasts]
         times += [self.end.at] if self.end is not None and self.end.arrival is None else []
         return min(times + [each.since for each in self.waits], default=0.0)
 
@@ -118,6 +121,8 @@ class Runs:
         match record:
             case SpanRecord():
                 self._spans[record.trace, record.span] = record
+            case ForecastRecord():
+                self._session(record.request, record.session).forecasts.append(record)
             case OpeningRecord():
                 self._pause(record).opening = record
             case PauseRecord():
@@ -171,6 +176,7 @@ class Runs:
         session = self._sessions.setdefault(name, Session(name))
         if name != request and (guessed := self._sessions.pop(request, None)) is not None:
             session.waits += guessed.waits
+            session.forecasts += guessed.forecasts
         self._of_request[request] = session
         # The engine's id of a request is the client's id, a `-` and a suffix.
         self._of_request[request.rpartition("-")[0] or request] = session

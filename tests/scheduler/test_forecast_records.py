@@ -91,7 +91,7 @@ def test_the_number_of_calls_is_summed_up(
     made: dict[str, Any] = dict.fromkeys(
         ("decode_tokens", "segment_tokens", "result_tokens", "pause_seconds", "pause_discount"), 7.0
     )
-    record = forecast_record("s-1", about, {"table": Forecast(**made, ends=ends)}, 3.5)
+    record = forecast_record("r-1", "s-1", about, {"table": Forecast(**made, ends=ends)}, 3.5)
     (told,) = record.predictions
     assert (record.request, record.session, record.calls, record.at) == ("r-1", "s-1", 2, 3.5)
     assert (told.calls_left, told.ends_now, told.ends_within_3) == (calls_left, ends_now, within)

@@ -77,6 +77,30 @@ def show(
 
 
 @app.command()
+def predictions(
+    recording: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="The recording. Default: the newest."),
+    ] = None,
+    records: Records = None,
+    store: StoreFile = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Show how good each predictor was: errors, order and calibration, by what it predicts.
+
+    Each forecast of a segment is compared with what came: its tokens, the
+    duration of the next pause, and the calls until the session ended.
+    """
+    from caesura.runtime.cli.trace import predictions as command
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        file = browsing.store_file(store, config)
+        command.show_predictions(file, recording, records or [], as_json)
+
+
+@app.command()
 def export(
     recordings: Annotated[
         list[str] | None,

@@ -7,6 +7,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from caesura.runtime.cli.show import plain, shorten
+from caesura.runtime.cli.trace.forecast_lines import forecast_items
 from caesura.runtime.recording.runs import Pause, Run, Session
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import PauseRecord, PriceRecord, SpanRecord, WaitRecord
@@ -40,6 +41,7 @@ def tree_of(found: Run | Session) -> Tree:
     for session in sessions:
         items += map(_pause, session.pauses.values())
         items += map(_wait, session.waits)
+        items += forecast_items(session)
     tree = Tree(title)
     for at, line, below in sorted(items, key=lambda item: item[0]):
         branch = tree.add(f"[dim]{at - found.start:+9.3f} s[/dim] {line}")

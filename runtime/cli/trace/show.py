@@ -138,6 +138,7 @@ def _public(found: Run | Session) -> Entry:
     return {
         "id": found.id,
         "pauses": [each.entry() for each in found.pauses.values()],
+        "forecasts": [each.entry() for each in found.forecasts],
         "waits": [each.entry() for each in found.waits],
         "end": None if found.end is None else found.end.entry(),
     }

@@ -150,7 +150,8 @@ class Sessions:
         if self._recorder.writes:
             about = self.about(request)
             forecasts = forecasts_by_name(self.predictor, about)
-            self._recorder.forecast(self._of[request.request_id], about, forecasts)
+            session = self._of[request.request_id]
+            self._recorder.forecast(request, session, about, forecasts)
 
     def durations(self, request_id: str, tool: str | None, session: SessionState) -> Durations:
         """Return the expected durations of a pause that begins now."""

@@ -11,11 +11,11 @@ DIGITS = 4
 
 
 def forecast_record(
-    session: str, about: About, forecasts: Mapping[str, Forecast], at: float
+    request: str, session: str, about: About, forecasts: Mapping[str, Forecast], at: float
 ) -> ForecastRecord:
     """Return the record of forecasts, by their predictors' names, at the wall time `at`."""
     return ForecastRecord(
-        request=about.key,
+        request=request,
         at=at,
         session=session,
         calls=about.calls,

@@ -40,7 +40,11 @@ class Recorder:
         """Record that a paused request received its next chunk."""
 
     def forecast(
-        self, session: "SessionState", about: "About", forecasts: "Mapping[str, Forecast]"
+        self,
+        request: Request,
+        session: "SessionState",
+        about: "About",
+        forecasts: "Mapping[str, Forecast]",
     ) -> None:
         """Record what predictors, by their names, expect of a session that was just queued."""
 

@@ -80,9 +80,14 @@ class RecordWriter(Recorder):
         self._states.returned(request)
 
     def forecast(
-        self, session: SessionState, about: About, forecasts: Mapping[str, Forecast]
+        self,
+        request: Request,
+        session: SessionState,
+        about: About,
+        forecasts: Mapping[str, Forecast],
     ) -> None:
-        self._write(forecast_record(session.session_id, about, forecasts, self._states.now()))
+        ids, now = (request.request_id, session.session_id), self._states.now()
+        self._write(forecast_record(*ids, about, forecasts, now))
 
     def preempted(self, request: Request, computed: int) -> None:
         self._states.preempted(request, computed)

@@ -1,0 +1,1 @@
+"""How good predictions were: what was predicted against what came, by predictor and quantity."""
