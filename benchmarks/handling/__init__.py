@@ -2,9 +2,20 @@
 
 The same sessions, arriving at the same moments, are served by one engine after the other: vLLM as
 it comes (`stock`: every segment between two tool calls is a new request, and prefix caching finds
-what is left of its context), and Caesura's scheduler with each of its handlings.
+what is left of its context), and Caesura's scheduler with each of its handlings and some rankings.
 """
 
 STOCK = "stock"
-HANDLINGS = ("preserve", "discard", "swap", "ttl", "infercept", "lamps", "caesura")
-SYSTEMS = (STOCK, *HANDLINGS)
+
+SYSTEMS: dict[str, dict[str, str] | None] = {
+    STOCK: None,
+    "caesura": {},
+    "fcfs": {"handling": "caesura", "ranking": "fcfs"},
+    "caesura-ranking": {"handling": "caesura", "ranking": "caesura"},
+    "lamps-infercept": {"handling": "infercept", "ranking": "lamps"},
+    **{
+        name: {"handling": name, "ranking": "fcfs"}
+        for name in ("preserve", "discard", "swap", "ttl", "infercept", "lamps")
+    },
+}
+"""Caesura's settings by system; None is vLLM's own scheduler, and `caesura` all defaults."""

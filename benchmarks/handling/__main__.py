@@ -11,15 +11,34 @@ It is estimated from a short measurement of the model, unless --rate gives it in
 it, as an earlier run printed it, to compare runs made at different times.
 
 Times on a shared machine mean little by themselves: the second table of each load gives ratios,
-pair by pair. Ctrl-C ends a series early and prints what has been measured; --show FILE prints an
-earlier series again.
+pair by pair.
+
+Every run is kept in a file under --runs, and a kept run is not made again unless --again is given.
+So a table can be filled in pieces: --minutes N starts no run that would not end in time, Ctrl-C
+ends a series early, and the same command goes on later. --show prints what is kept, and
+--write FILE puts the tables into a page, between two marks.
+
+--knee also searches for the highest load at which the p99 of normalized latency (per decoded token)
+stays under three times that of an idle engine, for each system. It halves the gap between loads
+that hold and loads that fail until the gap is --resolution, and counts the table's runs too.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 from benchmarks.handling import SYSTEMS
 
+SHOWN = [
+    "stock",
+    "fcfs",
+    "infercept",
+    "lamps-infercept",
+    "preserve",
+    "caesura-ranking",
+    "discard",
+    "swap",
+]
 TOKEN_SCALES = {"mix": 1 / 4, "replay": 1 / 48}
 
 
@@ -32,9 +51,12 @@ def parse() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--workload", choices=TOKEN_SCALES, default="mix", help="six tools, or recorded agents")
-    add("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="SYSTEM")
+    known = f"of {', '.join(SYSTEMS)}"
+    add("--systems", nargs="+", choices=SYSTEMS, default=SHOWN, metavar="SYSTEM", help=known)
     add("--loads", nargs="+", type=float, default=[0.3, 0.45, 0.6], metavar="LOAD")
     add("--rounds", type=int, default=3, help="rounds of pairs, each with its own seed")
+    add("--knee", action="store_true", help="search for the highest load of each system")
+    add("--resolution", type=float, default=0.05, help="of the search, in loads")
     add("--seed", type=int, default=100, help="of the first round")
     add("--rate", type=float, help="sessions per second at load 1 (default: measured)")
     size = parser.add_argument_group("size of a run")
@@ -61,12 +83,18 @@ def parse() -> argparse.Namespace:
     )
     add("--host-gib", type=float, default=2, help="host memory for swapped KV")
     add("--calibration", type=str, metavar="FILE", help="written by `caesura calibrate`")
+    add("--link", type=float, metavar="GB/S", help="limit of the link to the host")
     add("--no-swap", action="store_true", help="leave the swap connector out")
     files = parser.add_argument_group("results")
     add = files.add_argument
-    add("--out", type=Path, default=Path(".cache/handling/results.json"), help="JSON, all numbers")
-    add("--show", type=Path, metavar="FILE", help="print an earlier series and measure nothing")
+    add("--runs", type=Path, default=Path(".cache/handling/runs"), help="folder of kept runs")
+    add("--again", action="store_true", help="make runs again that are kept")
+    add("--minutes", type=float, default=math.inf, help="start no run that would end later")
+    add("--show", action="store_true", help="print what is kept and measure nothing")
+    add("--write", type=Path, metavar="FILE", help="put the tables into this page")
     args = parser.parse_args()
+    if args.show and (args.rate is None or args.blocks is None):
+        parser.error("--show needs --rate and --blocks, as the runs' command printed them")
     args.token_scale = args.token_scale or TOKEN_SCALES[args.workload]
     return args
 
@@ -74,6 +102,6 @@ def parse() -> argparse.Namespace:
 if __name__ == "__main__":
     arguments = parse()
     # Here and not above: the engine's process imports this file again, and vLLM is slow to import.
-    from benchmarks.handling.series import main
+    from benchmarks.handling.study.series import main
 
     main(arguments)

@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LOWER_IS_BETTER = {
     "latency_mean": "latency, mean",
     "latency_p99": "latency, p99",
+    "normalized_p99": "per token, p99",
     "ttft_first_mean": "first TTFT, mean",
     "ttft_first_p99": "first TTFT, p99",
     "ttft_resumed_mean": "resumed TTFT, mean",
@@ -16,19 +17,41 @@ LOWER_IS_BETTER = {
 }
 
 
+def counted_sessions(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the sessions that count, in the order of their arrival."""
+    return [session for session in run["sessions"] if session["counted"]]
+
+
+def latencies_of(run: Mapping[str, Any]) -> list[float]:
+    """Return the seconds from each counted session's arrival to its last token, less its tools'.
+
+    A session that was not done when the run was cut counts with the time until then.
+    """
+    return [
+        (session["ended"] or run["seconds"]) - session["arrived"] - session["tool_seconds"]
+        for session in counted_sessions(run)
+    ]
+
+
+def normalized_latencies(run: Mapping[str, Any]) -> list[float]:
+    """Return the latency of each counted session, per token that it has decoded."""
+    decoded = (
+        sum(segment["said"] for segment in session["segments"]) for session in counted_sessions(run)
+    )
+    return [
+        seconds / max(1, tokens) for seconds, tokens in zip(latencies_of(run), decoded, strict=True)
+    ]
+
+
 def figures(run: dict[str, Any], window_seconds: float) -> dict[str, float]:
     """Reduce a run to figures.
 
-    Latency is from a session's arrival to its last token, less the time its tools took; a session
-    that was not done when the run was cut counts with the time until then. `recomputed_share` is
-    the part of all computed tokens that had been computed before, as the engine counted them;
-    `recomputed_per_resume` is what the clients were told at each return from a tool.
+    Latency is as in `latencies_of`, and normalized latency is per decoded token.
+    `recomputed_share` is the part of all computed tokens that had been computed before, as the
+    engine counted them; `recomputed_per_resume` is what the clients were told at each return from
+    a tool.
     """
-    sessions = [session for session in run["sessions"] if session["counted"]]
-    latencies = [
-        (session["ended"] or run["seconds"]) - session["arrived"] - session["tool_seconds"]
-        for session in sessions
-    ]
+    sessions, latencies = counted_sessions(run), latencies_of(run)
     begun = [segment for session in sessions for segment in session["segments"] if segment["first"]]
     first = [segment["first"] - segment["sent"] for segment in begun if not segment["index"]]
     resumed = [segment["first"] - segment["sent"] for segment in begun if segment["index"]]
@@ -37,6 +60,7 @@ def figures(run: dict[str, Any], window_seconds: float) -> dict[str, float]:
     return {
         "latency_mean": statistics.fmean(latencies),
         "latency_p99": percentile(latencies, 0.99),
+        "normalized_p99": percentile(normalized_latencies(run), 0.99),
         "ttft_first_mean": statistics.fmean(first),
         "ttft_first_p99": percentile(first, 0.99),
         "ttft_resumed_mean": statistics.fmean(resumed),

@@ -2,17 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.handling import STOCK
+from benchmarks.handling import STOCK, SYSTEMS
 from benchmarks.handling.drive import Driver
 from benchmarks.handling.ledger import new_ledger, read_ledger
 from benchmarks.handling.systems import Settings, engine
 from benchmarks.handling.workload import Session
 
 Progress = Callable[[int], None]
+
+IDLE = "idle"
+"""The name of runs that serve one session after the other."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,20 @@ class Plan:
     sessions: list[Session]
     counted: frozenset[str]
     longest_seconds: float
+    seed: int = 0
+    alone: bool = False
+    """Serve the sessions one after the other, without the tools' time: an idle engine."""
+
+    @property
+    def what(self) -> dict[str, Any]:
+        """What tells this run from others with the same settings."""
+        return {
+            "system": IDLE if self.alone else self.system,
+            "caesura": SYSTEMS[self.system],
+            "load": self.load,
+            "round": self.round,
+            "seed": self.seed,
+        }
 
 
 async def run(plan: Plan, settings: Settings, directory: Path, progress: Progress) -> dict:
@@ -39,7 +56,7 @@ async def run(plan: Plan, settings: Settings, directory: Path, progress: Progres
         seconds = driver.now()
         counts = read_ledger(ledger)
     return {
-        "system": plan.system,
+        "system": plan.what["system"],
         "load": plan.load,
         "round": plan.round,
         "seconds": seconds,
@@ -49,6 +66,21 @@ async def run(plan: Plan, settings: Settings, directory: Path, progress: Progres
 
 
 async def _serve(driver: Driver, plan: Plan, progress: Progress) -> None:
+    if plan.alone:
+        await _serve_alone(driver, plan, progress)
+    else:
+        await _serve_together(driver, plan, progress)
+
+
+async def _serve_alone(driver: Driver, plan: Plan, progress: Progress) -> None:
+    chosen = [session for session in plan.sessions if session.key in plan.counted]
+    for done, session in enumerate(chosen):
+        segments = tuple(replace(segment, tool_seconds=0.0) for segment in session.segments)
+        await driver.run(replace(session, arrival_seconds=driver.now(), segments=segments))
+        progress(done + 1)
+
+
+async def _serve_together(driver: Driver, plan: Plan, progress: Progress) -> None:
     tasks = {asyncio.create_task(driver.run(session)): session.key for session in plan.sessions}
     open_keys = set(plan.counted)
     pending = set(tasks)

@@ -1,13 +1,13 @@
 """The systems under comparison: one engine at a time, all with the same settings of vLLM's."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.handling import STOCK
+from benchmarks.handling import SYSTEMS
 from benchmarks.handling.model import SIZES, benchmark_model
 from caesura.runtime.launch import default_args, prepare_environment
 
@@ -34,16 +34,22 @@ class Settings:
     host_gib: float = 2
     swap: bool = True
     calibration: str | None = None
+    link_gb_per_second: float | None = None
+    """A limit of the link to the host; None leaves it as it is."""
 
 
 def connector(settings: Settings) -> KVTransferConfig:
     """Configure the connector that copies paused KV to the host and back."""
+    limit = settings.link_gb_per_second
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
         kv_connector_module_path="caesura.scheduler.vllm.swap.connector",
         kv_role="kv_both",
         kv_load_failure_policy="recompute",
-        kv_connector_extra_config={"host_gib": settings.host_gib},
+        kv_connector_extra_config={
+            "host_gib": settings.host_gib,
+            **({} if limit is None else {"link_gb_per_second": limit}),
+        },
     )
 
 
@@ -51,9 +57,14 @@ def _block_bytes(settings: Settings) -> int:
     return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token
 
 
-def engine_args(system: str, settings: Settings, ledger: Path) -> dict[str, Any]:
-    """Return fields of vLLM's `AsyncEngineArgs`; systems differ in the scheduler alone."""
-    pausing = system != STOCK
+def engine_args(
+    caesura: Mapping[str, Any] | None, settings: Settings, ledger: Path
+) -> dict[str, Any]:
+    """Return fields of vLLM's `AsyncEngineArgs`; systems differ in the scheduler alone.
+
+    `caesura` are Caesura's settings, and None is vLLM's own scheduler.
+    """
+    pausing = caesura is not None
     args: dict[str, Any] = {
         **default_args(None),
         "model": benchmark_model(settings.model),
@@ -71,11 +82,12 @@ def engine_args(system: str, settings: Settings, ledger: Path) -> dict[str, Any]
         "scheduler_cls": PausingLedgerScheduler if pausing else StockLedgerScheduler,
         "additional_config": {"benchmark": {"ledger": str(ledger)}},
     }
-    if pausing:
-        caesura = {"handling": system}
-        if settings.calibration is not None:
-            caesura["calibration"] = settings.calibration
-        args["additional_config"]["caesura"] = caesura
+    if caesura is not None:
+        file = settings.calibration
+        args["additional_config"]["caesura"] = {
+            **caesura,
+            **({} if file is None else {"calibration": file}),
+        }
         if settings.swap:
             args["kv_transfer_config"] = connector(settings)
     return args
@@ -84,7 +96,7 @@ def engine_args(system: str, settings: Settings, ledger: Path) -> dict[str, Any]
 @asynccontextmanager
 async def engine(system: str, settings: Settings, ledger: Path) -> AsyncIterator[AsyncLLM]:
     """Start an engine in a fresh process, and stop it at the end, whatever happens."""
-    args = AsyncEngineArgs(**engine_args(system, settings, ledger))
+    args = AsyncEngineArgs(**engine_args(SYSTEMS[system], settings, ledger))
     # In a thread, so that Ctrl-C is heard meanwhile.
     llm = await asyncio.to_thread(AsyncLLM.from_engine_args, args)
     try:

@@ -67,7 +67,9 @@ async def _engine(setup: Setup, steps: Path) -> AsyncIterator[VllmEngine]:
         sequences=setup.sequences,
         host_gib=setup.host_gib,
     )
-    args = engine_args(setup.handling, settings, steps) | {"scheduler_cls": RecordingScheduler}
+    args = engine_args({"handling": setup.handling}, settings, steps) | {
+        "scheduler_cls": RecordingScheduler
+    }
     llm = await asyncio.to_thread(AsyncLLM.from_engine_args, AsyncEngineArgs(**args))
     engine = VllmEngine(llm, setup.model)
     try:

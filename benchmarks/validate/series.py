@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.handling.series import save
 from benchmarks.validate.compare import compare, draw
 from benchmarks.validate.kept import from_wire, to_wire
 from benchmarks.validate.real import Setup, serve
@@ -34,6 +33,14 @@ async def measure(args: argparse.Namespace, console: Console, runs: list[dict[st
             kept = {"setup": asdict(setup), "drawn": drawn, "run": to_wire(run)}
             runs.append({"load": load, "round": index, **kept})
             save({"runs": runs}, args.out)
+
+
+def save(results: dict[str, Any], out: Path) -> None:
+    """Write the results; a reader sees the old file or the new one."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    beside = out.with_suffix(".new")
+    beside.write_text(json.dumps(results))
+    beside.replace(out)
 
 
 def simulate_again(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

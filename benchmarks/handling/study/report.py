@@ -8,27 +8,58 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.handling import STOCK
+from benchmarks.handling import STOCK, SYSTEMS
 from benchmarks.handling.figures import LOWER_IS_BETTER, figures, handlings
+from benchmarks.handling.run import IDLE
+from benchmarks.handling.study.knee import FACTOR, Knee, idle_p99, knee
 from benchmarks.pairs import ratio
 
 Figures = dict[tuple[str, float, int], dict[str, float]]
 """By system, load and round."""
 
 
-def print_report(console: Console, results: dict[str, Any]) -> None:
-    """Print what there is; a series that was interrupted gives what had been done."""
-    window = results["settings"]["window"]
-    found: Figures = {
-        (run["system"], run["load"], run["round"]): figures(run, window) for run in results["runs"]
+def figures_of(runs: Sequence[dict[str, Any]], window: float) -> Figures:
+    """Return the figures of all runs under load, whose sessions arrived within `window` seconds."""
+    return {
+        (run["system"], run["load"], run["round"]): figures(run, window)
+        for run in runs
+        if run["system"] != IDLE
     }
+
+
+def systems_at(found: Figures, load: float) -> list[str]:
+    """Return the systems that ran at a load, in the order of `SYSTEMS`."""
+    return [name for name in SYSTEMS if any((name, at) == (n, load) for n, at, _ in found)]
+
+
+def knees(runs: Sequence[dict[str, Any]]) -> tuple[float, dict[str, Knee]]:
+    """Return the idle engine's p99 of normalized latency, and each system's knee.
+
+    Without a run of an idle engine there are no knees.
+    """
+    idle = [run for run in runs if run["system"] == IDLE]
+    if not idle:
+        return 0.0, {}
+    p99 = idle_p99(idle)
+    present = {run["system"] for run in runs}
+    return p99, {name: knee(runs, name, FACTOR * p99) for name in SYSTEMS if name in present}
+
+
+def print_report(console: Console, runs: Sequence[dict[str, Any]], window: float) -> None:
+    """Print what there is; a series that was interrupted gives what had been done."""
+    found = figures_of(runs, window)
     for load in sorted({load for _, load, _ in found}):
-        systems = list(dict.fromkeys(name for name, at, _ in found if at == load))
+        systems = systems_at(found, load)
         rounds = sorted({index for _, at, index in found if at == load})
         console.print(_absolute(found, load, systems, rounds))
-        _print_handlings(console, [run for run in results["runs"] if run["load"] == load])
+        _print_handlings(console, [run for run in runs if run["load"] == load])
         if STOCK in systems and len(systems) > 1:
             console.print(_ratios(found, load, systems, rounds))
+    p99, of_system = knees(runs)
+    for system, between in of_system.items():
+        console.print(
+            f"{system}: p99 per token stays under {FACTOR:g} x {p99:.3f} s up to load {between}"
+        )
 
 
 def _absolute(found: Figures, load: float, systems: Sequence[str], rounds: Sequence[int]) -> Table:

@@ -1,0 +1,159 @@
+"""Series of `benchmarks.handling`: kept runs, a budget of time, the search for a knee, the page."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.handling.figures import normalized_latencies
+from benchmarks.handling.study.kept import KeptRuns
+from benchmarks.handling.study.knee import FIRST_LOAD, GROWTH, Knee, carries, idle_p99, knee
+from benchmarks.handling.study.page import BEGIN, END, write_page
+from benchmarks.handling.study.series import Budget, idle_plan, plans
+
+BOUND = 0.3
+
+
+def segment(index: int, said: int) -> dict[str, Any]:
+    return {
+        "index": index,
+        "sent": 1.0,
+        "first": 1.5,
+        "given_tokens": 10,
+        "context_tokens": 10,
+        "cached_tokens": 0,
+        "said": said,
+        "handling": "",
+    }
+
+
+def run(system: str, load: float, per_token: float, ended: bool = True, index: int = 0) -> dict:
+    """A run of one session that decodes 10 tokens, at so many seconds each."""
+    session = {
+        "arrived": 1.0,
+        "tool_seconds": 2.0,
+        "ended": 3.0 + 10 * per_token if ended else 0.0,
+        "counted": True,
+        "segments": [segment(0, 6), segment(1, 4)],
+    }
+    counts = ("steps", "scheduled_tokens", "busy_seconds", "preemptions")
+    return {
+        "system": system,
+        "load": load,
+        "round": index,
+        "seconds": 3.0 + 10 * per_token,
+        "ledger": dict.fromkeys((*counts, "peak_running", "peak_blocks"), 40.0),
+        "sessions": [session],
+    }
+
+
+def arguments(**given: Any) -> argparse.Namespace:
+    values = {
+        "workload": "mix",
+        "token_scale": 0.25,
+        "pause_scale": 0.35,
+        "window": 40.0,
+        "warm_up": 5.0,
+        "tail": 8.0,
+        "longest": 60.0,
+        "seed": 3,
+        "rounds": 2,
+        "loads": [0.2, 0.4],
+        "systems": ["stock", "fcfs"],
+        "rate": 4.5,
+    }
+    return argparse.Namespace(**{**values, **given})
+
+
+def test_a_run_is_found_again_under_its_own_settings_only(tmp_path: Path) -> None:
+    what = {"system": "fcfs", "caesura": {"ranking": "fcfs"}, "load": 0.2, "round": 0, "seed": 5}
+    kept = KeptRuns(tmp_path, {"window": 40.0})
+    assert kept.find(what) is None
+    kept.keep(what, run("fcfs", 0.2, 0.1))
+    assert kept.find(what) == run("fcfs", 0.2, 0.1)
+    assert kept.find({**what, "caesura": {"ranking": "lamps"}}) is None
+    assert [each["load"] for each in kept.all()] == [0.2]
+    other = KeptRuns(tmp_path, {"window": 50.0})
+    assert other.find(what) is None
+    assert not list(other.all())
+
+
+def test_latency_is_divided_by_decoded_tokens() -> None:
+    assert normalized_latencies(run("fcfs", 0.2, 0.25)) == [pytest.approx(0.25)]
+    assert idle_p99([run("idle", 0, 0.1), run("idle", 0, 0.2)]) == pytest.approx(0.2)
+
+
+def test_a_session_that_was_cut_breaks_the_bound_however_short_the_run() -> None:
+    assert carries([run("fcfs", 0.2, 0.1)], BOUND)
+    assert not carries([run("fcfs", 0.2, 0.1, ended=False)], BOUND)
+    assert not carries([], BOUND)
+
+
+def test_rounds_of_a_load_are_judged_together() -> None:
+    runs = [run("fcfs", 0.2, 0.1), run("fcfs", 0.2, 0.5, index=1)]
+    assert knee(runs, "fcfs", BOUND) == Knee(None, 0.2)
+
+
+def test_a_load_that_holds_above_one_that_fails_does_not_count() -> None:
+    runs = [run("fcfs", load, 0.5 if load == 0.4 else 0.1) for load in (0.2, 0.3, 0.4, 0.5)]
+    runs.append(run("stock", 0.1, 0.5))
+    assert knee(runs, "fcfs", BOUND) == Knee(0.3, 0.4)
+    assert knee(runs, "stock", BOUND) == Knee(None, 0.1)
+
+
+def test_the_search_ends_at_its_resolution_around_the_true_knee() -> None:
+    runs: list[dict] = []
+    while (load := knee(runs, "fcfs", BOUND).next_load(0.05)) is not None:
+        assert load not in {each["load"] for each in runs}
+        runs.append(run("fcfs", load, 0.1 if load <= 0.47 else 0.5))
+    found = knee(runs, "fcfs", BOUND)
+    assert found.holds is not None and found.fails is not None
+    assert found.holds <= 0.47 < found.fails <= found.holds + 0.051
+    assert len(runs) <= 5
+
+
+def test_the_search_begins_in_the_middle_and_ends_at_a_highest_load() -> None:
+    assert Knee(None, None).next_load(0.05) == FIRST_LOAD
+    assert Knee(0.5, None).next_load(0.05) == pytest.approx(0.5 * GROWTH)
+    assert Knee(1.4, None).next_load(0.05) is None
+    assert Knee(None, 0.04).next_load(0.05) is None
+
+
+def test_a_budget_goes_by_what_runs_have_taken() -> None:
+    budget = Budget(seconds=100, guess=60, began=0.0)
+    assert budget.allows(40) and not budget.allows(41)
+    budget.taken += [10, 20]
+    assert budget.allows(85) and not budget.allows(86)
+
+
+def test_all_systems_of_a_round_see_the_same_sessions_and_idle_runs_the_first_of_them() -> None:
+    planned = plans(arguments(), 4.5)
+    assert [plan.system for plan in planned] == ["stock", "fcfs"] * 2 + ["fcfs", "stock"] * 2
+    assert planned[0].sessions == planned[1].sessions != planned[4].sessions
+    assert len({str(plan.what) for plan in planned}) == 8
+    idle = idle_plan(arguments(), 4.5, 0)
+    assert idle.what["system"] == "idle"
+    first = [session.segments for session in planned[2].sessions[:5]]
+    assert [session.segments for session in idle.sessions[:5]] == first
+
+
+def test_the_page_gets_the_tables_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    runs = [run("idle", 0.0, 0.1), run("stock", 0.2, 0.2), run("fcfs", 0.2, 0.1)]
+    runs += [run("fcfs", 0.4, 0.5)]
+    write_page(page, runs, arguments())
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n") and "\nold\n" not in text
+    assert "| 0.2 | stock | 1 | 2 | 2 | 0.2 |" in text
+    assert "| 0.2 | fcfs | 0.500 [0.500 .. 0.500] |" in text
+    assert "| fcfs | 0.2 | 0.4 | 0.90 |" in text
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing\n")
+    with pytest.raises(SystemExit, match="lacks the lines"):
+        write_page(page, [run("stock", 0.2, 0.2)], arguments())
+    assert page.read_text() == "nothing\n"
