@@ -6,12 +6,16 @@ result), decodes tokens, and waits for a tool, except after the last segment.
 
 from dataclasses import dataclass, field
 
+from caesura.scheduler.predict.words import NO_WORDS, CallWords
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The part of a session between two calls; the last has an empty `tool` and 0 `tool_seconds`.
 
     `most_tokens` is the client's `max_tokens`; 0: as many tokens as the model's context holds.
+    `words` are the hashed words of the call at its end; `failed`: the result of that call is an
+    error. Both are unknown in most workloads, and then empty.
     """
 
     given_tokens: int
@@ -19,6 +23,8 @@ class Segment:
     tool: str = ""
     tool_seconds: float = 0.0
     most_tokens: int = 0
+    words: CallWords = NO_WORDS
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,30 @@
 """The forecast of a session, and the interface of predictors."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.scheduler.predict.facts import NO_FACTS, Facts
+
+LONG_PAUSE_SECONDS = 30.0
+"""A pause of more seconds is long: `Forecast.long_pause`."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
     """The session to forecast.
 
-    `kind` is the class of sessions that it is compared with: the tool that it called last, or the
-    tools that it is offered. `calls` counts its calls so far. `decoded_tokens` were decoded in the
-    current segment.
+    `key` is the same in all its requests. `kind` is the class of sessions that it is compared
+    with: the tool that it called last, or the tools that it is offered. `calls` counts its calls
+    so far. `decoded_tokens` were decoded in the current segment. `facts` were known at its begin.
     """
 
     key: str
     kind: str
     calls: int
     decoded_tokens: int
+    facts: Facts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +35,9 @@ class Forecast:
     call returns `result_tokens` and takes `pause_seconds`. `pause_discount` is
     E[1 - exp(-T / 60 s)] of a pause T. `ends[i]` is the probability that the session ends with the
     i-th segment from here (0: the current one) if it reaches that segment. After the last entry
-    the session surely ends.
+    the session surely ends. `decode_quantiles` are equally likely values of the tokens left in the
+    current segment, ascending; () if only their mean is known. `long_pause` is the probability
+    that the next pause exceeds `LONG_PAUSE_SECONDS`.
     """
 
     decode_tokens: float
@@ -38,6 +46,27 @@ class Forecast:
     pause_seconds: float
     pause_discount: float
     ends: tuple[float, ...]
+    decode_quantiles: tuple[float, ...] = ()
+    long_pause: float = 0.0
+
+    def calls_left(self) -> float:
+        """Return the expected number of further calls."""
+        expected, alive = 0.0, 1.0
+        for ends in self.ends[:-1]:
+            alive *= 1 - ends
+            expected += alive
+        return expected
+
+    def ends_within(self, calls: int) -> float:
+        """Return the probability that the session makes at most `calls` further calls."""
+        if calls < 0:
+            return 0.0
+        if calls >= len(self.ends) - 1:
+            return 1.0
+        alive = 1.0
+        for ends in self.ends[: calls + 1]:
+            alive *= 1 - ends
+        return 1 - alive
 
 
 class Predictor(Protocol):
@@ -59,18 +88,25 @@ class Predictor(Protocol):
         """
         ...
 
-    def observe_segment(self, kind: str, decoded_tokens: int) -> None:
-        """Learn that a segment ended, with a call or with its session."""
+    def observe_segment(self, about: About, decoded_tokens: int, called: bool) -> None:
+        """Learn that the session's current segment ended: with a call, or with the session.
+
+        `about` is the session before the end of the segment, which decoded `decoded_tokens`.
+        """
         ...
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
         """Learn that a tool returned `tokens`."""
         ...
 
-    def observe_pause(self, tool: str | None, seconds: float) -> None:
-        """Learn that a pause for a tool lasted `seconds`."""
+    def observe_pause(self, key: str, tool: str | None, seconds: float) -> None:
+        """Learn that a pause of a session for a tool lasted `seconds`."""
         ...
 
-    def observe_end(self, kind: str, calls: int) -> None:
-        """Learn that a session ended after `calls`."""
+    def observe_end(self, about: About, kinds: Collection[str]) -> None:
+        """Learn that a session ended after `about.calls`; it had all of the `kinds`."""
+        ...
+
+    def observe_abort(self, key: str) -> None:
+        """Learn that a session was aborted, so that its number of calls stays unknown."""
         ...

@@ -4,13 +4,13 @@ It uses only the calls of a session and not its prompt: agents' traffic has few 
 and the kind says more than the prompt. The cost of a forecast does not grow with the history.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import exp
 from typing import Any
 
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.predict.calls import PRIOR_CALLS, CallCounts, Calls
-from caesura.scheduler.predict.forecast import About, Forecast
+from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Forecast
 from caesura.scheduler.predict.kinds import MAX_KINDS, Kinds
 from caesura.scheduler.predict.lengths import WINDOW, Lengths
 from caesura.scheduler.predict.pause import PausePredictor
@@ -71,32 +71,34 @@ class History:
             pause_seconds=durations.mean,
             pause_discount=self._discount(about.kind, durations),
             ends=self._calls.ends(about.kind, about.calls),
+            long_pause=durations.survival(LONG_PAUSE_SECONDS),
         )
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
         """Return the durations of the tool's pauses, the same for all sessions."""
         return self._pauses.durations_for(tool)
 
-    def observe_segment(self, kind: str, decoded_tokens: int) -> None:
+    def observe_segment(self, about: About, decoded_tokens: int, called: bool) -> None:
         """Learn a segment's length; raises `ValueError` if it is negative."""
         self._segments.together.observe(decoded_tokens)
-        self._segments.learn(kind).observe(decoded_tokens)
+        self._segments.learn(about.kind).observe(decoded_tokens)
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
         """Learn a result's length; raises `ValueError` if it is negative."""
         self._results.together.observe(tokens)
         self._results.learn(tool or "").observe(tokens)
 
-    def observe_pause(self, tool: str | None, seconds: float) -> None:
+    def observe_pause(self, key: str, tool: str | None, seconds: float) -> None:
         """Learn a pause's duration; raises `ValueError` if it is not finite."""
         self._pauses.observe(tool, seconds)
 
-    def observe_end(self, kind: str, calls: int) -> None:
-        """Learn a session's number of calls; raises `ValueError` if it is negative.
+    def observe_end(self, about: About, kinds: Collection[str]) -> None:
+        """Learn a session's number of calls for all its kinds; raises `ValueError` below 0."""
+        for kind in sorted(kinds):
+            self._calls.observe_end(kind, about.calls)
 
-        The caller repeats this for every kind that the session had.
-        """
-        self._calls.observe_end(kind, calls)
+    def observe_abort(self, key: str) -> None:
+        """Ignore the session, whose number of calls is unknown."""
 
     def _discount(self, kind: str, durations: Durations) -> float:
         """Return the discount of pauses of a kind; a new observation recomputes it."""

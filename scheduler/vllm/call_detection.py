@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from vllm.config import VllmConfig
 from vllm.tokenizers import cached_tokenizer_from_config
@@ -23,6 +24,14 @@ MAX_TOKENS = 4096
 """Number of last tokens that are searched for a call; a longer call's tool is unknown."""
 
 
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """A call in decoded tokens: its tool, if the name was found, and its text from its opener."""
+
+    tool: str | None
+    text: bytes
+
+
 class CallDetector:
     """Creates watches, and reads the vocabulary at the first request that needs it.
 
@@ -41,25 +50,35 @@ class CallDetector:
         self._vocabulary = vocabulary
         self._formats = formats
 
-    def called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
-        """Return whether a request's output holds a call, and the tool's name if known.
+    def called(self, request: Request, watch: Watch | None) -> FoundCall | None:
+        """Return the last call in a request's output, or None if it holds none.
 
         Without a watch, the model's chat template determines the format of calls.
         """
         if self._model_config.skip_tokenizer_init and self._vocabulary is None:
-            return False, None
+            return None
         formats = watch.formats if watch is not None else self._load_formats()
         if not formats:
-            return False, None
+            return None
         return find_call(request.output_token_ids, self._load_vocabulary(), formats)
 
-    def waits_for(self, request: Request, watch: Watch) -> tuple[str | None, PauseHint | None]:
-        """Return the tool that a paused request waits for, and the client's hint, if any."""
-        _, tool = self.called(request, watch)
-        if not watch.pauses or self._vocabulary is None:
-            return tool, None
+    def waits_for(
+        self, request: Request, watch: Watch
+    ) -> tuple[FoundCall | None, PauseHint | None]:
+        """Return the call that a paused request waits for, and the client's hint, if any."""
+        call = self.called(request, watch)
+        if not watch.pauses or self._vocabulary is None or call is None:
+            return call, None
         tokens, formats = request.output_token_ids, watch.formats
-        return hinted(tool, tokens, self._vocabulary, formats, watch.pauses)
+        tool, hint = hinted(call.tool, tokens, self._vocabulary, formats, watch.pauses)
+        return replace(call, tool=tool), hint
+
+    def text_of(self, tokens: Sequence[int]) -> bytes:
+        """Return the text of tokens; empty without a tokenizer."""
+        if self._model_config.skip_tokenizer_init and self._vocabulary is None:
+            return b""
+        vocabulary = self._load_vocabulary()
+        return b"".join(vocabulary.bytes_of(token) for token in tokens)
 
     def watch_for(self, request: Request) -> Watch | None:
         """Return the watch that the request's sampling parameters ask for, or None."""
@@ -98,8 +117,8 @@ class CallDetector:
 
 def find_call(
     tokens: Sequence[int], vocabulary: Vocabulary, formats: Sequence[CallFormat]
-) -> tuple[bool, str | None]:
-    """Return whether the tokens hold a call, and the last call's tool if its name is found."""
+) -> FoundCall | None:
+    """Return the last call in the tokens, or None if they hold none."""
     text = _text_of(tokens, vocabulary, formats)
     at, start, named = -1, -1, ""
     for form in formats:
@@ -113,8 +132,8 @@ def find_call(
             start = max(0, *labels) if line else found
             at, named = found, form.named
     if at < 0:
-        return False, None
-    return True, tool_named_in(text[start : at + 512], named)
+        return None
+    return FoundCall(tool_named_in(text[start : at + 512], named), text[start:])
 
 
 def tool_named_in(call: bytes, named: str) -> str | None:

@@ -36,6 +36,7 @@ from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.paused.reclaim import Reclaimer
 from caesura.scheduler.vllm.pauses import Pauses
 from caesura.scheduler.vllm.queue.admission import StepAdmission
+from caesura.scheduler.vllm.queue.contents import Contents, TokenContents
 from caesura.scheduler.vllm.queue.sessions import Sessions
 from caesura.scheduler.vllm.queue.waiting_queue import Clock, WaitingQueue
 from caesura.scheduler.vllm.records.recorder import Recorder
@@ -63,7 +64,7 @@ class Dependencies:
     `clock` never goes backwards, and `wall` is the time of day, both in seconds. Records go into
     `outbox`, if given, instead of the statistics. `cost` is a model measured on this engine.
     `vocabulary` and `formats` replace those of the tokenizer. `predictor` creates a predictor from
-    the learned pauses.
+    the learned pauses. `contents` replaces the reading of calls and results from tokens.
     """
 
     clock: Clock = time.monotonic
@@ -73,6 +74,7 @@ class Dependencies:
     vocabulary: Vocabulary | None = None
     formats: tuple[CallFormat, ...] | None = None
     predictor: Callable[[PausePredictor], Predictor] | None = None
+    contents: Contents | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,9 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     costs = CostTracker(with_link(measured or PRIOR, planner))
     paused_kvs: dict[str, PausedKV] = {}
     recorder = _recorder(port, settings, given, paused_kvs, planner)
-    sessions = _sessions(config, settings, given, recorder)
-    manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     detector = CallDetector(config, given.vocabulary, given.formats)
+    sessions = _sessions(config, settings, given, recorder, detector)
+    manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     stops = CallStops(detector)
     step_tokens = StepTokens(settings.chunk, settings.chunk_saturations)
     chunking = Chunking(port, costs, manager.views, paused_kvs, step_tokens, measured is not None)
@@ -185,7 +187,11 @@ def _recorder(
 
 
 def _sessions(
-    config: VllmConfig, settings: Settings, given: Dependencies, recorder: Recorder
+    config: VllmConfig,
+    settings: Settings,
+    given: Dependencies,
+    recorder: Recorder,
+    detector: CallDetector,
 ) -> Sessions:
     history_file = HistoryFile(settings.pauses)
     if given.predictor is not None:
@@ -195,7 +201,8 @@ def _sessions(
     if isinstance(predictor, History):
         history_file.keep(predictor, _model_name(config))
     admission = make_admission(settings.admission, Random(SEED))
-    return Sessions(predictor, history_file, admission, recorder)
+    contents = given.contents or TokenContents(detector, history_file.salt)
+    return Sessions(predictor, history_file, admission, recorder, contents)
 
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The file that keeps the learned pauses of tools and statistics of sessions over restarts.
 
 Pauses depend on the tool and apply to every model. Output lengths and numbers of calls are kept by
-model.
+model. The file also keeps the salt that keys the hashes of words, since learned weights fit only
+the hashes that they were learned from.
 """
 
 import json
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_SAVES = 30.0
 
+SALT_BYTES = 16
+
 MAX_MODELS = 4
 """Maximum number of models whose sessions are kept, the last served ones."""
 
@@ -35,6 +38,8 @@ class HistoryFile:
         self._model = ""
         self._history: History | None = None
         self._sessions: dict[str, Any] = {}
+        self.salt = os.urandom(SALT_BYTES)
+        """The secret that keys the hashes of words."""
         self.predictor = PausePredictor()
         self._load()
         self._saved, self._saved_at = self._content(), time.monotonic()
@@ -68,6 +73,7 @@ class HistoryFile:
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside.touch(mode=0o600)  # the salt is secret
             beside.write_text(content, encoding="utf-8")
             beside.replace(self._path)
         except OSError as error:
@@ -79,7 +85,8 @@ class HistoryFile:
         if self._history is not None:
             sessions.append((self._model, self._history.to_wire()))
         kept = dict(sessions[-MAX_MODELS:])
-        return json.dumps({**self.predictor.to_wire(), **({"sessions": kept} if kept else {})})
+        wire = {**self.predictor.to_wire(), "salt": self.salt.hex()}
+        return json.dumps({**wire, **({"sessions": kept} if kept else {})})
 
     def _load(self) -> None:
         if self._path is None:
@@ -90,8 +97,11 @@ class HistoryFile:
             sessions = data.get("sessions", {})  # older files have none
             if not isinstance(sessions, Mapping):
                 raise ValueError(f"`sessions` must be an object, got {type(sessions).__name__}")
-            self.predictor, self._sessions = predictor, dict(sessions)
+            salt = bytes.fromhex(data["salt"]) if "salt" in data else self.salt
+            if len(salt) != SALT_BYTES:
+                raise ValueError(f"`salt` must have {SALT_BYTES} bytes, got {len(salt)}")
+            self.predictor, self._sessions, self.salt = predictor, dict(sessions), salt
         except FileNotFoundError:
             return
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s is not used, and will be replaced: %s", self._path, error)

@@ -60,13 +60,14 @@ class Pauses:
             pause.frontier_tokens = request.num_tokens - 1
             pause.take(Step.RECLAIM)
             self._port.keep_in_queue(request)
-        tool = hint = None
+        call = hint = None
         if watch is not None:
-            tool, hint = self._detector.waits_for(request, watch)
+            call, hint = self._detector.waits_for(request, watch)
+        tool, text = (call.tool, call.text) if call is not None else (None, b"")
         if tool is not None and hint is not None:
             self._sessions.expect_pause(tool, hint.seconds)
             pause.deadline_seconds = hint.deadline_seconds
-        self._manager.paused(request, pause, tool, self._sessions.called(request, tool))
+        self._manager.paused(request, pause, tool, self._sessions.called(request, tool, text))
         if watch is None:
             self._slot_holders.add(request.request_id)
             return
@@ -94,7 +95,7 @@ class Pauses:
         pause.take(Step.RETURN, now)
         self._manager.returned(kv, now)
         returned = len(update.prompt_token_ids or ()) - 1  # the first is the last one sampled
-        self._sessions.answered(session.request_id, kv.tool, max(0, returned), now)
+        self._sessions.answered(session, kv.tool, max(0, returned), now)
         self._port.after_chunk(session, kv.session.arrival, dropped=not pause.held)
 
     def admitted(self, output: SchedulerOutput) -> None:

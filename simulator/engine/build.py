@@ -27,6 +27,7 @@ from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, Dependencies
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
+from caesura.simulator.engine.contents import PlannedContents
 from caesura.simulator.engine.plan import Plan, cost_of
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer.connectors import connector_config, kv_spec
@@ -71,6 +72,7 @@ def build_scheduler(
             cost=cost_of(machine, policy),
             vocabulary=tokens.vocabulary,
             predictor=_oracle(policy, workload),
+            contents=PlannedContents(workload),
         )
         scheduler = CaesuraScheduler(**given, dependencies=dependencies)
     else:

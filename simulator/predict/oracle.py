@@ -6,12 +6,12 @@ the truth, with a standard deviation in proportion to the truth.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from math import exp, inf
 
 from caesura.intercept.kv.pause_durations import OVERDUE, Durations
-from caesura.scheduler.predict.forecast import About, Forecast, Predictor
+from caesura.scheduler.predict.forecast import LONG_PAUSE_SECONDS, About, Forecast, Predictor
 from caesura.scheduler.predict.history import HORIZON_SECONDS
 from caesura.simulator.predict.truth import Expected, Plan, certain, expect
 
@@ -69,9 +69,11 @@ class Oracle:
         now, later = future[0], future[1:]
         if "lengths" in self._knows:
             left = now.decode_tokens - about.decoded_tokens
+            left = left if left > 0 else max(1.0, OVERDUE * about.decoded_tokens)
             forecast = replace(
                 forecast,
-                decode_tokens=left if left > 0 else max(1.0, OVERDUE * about.decoded_tokens),
+                decode_tokens=left,
+                decode_quantiles=(left,),
                 segment_tokens=_mean([one.decode_tokens for one in later], now.decode_tokens),
             )
         if "results" in self._knows and later:
@@ -79,7 +81,12 @@ class Oracle:
             forecast = replace(forecast, result_tokens=returned)
         if "pauses" in self._knows and later:
             discount = 1 - exp(-now.seconds / HORIZON_SECONDS)
-            forecast = replace(forecast, pause_seconds=now.seconds, pause_discount=discount)
+            forecast = replace(
+                forecast,
+                pause_seconds=now.seconds,
+                pause_discount=discount,
+                long_pause=float(now.seconds > LONG_PAUSE_SECONDS),
+            )
         if "calls" in self._knows:
             forecast = replace(forecast, ends=(0.0,) * now.left + (1.0,))
         return forecast
@@ -101,21 +108,25 @@ class Oracle:
                 return certain(called[0].seconds)
         return self._otherwise.pause(key, tool, calls)
 
-    def observe_segment(self, kind: str, decoded_tokens: int) -> None:
+    def observe_segment(self, about: About, decoded_tokens: int, called: bool) -> None:
         """Forward the observation to the other predictor."""
-        self._otherwise.observe_segment(kind, decoded_tokens)
+        self._otherwise.observe_segment(about, decoded_tokens, called)
 
     def observe_result(self, tool: str | None, tokens: int) -> None:
         """Forward the observation to the other predictor."""
         self._otherwise.observe_result(tool, tokens)
 
-    def observe_pause(self, tool: str | None, seconds: float) -> None:
+    def observe_pause(self, key: str, tool: str | None, seconds: float) -> None:
         """Forward the observation to the other predictor."""
-        self._otherwise.observe_pause(tool, seconds)
+        self._otherwise.observe_pause(key, tool, seconds)
 
-    def observe_end(self, kind: str, calls: int) -> None:
+    def observe_end(self, about: About, kinds: Collection[str]) -> None:
         """Forward the observation to the other predictor."""
-        self._otherwise.observe_end(kind, calls)
+        self._otherwise.observe_end(about, kinds)
+
+    def observe_abort(self, key: str) -> None:
+        """Forward the observation to the other predictor."""
+        self._otherwise.observe_abort(key)
 
     def _future(self, key: str) -> tuple[Expected, ...]:
         """Return the predictions for the session's segments; () if it has no plan."""

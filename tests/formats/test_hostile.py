@@ -79,5 +79,6 @@ def test_the_engine_sees_which_tool_is_called(name: str) -> None:
     model, formats = stand_in(name), resolve([row_of(name)], ["search"])
     before = "" if name in ("llama3_json", "pythonic") else "Well. "
     tokens = model.by_bytes(before + RENDER[name]([SEARCH]))
-    assert find_call(tokens, model.vocabulary, formats) == (True, "search")
-    assert find_call(model.by_bytes("Nothing."), model.vocabulary, formats) == (False, None)
+    call = find_call(tokens, model.vocabulary, formats)
+    assert call is not None and call.tool == "search"
+    assert find_call(model.by_bytes("Nothing."), model.vocabulary, formats) is None

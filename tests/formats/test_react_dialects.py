@@ -108,4 +108,5 @@ def test_what_is_ambiguous_is_refused_in_words(text: str, reason: str) -> None:
 def test_the_engine_sees_which_tool_is_called(text: str) -> None:
     for lead in ("", "Thought: trees.\n", "Action: now\nAction Input: {}\nObservation: 1\n"):
         tokens = MODEL.by_bytes(lead + text)
-        assert find_call(tokens, MODEL.vocabulary, [REACT]) == (True, "search")
+        call = find_call(tokens, MODEL.vocabulary, [REACT])
+        assert call is not None and call.tool == "search"

@@ -180,8 +180,9 @@ def test_the_scheduler_expects_no_pause_of_a_tool_within_thinking(
     model = stand_in(name)
     formats = resolve([row_of(name)], [tool["function"]["name"] for tool in TOOLS])
     thought = opener + mentioned(name) + closer(opener, thinking)
-    assert find_call(model.spelled(f"{thought}\nNo."), model.vocabulary, formats) == (False, None)
+    assert find_call(model.spelled(f"{thought}\nNo."), model.vocabulary, formats) is None
     tokens = model.spelled(thought + RENDER[name]([SEARCH]))
-    assert find_call(tokens, model.vocabulary, formats) == (True, "search")
+    call = find_call(tokens, model.vocabulary, formats)
+    assert call is not None and call.tool == "search"
     asks = {"now": PauseHint(60.0, person=True)}
     assert hinted("search", tokens, model.vocabulary, formats, asks) == ("search", None)

@@ -286,11 +286,11 @@ def test_a_cold_start_is_sane() -> None:
 def test_it_learns_by_kind_and_tool() -> None:
     history = History()
     for _ in range(100):
-        history.observe_segment("search", 20)
-        history.observe_segment("write", 500)
+        history.observe_segment(about("search"), 20, True)
+        history.observe_segment(about("write"), 500, True)
         history.observe_result("search", 800)
-        history.observe_pause("search", 3.0)
-        history.observe_end("search", 2)
+        history.observe_pause("session", "search", 3.0)
+        history.observe_end(about("search", 2), {"search"})
     search, write = history.forecast(about("search")), history.forecast(about("write"))
     assert search.segment_tokens == pytest.approx(20, rel=0.05)
     assert write.segment_tokens == pytest.approx(500, rel=0.05)
@@ -305,8 +305,8 @@ def test_it_learns_by_kind_and_tool() -> None:
 def test_a_new_kind_starts_as_all_are() -> None:
     history = History()
     for _ in range(200):
-        history.observe_segment("old", 300)
-    history.observe_segment("new", 30)
+        history.observe_segment(about("old"), 300, True)
+    history.observe_segment(about("new"), 30, True)
     assert 100 < history.forecast(about("new")).segment_tokens < 200
 
 
@@ -317,19 +317,19 @@ def test_pauses_are_those_of_the_predictor_that_is_shared() -> None:
     pauses.observe("search", 500.0)
     assert history.pause("anyone", "search") is pauses.durations_for("search")
     assert history.forecast(about()).pause_discount > before
-    history.observe_pause(None, 7.0)
+    history.observe_pause("session", None, 7.0)
     assert pauses.durations_for(None).recent == (7.0,)
 
 
 def test_what_is_remembered_is_bounded() -> None:
     history = History()
     for index in range(MAX_KINDS + 10):
-        history.observe_segment(f"k{index}", 1)
+        history.observe_segment(about(f"k{index}"), 1, True)
         history.observe_result(f"k{index}", 1)
-        history.observe_end(f"k{index}", 1)
+        history.observe_end(about(f"k{index}", 1), {f"k{index}"})
         history.forecast(about(f"k{index}"))
     for _ in range(2 * KIND_WINDOW):
-        history.observe_segment("k500", 1)
+        history.observe_segment(about("k500"), 1, True)
     wire = history.to_wire()
     assert len(wire["segments"]["kinds"]) == len(wire["results"]["kinds"]) == MAX_KINDS
     assert len(wire["calls"]["kinds"]) == MAX_KINDS
@@ -361,9 +361,9 @@ def test_over_a_restart() -> None:
     history, random = History(), Random(1)
     for _ in range(500):
         kind = random.choice(["search", "write", "", "ü"])
-        history.observe_segment(kind, random.randrange(300))
+        history.observe_segment(about(kind), random.randrange(300), True)
         history.observe_result(kind or None, random.randrange(300))
-        history.observe_end(kind, random.randrange(400))
+        history.observe_end(about(kind, random.randrange(400)), {kind})
     again = History()
     again.restore(json.loads(json.dumps(history.to_wire())))
     assert again.to_wire() == history.to_wire()
@@ -371,15 +371,15 @@ def test_over_a_restart() -> None:
         for calls in (0, 300):
             one = about(kind, calls, 20)
             assert again.forecast(one) == history.forecast(one)
-    again.observe_segment("search", 3)
+    again.observe_segment(about("search"), 3, True)
     assert again.to_wire() != history.to_wire()
 
 
 def broken(change: Callable[[dict[str, dict[str, object]]], object]) -> object:
     history = History()
-    history.observe_segment("a", 1)
+    history.observe_segment(about("a"), 1, True)
     history.observe_result("a", 1)
-    history.observe_end("a", 1)
+    history.observe_end(about("a", 1), {"a"})
     wire = history.to_wire()
     change(wire)
     return wire
@@ -403,7 +403,7 @@ def broken(change: Callable[[dict[str, dict[str, object]]], object]) -> object:
 )
 def test_a_broken_record_is_refused(wire: dict[str, object]) -> None:
     history = History()
-    history.observe_segment("b", 5)
+    history.observe_segment(about("b"), 5, True)
     before = history.to_wire()
     with pytest.raises(ValueError):
         history.restore(wire)
@@ -414,7 +414,7 @@ def test_by_name() -> None:
     pauses = PausePredictor()
     predictor: Predictor = make_predictor(DEFAULT_PREDICTOR, pauses)
     assert predictor.name == "history"
-    predictor.observe_pause("search", 4.0)
+    predictor.observe_pause("session", "search", 4.0)
     assert pauses.durations_for("search").count == 1
     assert make_predictor("history:calls=9").forecast(about()).ends[0] == pytest.approx(0.1)
     for spec in ("prophet", "history:pauses=3", "history:calls=0", "oracle"):

@@ -219,6 +219,21 @@ def test_predictions_are_learned_from_sessions() -> None:
     assert forecast.ends[0] < 0.3 < 0.7 < forecast.ends[1]
 
 
+def test_facts_are_gathered_from_tokens() -> None:
+    world = world_of()
+    session = world.session("new", range(9000, 9040), "yyy" + CALL, "error: no]", "zzz")
+    until_paused(world, session)
+    world.answer(session)
+    about = world.scheduler.parts.sessions.about(world.scheduler.requests["new"])
+    facts = about.facts
+    assert (facts.calls, facts.tool, facts.errors, facts.last_error) == (1, "calc", 1, True)
+    assert facts.segment_tokens == len("yyy" + CALL)
+    assert facts.result_tokens == len("error: no]")
+    assert facts.context_tokens == 40 + facts.segment_tokens + facts.result_tokens
+    assert facts.seconds > 0
+    assert facts.words and facts.heads
+
+
 def test_who_is_passed_over_too_often_is_starved_to_its_end() -> None:
     world = world_of(max_num_seqs=1)
     ranking = SmallFirst()

@@ -1,6 +1,7 @@
 """What is learned, over restarts: the file of the version before, broken files, other models."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ def remember(path: Path, model: str = "m") -> tuple[HistoryFile, History]:
 def learned(path: Path, tokens: int = 700, model: str = "m") -> None:
     memory, history = remember(path, model)
     for _ in range(20):
-        history.observe_segment("calc", tokens)
-        history.observe_end("calc", 2)
-        history.observe_pause("calc", 9.0)
+        history.observe_segment(ABOUT, tokens, True)
+        history.observe_end(replace(ABOUT, calls=2), {"calc"})
+        history.observe_pause("a", "calc", 9.0)
     memory.save()
 
 
@@ -52,7 +53,7 @@ def test_a_file_of_pauses_alone_is_read(tmp_path: Path) -> None:
     path.write_text(json.dumps({"tools": {"calc": record}}))
     memory, history = remember(path)
     assert memory.predictor.durations_for("calc").recent == (30.0,) * 50
-    history.observe_segment("calc", 300)
+    history.observe_segment(ABOUT, 300, True)
     memory.save()
     data = json.loads(path.read_text())
     assert data["tools"]["calc"] == record
@@ -85,7 +86,7 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
     learned(path)
     path.unlink()
     memory, history = remember(path)
-    history.observe_segment("calc", 5)
+    history.observe_segment(ABOUT, 5, True)
     memory.save()
     path.unlink()
     memory.save()
@@ -128,6 +129,6 @@ def test_a_file_that_cannot_be_written_is_told_once(
     (tmp_path / "file").write_text("")
     memory, history = remember(tmp_path / "file" / "pauses.json")
     for _ in range(2):
-        history.observe_segment("calc", 1)
+        history.observe_segment(ABOUT, 1, True)
         memory.save()
     assert caplog.text.count("cannot save the learned") == 1

@@ -108,7 +108,7 @@ def test_a_vocabulary_that_cannot_be_read_does_not_end_the_engine(
     request: Any = SimpleNamespace(sampling_params=params, request_id="r", output_token_ids=[1, 2])
     watch = detector.watch_for(request)
     assert watch is None or watch.first_stop([1, 2]) is None
-    assert detector.called(request, None) == (False, None)
+    assert detector.called(request, None) is None
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,10 @@ def test_of_what_it_does_not_know_it_learns() -> None:
     history = History()
     predictor = Oracle(truth, history, knows=["calls"])
     for _ in range(50):
-        predictor.observe_segment("agent", 900)
+        predictor.observe_segment(about(), 900, True)
         predictor.observe_result("agent", 70)
-        predictor.observe_pause("agent", 33.0)
-        predictor.observe_end("agent", 5)
+        predictor.observe_pause("one", "agent", 33.0)
+        predictor.observe_end(about(5), {"agent"})
     assert predictor.forecast(about()).segment_tokens > 800
     assert predictor.forecast(about()).result_tokens < 75
     assert predictor.pause("one", "agent").mean > 30
@@ -241,9 +241,9 @@ def test_history_after_the_oracle_is_the_same_history() -> None:
     for _ in range(100):
         tokens, seconds = random.randrange(200), random.random()
         for one in (history, predictor):
-            one.observe_segment("agent", tokens)
+            one.observe_segment(about(), tokens, True)
             one.observe_result(None, tokens)
-            one.observe_pause(None, seconds)
-            one.observe_end("agent", tokens)
+            one.observe_pause("one", None, seconds)
+            one.observe_end(about(tokens), {"agent"})
     assert behind.to_wire() == history.to_wire()
     assert behind.pause("one", None) == history.pause("one", None)

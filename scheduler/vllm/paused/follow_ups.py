@@ -8,7 +8,7 @@ like those of a paused request. The follow-up is recognised by its prefix, from 
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Watch
-from caesura.scheduler.vllm.call_detection import CallDetector
+from caesura.scheduler.vllm.call_detection import CallDetector, FoundCall
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import Block, findable_prefix
 from caesura.scheduler.vllm.engine_state.requests import has_stopped, is_not_admitted
@@ -52,17 +52,19 @@ class FollowUps:
             self._take_over(request, paused)
             self._sessions.leaves(request)
             return True
-        called, tool = self._called(request, watch)
-        if called:
-            self._retain(request, tool, self._sessions.passes_on(request, tool))
-        return called
+        call = self._call_of(request, watch)
+        if call is None:
+            return False
+        session = self._sessions.passes_on(request, call.tool, call.text)
+        self._retain(request, call.tool, session)
+        return True
 
-    def _called(self, request: Request, watch: Watch | None) -> tuple[bool, str | None]:
-        """Return whether the request ended with a call for the client, and the tool if known."""
+    def _call_of(self, request: Request, watch: Watch | None) -> FoundCall | None:
+        """Return the call for the client with which the request ended, or None."""
         if not has_stopped(request) or not self.enabled:
-            return False, None
+            return None
         if request.request_id in self._manager.paused_kvs or not request.output_token_ids:
-            return False, None
+            return None
         return self._detector.called(request, watch)
 
     def _retain(self, request: Request, tool: str | None, session: SessionState) -> None:

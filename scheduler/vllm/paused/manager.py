@@ -94,7 +94,7 @@ class PausedKVManager:
             pause=pause,
             since=now,
             tool=tool,
-            durations=self._sessions.durations(request.request_id, tool, session),
+            durations=self._sessions.durations(tool, session),
             keys=keys_of(request, tokens // self._port.block_size),
             context_tokens=tokens,
             counted_at=now,
@@ -116,7 +116,7 @@ class PausedKVManager:
         """Mark the KV's tool as returned, and learn the pause's duration."""
         if not kv.returned:
             kv.returned, kv.returned_at = True, now
-            self._sessions.pause_ended(kv.tool, now - kv.since)
+            self._sessions.pause_ended(kv.session, kv.tool, now - kv.since)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
         """Close the pause of a request that runs again with `computed` tokens; report on it."""

@@ -13,11 +13,13 @@ from vllm.v1.request import Request
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.admission.view import Admission
+from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.mixed import forecasts_by_name
 from caesura.scheduler.rank.view import Score
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.history_file import HistoryFile
+from caesura.scheduler.vllm.queue.contents import Contents
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
@@ -29,7 +31,8 @@ MAX_KIND_CHARACTERS = 256
 class SessionState:
     """The state of one session.
 
-    `session_id` is the id of its first request, and `arrival` the time of that request. `kind` is
+    `session_id` is the id of its first request, and `arrival` the time of that request, which came
+    at `begun_at` of the engine's clock. `facts` hold at the begin of its segment. `kind` is
     the last tool called, or before any call the offered tools; `kinds` are all earlier kinds.
     The last segment was given `given_tokens` and decoded `decoded_tokens`; with them the context
     was `context_tokens` long. `queued_at` is the begin of the current wait. `passes` counts steps
@@ -43,6 +46,8 @@ class SessionState:
     arrival: float
     kind: str
     queued_at: float
+    begun_at: float
+    facts: Facts
     kinds: set[str] = field(default_factory=set)
     calls: int = 0
     context_tokens: int = 0
@@ -74,12 +79,14 @@ class Sessions:
         history_file: HistoryFile,
         admission: Admission,
         recorder: Recorder,
+        contents: Contents,
     ) -> None:
-        """Create it; `history_file` stores what the history predictor learns."""
+        """Create it; `history_file` stores what is learned, and `contents` reads the tokens."""
         self.predictor = predictor
         self.history_file = history_file
         self.admission = admission
         self._recorder = recorder
+        self._contents = contents
         self._of: dict[str, SessionState] = {}
         self.learns = True
         """Whether predictors learn; they ignore the synthetic traffic of a calibration."""
@@ -90,7 +97,12 @@ class Sessions:
     def arrived(self, request: Request, now: float) -> None:
         """Begin a session with a new request."""
         self._of[request.request_id] = SessionState(
-            request.request_id, arrival_of(request), _offered(request), now
+            session_id=request.request_id,
+            arrival=arrival_of(request),
+            kind=_offered(request),
+            queued_at=now,
+            begun_at=now,
+            facts=Facts(context_tokens=request.num_tokens),
         )
 
     def follows(
@@ -99,22 +111,28 @@ class Sessions:
         """Continue a session, whose last request ended with a call of `tool`, in a new request."""
         self._of[request.request_id] = session
         returned = request.num_tokens - session.context_tokens
-        self.answered(request.request_id, tool, max(0, returned), now)
+        self.answered(request, tool, max(0, returned), now)
 
-    def called(self, request: Request, tool: str | None) -> SessionState:
-        """End a segment with a call of `tool`; return the session."""
+    def called(self, request: Request, tool: str | None, call: bytes = b"") -> SessionState:
+        """End a segment with a call of `tool`, whose text is `call`; return the session."""
         session = self._of[request.request_id]
-        self._segment(session, request)
+        self._segment(session, request, called=True)
+        words = self._contents.words(session.session_id, session.calls, call)
+        session.facts = session.facts.after_call(session.decoded_tokens, tool, words)
         session.calls += 1
         session.started = True
         _now_of(session, tool)
         return session
 
-    def answered(self, request_id: str, tool: str | None, tokens: int, now: float) -> None:
-        """Learn the `tokens` of a tool's result, and queue the session."""
+    def answered(self, request: Request, tool: str | None, tokens: int, now: float) -> None:
+        """Learn the `tokens` of a tool's result, the request's last ones; queue the session."""
         if self.learns:
             self.predictor.observe_result(tool, tokens)
-        self._of[request_id].queue(now)
+        session = self._of[request.request_id]
+        failed = self._contents.failed(session.session_id, session.calls, request, tokens)
+        seconds = max(0.0, now - session.begun_at)
+        session.facts = session.facts.after_result(tokens, failed, request.num_tokens, seconds)
+        session.queue(now)
 
     def ended(self, request: Request) -> None:
         """End the session of a request that is about to be freed."""
@@ -122,10 +140,12 @@ class Sessions:
         if session is None:
             return
         if ended_by_itself(request):
-            self._segment(session, request)
-            for kind in sorted({session.kind, *session.kinds}) if self.learns else ():
-                self.predictor.observe_end(kind, session.calls)
+            self._segment(session, request, called=False)
+            if self.learns:
+                about = self._about(session, session.decoded_tokens)
+                self.predictor.observe_end(about, {session.kind, *session.kinds})
         else:
+            self.predictor.observe_abort(session.session_id)
             session.given_tokens = session.decoded_tokens = 0  # aborted: no segment ended
         self._recorder.session_ended(request, session)
 
@@ -133,9 +153,9 @@ class Sessions:
         """Remove a request that is paused at a call; a follow-up may continue the session."""
         del self._of[request.request_id]
 
-    def passes_on(self, request: Request, tool: str | None) -> SessionState:
+    def passes_on(self, request: Request, tool: str | None, call: bytes) -> SessionState:
         """Remove a request that ended with a call; return its session for a follow-up."""
-        session = self.called(request, tool)
+        session = self.called(request, tool, call)
         del self._of[request.request_id]
         return session
 
@@ -153,32 +173,37 @@ class Sessions:
             session = self._of[request.request_id]
             self._recorder.forecast(request, session, about, forecasts)
 
-    def durations(self, request_id: str, tool: str | None, session: SessionState) -> Durations:
+    def durations(self, tool: str | None, session: SessionState) -> Durations:
         """Return the expected durations of a pause that begins now."""
-        return self.predictor.pause(request_id, tool, session.calls)
+        return self.predictor.pause(session.session_id, tool, session.calls)
 
     def expect_pause(self, tool: str, seconds: float) -> None:
         """Use a client's hint for the duration of a tool's pauses, in seconds."""
         if self.learns:
             self.history_file.predictor.expect(tool, seconds)
 
-    def pause_ended(self, tool: str | None, seconds: float) -> None:
-        """Learn the duration of a pause, in seconds."""
+    def pause_ended(self, session: SessionState, tool: str | None, seconds: float) -> None:
+        """Learn the duration of a session's pause, in seconds."""
         if self.learns:
-            self.predictor.observe_pause(tool, seconds)
+            self.predictor.observe_pause(session.session_id, tool, seconds)
             self.history_file.save_if_due()
 
     def about(self, request: Request) -> About:
         """Return the known facts of a session, for a forecast."""
-        session = self._of[request.request_id]
-        return About(request.request_id, session.kind, session.calls, request.num_output_tokens)
+        return self._about(self._of[request.request_id], request.num_output_tokens)
 
-    def _segment(self, session: SessionState, request: Request) -> None:
+    @staticmethod
+    def _about(session: SessionState, decoded: int) -> About:
+        facts = session.facts
+        return About(session.session_id, session.kind, session.calls, decoded, facts)
+
+    def _segment(self, session: SessionState, request: Request, *, called: bool) -> None:
+        """Learn from the end of a segment: with a call, or with the session."""
         decoded = request.num_output_tokens
         session.given_tokens = max(0, request.num_prompt_tokens - session.context_tokens)
         session.decoded_tokens, session.context_tokens = decoded, request.num_tokens
         if self.learns:
-            self.predictor.observe_segment(session.kind, decoded)
+            self.predictor.observe_segment(self._about(session, 0), decoded, called)
             self.admission.observe(session.kind, decoded)
 
 
