@@ -10,6 +10,7 @@ from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
 from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking
+from caesura.scheduler.slo import EXAMPLE, Slo
 
 LIMITS = {
     "max_misfits": 0,
@@ -21,6 +22,9 @@ LIMITS = {
 }
 """The smallest allowed value of each setting that is a whole number."""
 
+NO_BOUND = 1 << 62
+"""A number of steps that no request waits."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -31,6 +35,10 @@ class Settings:
     parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill` and the five limits after
     it apply under every ranking and admission; `StepRules` describes them. `prediction` is the
     predictor of lengths, pauses and calls.
+
+    `slo` is an objective such as `ttft=2,tpot=0.1`, in seconds (`caesura.scheduler.slo.Slo`).
+    Requests that can still meet it go before those that cannot, each in the ranking's order. Then
+    `max_overtaken_seconds` alone bounds how long a request is overtaken.
 
     `chunk` is the largest number of query tokens in a step that decodes. `auto` uses the
     calibrated saturation of the device, or vLLM's limit without a calibration. `vllm` uses
@@ -48,6 +56,7 @@ class Settings:
     handling: str = DEFAULT_HANDLING
     ranking: str = DEFAULT_RANKING
     admission: str = DEFAULT_ADMISSION
+    slo: str | None = None
     backfill: bool = True
     max_misfits: int = 64
     max_overtaken_steps: int = 512
@@ -73,6 +82,10 @@ class Settings:
             make_predictor(self.prediction)
         make_ranking(self.ranking)
         make_admission(self.admission, Random(0))
+        if self.slo is not None:
+            if not isinstance(self.slo, str):
+                raise ValueError(f"caesura.slo must be text such as {EXAMPLE}, got {self.slo!r}")
+            Slo.parse(self.slo)
         self._check_chunk()
         self._check_limits()
         for name in ("pause_deadline", "retention"):
@@ -108,7 +121,7 @@ class Settings:
         return StepRules(
             backfill=self.backfill,
             max_misfits=self.max_misfits,
-            max_overtaken_steps=self.max_overtaken_steps,
+            max_overtaken_steps=self.max_overtaken_steps if self.slo is None else NO_BOUND,
             max_overtaken_seconds=self.max_overtaken_seconds,
             max_convoy_blocks=self.max_convoy_blocks,
             max_extra_requests=self.max_extra_requests,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from caesura.scheduler.slo import Slo
+
 
 @dataclass(slots=True)
 class SessionResult:
@@ -10,6 +12,7 @@ class SessionResult:
 
     `segments` has a row for each segment that began: when it was sent, when its first token came
     and when it ended; 0.0 if that has not happened. `ended` is 0.0 for a session that was cut off.
+    `segment_tokens` are the tokens that each of these segments decodes.
 
     `preemptions` counts how often it lost its KV while it ran. When its segments were admitted,
     `cached_tokens` of their contexts needed no computation: they were kept, found in the prefix
@@ -28,6 +31,7 @@ class SessionResult:
     cached_tokens: int = 0
     loaded_tokens: int = 0
     recomputed_tokens: int = 0
+    segment_tokens: list[int] = field(default_factory=list)
 
     @property
     def latency(self) -> float:
@@ -43,6 +47,11 @@ class SessionResult:
     def normalized_latency(self) -> float:
         """Return the seconds of latency per decoded token (InferCept, section 5)."""
         return self.latency / self.decode_tokens
+
+    def met(self, slo: Slo) -> list[bool]:
+        """Return for each segment that ended whether it met the objective."""
+        rows = zip(self.segments, self.segment_tokens, strict=True)
+        return [slo.met(*times, tokens) for times, tokens in rows if times[2] > 0]
 
 
 TIMELINE = (

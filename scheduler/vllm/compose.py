@@ -24,6 +24,7 @@ from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
+from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.call_stop import CallStops
 from caesura.scheduler.vllm.control import Commands, ControlPort, EngineControl, with_link
@@ -127,7 +128,8 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     chunking = Chunking(port, costs, manager.views, paused_kvs, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)
-    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.step_rules)
+    slo = Slo.parse(settings.slo) if settings.slo is not None else None
+    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.step_rules, slo)
     reclaim = Reclaimer(port, manager, clock)
     pauses = Pauses(port, manager, sessions, chunking, detector, clock)
     engine = EngineControl(

@@ -27,6 +27,9 @@ CURVES = (
     "tokens_per_second",
 )
 
+WITHIN = ("goodput_sessions", "goodput_tokens")
+"""The measures that are drawn too if the study has an objective."""
+
 ASIDE = 0.004
 """The distance between policies at the same rate, as a share of the axis."""
 
@@ -36,12 +39,13 @@ LOG_FROM = 10.0
 
 def curves(study: Study, points: Sequence[Point]) -> bytes:
     """Draw the measures of `CURVES` with the 95 % intervals of their means, as PNG."""
-    figure, axes = panels(len(CURVES), 3.1)
+    names = (*CURVES, *(WITHIN if study.slo is not None else ()))
+    figure, axes = panels(len(names), 3.1)
     # The points stand side by side, so that their intervals do not cover each other.
     aside = ASIDE * (max(study.rates) - min(study.rates))
     middle = (len(study.policies) - 1) / 2
     load = "clients" if study.closed else "rate [sessions/s]"
-    for axis, name in zip(axes, CURVES, strict=True):
+    for axis, name in zip(axes, names, strict=True):
         measure = BY_NAME[name]
         for number, policy in enumerate(study.policy_names):
             mine = [point for point in points if point.name == policy]

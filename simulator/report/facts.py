@@ -22,6 +22,8 @@ def facts(study: Study) -> list[tuple[str, str]]:
     ]
     if study.data is not None:
         told.insert(1, ("data", study.data.name))
+    if study.slo is not None:
+        told.append(("objective", f"{study.slo}, in seconds, in every segment of a session"))
     return told
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from caesura.simulator.report.measures import MEMORY, SERVICE, Measure, estimated
+from caesura.simulator.report.measures import GOODPUT, MEMORY, SERVICE, Measure, estimated
 from caesura.simulator.study.intervals import Estimate
 from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import Point
@@ -48,9 +48,9 @@ class Grid:
 def service_grids(
     study: Study, points: Sequence[Point], measures: Sequence[Measure] = SERVICE
 ) -> list[Grid]:
-    """Return a table of the users' measures per machine and rate."""
+    """Return a table of the users' measures per machine and rate, with goodput if it is known."""
     return [
-        _measures_grid(_at(study, machine, rate), here, measures)
+        _measures_grid(_at(study, machine, rate), here, _measured(study, measures))
         for machine, rate, here in _places(study, points)
     ]
 
@@ -70,7 +70,7 @@ def rate_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
     return [
         _rates_grid(study, measure, machine, [each for each in points if each.machine == machine])
         for machine in study.machines
-        for measure in SERVICE
+        for measure in _measured(study, SERVICE)
     ]
 
 
@@ -82,15 +82,21 @@ def ratio_grids(
     for machine, rate, here in _places(study, points):
         if any(point.ratios for point in here):
             title = f"{_at(study, machine, rate)}: ratio to {study.baseline}, by seed"
+            known = _measured(study, measures)
             rows = [
-                Row(_name(point), tuple(_ratio(point, measure) for measure in measures))
+                Row(_name(point), tuple(_ratio(point, measure) for measure in known))
                 for point in here
                 if point.name != study.baseline
             ]
-            columns = tuple(measure.title for measure in measures)
+            columns = tuple(measure.title for measure in known)
             if rows:
                 grids.append(Grid(title, columns, tuple(rows)))
     return grids
+
+
+def _measured(study: Study, measures: Sequence[Measure]) -> Sequence[Measure]:
+    """Return the measures that a study has: with an objective, goodput too."""
+    return (*measures, *GOODPUT) if study.slo is not None else measures
 
 
 def _places(study: Study, points: Iterable[Point]) -> list[tuple[str, float, list[Point]]]:

@@ -42,6 +42,13 @@ SERVICE = (
 )
 """The measures of the service that users get."""
 
+GOODPUT = (
+    Measure("goodput_share", "sessions within the objective", "%", "high", 100),
+    Measure("goodput_sessions", "goodput", "sessions/s", "high"),
+    Measure("goodput_tokens", "goodput", "tokens/s", "high"),
+)
+"""The measures that need an objective."""
+
 HEADLINE = tuple(
     measure
     for measure in SERVICE
@@ -62,7 +69,7 @@ MEMORY = (
 )
 """The measures of memory and steps."""
 
-BY_NAME = {measure.name: measure for measure in (*SERVICE, *MEMORY)}
+BY_NAME = {measure.name: measure for measure in (*SERVICE, *GOODPUT, *MEMORY)}
 
 
 def number(value: float, like: float | None = None) -> str:

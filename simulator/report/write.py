@@ -79,6 +79,7 @@ def to_json(outcome: Outcome, points: list[Point]) -> dict[str, Any]:
             "warm_up": study.warm_up,
             "window": study.window,
             "baseline": study.baseline,
+            "slo": str(study.slo) if study.slo is not None else None,
         },
         "notes": notes(outcome),
         "points": [

@@ -81,4 +81,4 @@ def _measured(task: Task, study: Study) -> Made | None:
     if run is None:
         return None
     last = max((session.arrival for session in run.sessions), default=0.0)
-    return Made(task.cell, figures(run, *study.counted(last)), task)
+    return Made(task.cell, figures(run, *study.counted(last), study.slo), task)

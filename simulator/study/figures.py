@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from caesura.scheduler.slo import Slo
 from caesura.simulator.results import RunResult, SessionResult
 
 
@@ -18,6 +19,11 @@ class Figures:
     time of tools; `normalized_latency` is its median per decoded token (InferCept, section 5).
     TTFT covers the sessions with a first token. `..._per_second` count the sessions that ended and
     the tokens that were decoded within the counted span, whatever their arrival.
+
+    `goodput_share` is the share of the counted sessions that met the study's objective in all of
+    their segments, and `goodput_sessions` their number per second of the counted span.
+    `goodput_tokens` are the decoded tokens per second of the segments that met it. A session that
+    was cut off has not met it.
 
     All other measures cover the whole run, with warm-up and drain. Waste is a share of the KV
     cache's block-seconds, see `Totals`. `recompute_share` is the share of recomputed tokens in all
@@ -46,12 +52,15 @@ class Figures:
     memory_share: float
     simulated_seconds: float
     wall_seconds: float
+    goodput_share: float = math.nan
+    goodput_sessions: float = math.nan
+    goodput_tokens: float = math.nan
 
 
-def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
+def figures(run: RunResult, warm_up: float, seconds: float, slo: Slo | None = None) -> Figures:
     """Return the measures of a run over the sessions that arrived in [warm_up, seconds).
 
-    If the run was cut off earlier, the span ends there.
+    If the run was cut off earlier, the span ends there. Goodput needs an objective `slo`.
     """
     totals = run.totals
     until = min(seconds, totals.seconds)
@@ -60,6 +69,7 @@ def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
     started = [each for each in counted if each.segments and each.segments[0][1] > 0]
     latency = [each.latency for each in ended]
     ttft = [each.ttft for each in started]
+    good = _goodput(counted, until - warm_up, slo)
     computed = totals.decode_tokens + totals.prefill_tokens + totals.recompute_tokens
     return Figures(
         sessions=len(counted),
@@ -74,6 +84,9 @@ def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
         ),
         sessions_per_second=_share(_ended_within(run.sessions, warm_up, until), until - warm_up),
         tokens_per_second=_decode_rate(run, warm_up, until),
+        goodput_share=good[0],
+        goodput_sessions=good[1],
+        goodput_tokens=good[2],
         waste_recompute=_share(totals.waste_recompute, totals.total_block_seconds),
         waste_preserve=_share(totals.waste_preserve, totals.total_block_seconds),
         waste_stall=_share(totals.waste_stall, totals.total_block_seconds),
@@ -90,6 +103,23 @@ def figures(run: RunResult, warm_up: float, seconds: float) -> Figures:
 
 def _ended_within(sessions: Sequence[SessionResult], begin: float, end: float) -> int:
     return sum(1 for each in sessions if each.ended > 0 and begin <= each.ended < end)
+
+
+def _goodput(
+    counted: Sequence[SessionResult], span: float, slo: Slo | None
+) -> tuple[float, float, float]:
+    """Return the share of sessions, the sessions and the tokens per second that met `slo`."""
+    if slo is None:
+        return math.nan, math.nan, math.nan
+    met = [each.met(slo) for each in counted]
+    good = sum(each.ended > 0 and all(of) for each, of in zip(counted, met, strict=True))
+    tokens = sum(
+        decoded
+        for each, of in zip(counted, met, strict=True)
+        for decoded, one in zip(each.segment_tokens, of, strict=False)
+        if one
+    )
+    return _share(good, len(counted)), _share(good, span), _share(tokens, span)
 
 
 def _decode_rate(run: RunResult, begin: float, end: float) -> float:

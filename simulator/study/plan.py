@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.slo import Slo
 from caesura.simulator.policy import Policy
 
 WARM_UP = 1 / 6
@@ -46,6 +47,7 @@ class Study:
     In a `closed` loop `rates` are numbers of clients; each client sends a session when its last one
     has ended. Sessions that arrive before `warm_up` seconds are not counted (None: `WARM_UP` of
     the arrivals' span). `baseline` names the policy that the others are compared with, or is empty.
+    Goodput is measured against the objective `slo`; it determines no run.
     Raises `StudyError` for a study that cannot be run.
     """
 
@@ -60,6 +62,7 @@ class Study:
     warm_up: float | None = None
     baseline: str = ""
     closed: bool = False
+    slo: Slo | None = None
 
     def __post_init__(self) -> None:
         for what, values in (

@@ -30,6 +30,7 @@ PLAIN = (
     "cached_tokens",
     "loaded_tokens",
     "recomputed_tokens",
+    "segment_tokens",
 )
 """The columns of sessions that are stored unchanged; `segments` are flattened."""
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from caesura.scheduler.slo import Slo
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.report.facts import facts, notes
 from caesura.simulator.report.grids import (
@@ -18,7 +19,7 @@ from caesura.simulator.report.grids import (
     ratio_grids,
     service_grids,
 )
-from caesura.simulator.report.measures import BY_NAME, MEMORY, SERVICE, estimated, number
+from caesura.simulator.report.measures import BY_NAME, GOODPUT, MEMORY, SERVICE, estimated, number
 from caesura.simulator.report.table import to_markdown, to_rich
 from caesura.simulator.study.intervals import Estimate
 from caesura.simulator.study.plan import Cell
@@ -192,6 +193,12 @@ def test_what_was_counted_is_said() -> None:
     assert told["counted"].startswith("sessions that arrive from 10 s to 60 s")
     assert told["runs"] == "to the end of all sessions"
     assert dict(facts(replace(STUDY, window=90.0)))["runs"] == "cut off after 90 s"
+    assert "objective" not in told
+    aimed = replace(STUDY, slo=Slo(2.0, 0.1))
+    assert "ttft=2,tpot=0.1" in dict(facts(aimed))["objective"]
+    points = summarise(outcome_of(aimed))
+    columns = service_grids(aimed, points)[0].columns
+    assert columns[len(SERVICE) :] == tuple(measure.heading for measure in GOODPUT)
     closed = dict(facts(replace(STUDY, closed=True)))
     assert closed["load"] == "1, 2 clients"
     assert "sixth" in closed["counted"]

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caesura.scheduler.slo import Slo
+from caesura.simulator.results import SessionResult
 from caesura.simulator.study.figures import figures
 from caesura.simulator.study.intervals import T_975, Z_975, estimate, ratio, t_quantile
 
@@ -51,6 +53,29 @@ def test_throughput_is_what_ended_and_was_decoded_in_the_counted_span() -> None:
     # A row counts by the part of it that lies within.
     partly = figures(one_run(SESSIONS), warm_up=12.0, seconds=26.0)
     assert partly.tokens_per_second == pytest.approx((0.8 * 20 + 0.6 * 30) / 14)
+
+
+def test_goodput_counts_sessions_whose_segments_all_met_the_objective() -> None:
+    def of(arrival: float, *rows: tuple[float, float, float], ended: bool = True) -> SessionResult:
+        tokens = [11] * len(rows)
+        end = rows[-1][2] if ended else 0.0
+        times = [(arrival + sent, arrival + first, arrival + last) for sent, first, last in rows]
+        one = one_session(arrival, ended=arrival + end, decode_tokens=sum(tokens))
+        return replace(one, segments=times, segment_tokens=tokens)
+
+    run = one_run(
+        [
+            of(10.0, (0, 2, 3), (5, 7, 8)),
+            of(20.0, (0, 2, 3), (5, 7.1, 8)),  # the tool's result waited too long
+            of(30.0, (0, 2, 3.1)),  # 0.11 s per token
+            replace(of(40.0, (0, 1, 2)), ended=0.0),  # cut off at its tool
+        ]
+    )
+    found = figures(run, warm_up=10.0, seconds=60.0, slo=Slo(2.0, 0.1))
+    assert found.goodput_share == 1 / 4
+    assert found.goodput_sessions == pytest.approx(1 / 50)
+    assert found.goodput_tokens == pytest.approx((2 + 1 + 0 + 1) * 11 / 50)
+    assert math.isnan(figures(run, warm_up=10.0, seconds=60.0).goodput_share)
 
 
 def test_a_run_cut_off_early_is_counted_up_to_there() -> None:

@@ -28,8 +28,10 @@ def _known(name: str) -> str:
     return name
 
 
-def _setting(name: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
+def _setting(name: str) -> Callable[[str | None], str | None]:
+    def check(value: str | None) -> str | None:
+        if value is None:
+            return None
         try:
             Settings.from_mapping({name: chunk_of(value) if name == "chunk" else value})
         except ValueError as error:
@@ -210,6 +212,16 @@ class Scheduling:
             rich_help_panel=QUEUE,
         ),
     ] = DEFAULTS.admission
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ttft=SECONDS,tpot=SECONDS",
+            callback=_setting("slo"),
+            help="An objective: seconds to the first token of a request, and behind each of its"
+            " tools, and seconds per token after it. Requests that can still meet it go first.",
+            rich_help_panel=QUEUE,
+        ),
+    ] = None
     chunk: Annotated[
         str,
         typer.Option(
@@ -242,6 +254,8 @@ class Scheduling:
             "admission": self.admission,
             "chunk": chunk_of(self.chunk),
         }
+        if self.slo is not None:
+            settings["slo"] = self.slo
         if self.calibration is not None:
             settings["calibration"] = str(self.calibration.absolute())
         return settings
@@ -250,7 +264,8 @@ class Scheduling:
     def about(self) -> dict[str, Any]:
         """The settings that a recording holds."""
         names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
-        return {name: self.settings[name] for name in names} | {"splice": not self.no_splice}
+        about = {name: self.settings[name] for name in names} | {"splice": not self.no_splice}
+        return about | ({"slo": self.slo} if self.slo is not None else {})
 
     @property
     def connector(self) -> dict[str, Any]:

@@ -107,6 +107,16 @@ class StudyOptions:
             rich_help_panel=COUNTED,
         ),
     ] = None
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ttft=SECONDS,tpot=SECONDS",
+            help="The objective of which goodput is told: seconds to the first token of every"
+            " segment, and per token after it. A policy follows one with its setting:"
+            " `caesura:slo=ttft=2;tpot=0.1`.",
+            rich_help_panel=COUNTED,
+        ),
+    ] = None
     jobs: Annotated[
         int,
         typer.Option(

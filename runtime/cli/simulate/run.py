@@ -12,6 +12,7 @@ from rich.table import Table
 from caesura.runtime.cli.simulate.options import StudyOptions, WorkloadOptions
 from caesura.runtime.cli.simulate.study import make_study
 from caesura.scheduler.settings import Settings
+from caesura.scheduler.slo import Slo
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.latency.plans import PLANS
 from caesura.simulator.policy import POLICIES, Policy, parse_policy
@@ -39,6 +40,10 @@ def study_of(
     """Return the study of a workload with one seed; raise `StudyError` for invalid options."""
     policies = tuple(parse_policies(how.policies or POLICIES_COMPARED))
     # The first policy is the baseline, unless it is the only one.
+    try:
+        slo = Slo.parse(how.slo) if how.slo is not None else None
+    except ValueError as error:
+        raise StudyError(f"--slo {how.slo}: {error}") from None
     baseline = how.baseline or (policies[0].name if len(policies) > 1 else "")
     return Study(
         workload=workload,
@@ -51,6 +56,7 @@ def study_of(
         window=how.window,
         warm_up=how.warm_up,
         baseline="" if baseline == "none" else baseline,
+        slo=slo,
     )
 
 

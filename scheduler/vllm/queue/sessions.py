@@ -6,6 +6,7 @@ learns from its segments, results, pauses and ends.
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import inf
 from typing import Any
 
 from vllm.v1.request import Request
@@ -37,9 +38,10 @@ class SessionState:
     The last segment was given `given_tokens` and decoded `decoded_tokens`; with them the context
     was `context_tokens` long. `queued_at` is the begin of the current wait. `passes` counts steps
     in which other requests ran while it waited. `overtaken` counts steps of the current wait in
-    which a request was admitted whose wait began later. `score` was computed in step `scored_in`
-    for the KV in `scored_for`. `misfit` is the need found in step `misfit_in`, when it did not fit:
-    blocks, and tokens that need no computation.
+    which a request was admitted whose wait began later. `score` was computed in step
+    `scored_in` for the KV in `scored_for`. `misfit` is the need found in step `misfit_in`, when it
+    did not fit: blocks, and tokens that need no computation. `spoilt`: a segment missed the
+    objective; `latest_start` is the latest admission with which the present one meets it.
     """
 
     session_id: str
@@ -57,6 +59,8 @@ class SessionState:
     overtaken: int = 0
     starved: bool = False
     started: bool = False
+    spoilt: bool = False
+    latest_start: float = inf
     score: Score | None = None
     scored_in: int = 0
     scored_for: Any = None

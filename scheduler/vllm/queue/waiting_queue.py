@@ -15,7 +15,9 @@ from caesura.intercept.kv.costs import CostTracker
 from caesura.scheduler.admission import DEFAULT_ADMISSION
 from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.admission.view import Batched, Gate
+from caesura.scheduler.rank.slo import chance, latest_start
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking
+from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens, is_ready
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
@@ -37,7 +39,9 @@ class WaitingQueue:
         clock: Clock,
         ranking: Ranking,
         rules: StepRules,
+        slo: Slo | None = None,
     ) -> None:
+        """Create it; with an objective `slo`, requests that can meet it go first."""
         self._port = port
         self._manager = manager
         self._costs = costs
@@ -45,6 +49,7 @@ class WaitingQueue:
         self.ranking = ranking
         self.sessions = sessions
         self.rules = rules
+        self._slo = slo
         self._step = 0
         self._now = 0.0
         self._ready: list[Request] = []
@@ -74,6 +79,9 @@ class WaitingQueue:
         session = self.sessions[request.request_id]
         if self.overdue(request):
             return (0, (session.queued_at,), session.arrival)
+        if self._slo is not None:
+            reach = chance(self._now, session.latest_start, session.spoilt)
+            return (1 + reach, session.score or (), session.arrival)
         return (1, session.score or (), session.arrival)
 
     def overdue(self, request: Request) -> bool:
@@ -106,6 +114,8 @@ class WaitingQueue:
             forecast=self.sessions.forecast(request),
             starved=session.starved,
         )
+        if self._slo is not None:
+            session.latest_start = latest_start(queued, view, self._slo)
         return self.ranking.score(queued, view)
 
     def _kv_tokens(self, request: Request) -> tuple[int, int]:
@@ -206,9 +216,12 @@ class WaitingQueue:
         """
         ready, self._ready = self._ready, []
         waits = [(one, self.sessions[one.request_id]) for one in ready]
-        admitted = [session.queued_at for one, session in waits if not is_ready(one)]
+        admitted = [session for one, session in waits if not is_ready(one)]
         if not admitted:
             return
-        latest = max(admitted)
+        if self._slo is not None:
+            for session in admitted:
+                session.spoilt |= self._now > session.queued_at + self._slo.ttft
+        latest = max(session.queued_at for session in admitted)
         for request, session in waits:
             session.overtaken += is_ready(request) and session.queued_at < latest

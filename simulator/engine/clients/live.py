@@ -54,6 +54,7 @@ class Live:
     def end(self, now: float) -> bool:
         """Record the end of the present segment; return whether it was the last."""
         self.result.segments.append((self.sent, self.first, now))
+        self.result.segment_tokens.append(self.segment.decode_tokens)
         if self.index + 1 < len(self.session.segments):
             return False
         self.result.ended = now
@@ -63,3 +64,4 @@ class Live:
         """Record the unfinished segment of a session that was cut off."""
         if self.left:
             self.result.segments.append((self.sent, self.first, 0.0))
+            self.result.segment_tokens.append(self.segment.decode_tokens)
