@@ -22,10 +22,13 @@ __all__ = ["double", "serve_script"]
 ROOT = Path(__file__).parent.parent
 BOARD = json.loads((ROOT / "docs/grafana/caesura.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
-ROWS = ["Overview", "Pauses", "Memory", "Swap and recompute", "Tools", "Tracing"]
+ROWS = ["Overview", "Pauses", "Memory", "Swap and recompute", "Tools", "Predictions", "Tracing"]
 UNITS = {"short", "s", "ops", "reqps", "percentunit"}
 OF_PROMETHEUS = {"job", "instance"}
 """Labels that Prometheus adds when it scrapes."""
+
+OF_ENGINE = ("vllm:", "caesura_kv_", "caesura_prediction_")
+"""Prefixes of the metrics that engines update, and not the endpoint."""
 
 SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
 MATCHER = re.compile(r'\s*(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
@@ -125,10 +128,14 @@ async def test_the_endpoints_metrics_exist(serve_script: Any, double: Any) -> No
     exposed = labels_of(await served.metrics())
     # Counters of spans and of entries are there when there is something to count.
     exposed |= labels_of(Metrics(Counted(), Counted()).exposition().decode())
-    ours = {name for name in asked if name.startswith("caesura_") and "_kv_" not in name}
+    ours = {name for name in asked if name.startswith("caesura_") and not of_engine(name)}
     assert len(ours) > 5
     names = tuple(ours)
     assert check(exposed, names) >= len(ours)
+
+
+def of_engine(name: str) -> bool:
+    return name.startswith(OF_ENGINE)
 
 
 class Counted:
@@ -149,7 +156,7 @@ def test_the_engines_metrics_exist() -> None:
     )
     assert done.returncode == 0, done.stderr
     exposed = labels_of(done.stdout)
-    assert check(exposed, ("vllm:", "caesura_kv_")) > 10
+    assert check(exposed, OF_ENGINE) > 20
 
 
 def test_the_check_finds_what_does_not_exist() -> None:

@@ -37,11 +37,12 @@ ANSWERED = ("resumed", "followed")
 BY_ITSELF = ("stop", "length")
 """Outcomes of sessions that were not aborted."""
 
-MAX_SESSIONS = 4096
-"""Open sessions that are kept; the one without records for the longest time is dropped."""
+MAX_FORECASTS = 20_000
+"""Forecasts of open sessions that are kept: some 30 MB. The session whose last one is oldest is
+dropped."""
 
 MAX_SEGMENTS = 1024
-"""Forecasts of an open session that are kept; later ones are not compared."""
+"""Forecasts of one open session that are kept; later ones are not compared."""
 
 CLOCK_SECONDS = 1e-4
 """The difference by which rounded times of records may be in the wrong order."""
@@ -77,25 +78,29 @@ class _Segment:
 class Outcomes:
     """Compares forecasts with what came; it keeps the forecasts of open sessions only."""
 
-    def __init__(self, max_sessions: int = MAX_SESSIONS) -> None:
-        self._max_sessions = max_sessions
+    def __init__(self, max_forecasts: int = MAX_FORECASTS) -> None:
+        self._max_forecasts = max_forecasts
+        self._kept = 0
         self._sessions: OrderedDict[str, list[_Segment]] = OrderedDict()
 
     def add(self, record: Record | None) -> list[Outcome]:
         """Take the next record; return the pairs that it completes. Other kinds complete none."""
+        return list(self.compare(record))
+
+    def compare(self, record: Record | None) -> Iterator[Outcome]:
+        """Yield the pairs that the next record completes; exhaust it before the record after."""
         match record:
             case ForecastRecord():
                 self._note(record)
             case PauseRecord():
-                return list(self._called(record))
+                yield from self._called(record)
             case SessionRecord():
-                return list(self._ended(record))
-        return []
+                yield from self._ended(record)
 
     def add_all(self, records: Iterable[Record | None]) -> Iterator[Outcome]:
         """Yield the pairs that the records complete."""
         for record in records:
-            yield from self.add(record)
+            yield from self.compare(record)
 
     def _note(self, record: ForecastRecord) -> None:
         session = record.session or record.request
@@ -103,8 +108,10 @@ class Outcomes:
         self._sessions.move_to_end(session)
         if len(segments) < MAX_SEGMENTS:
             segments.append(_Segment(record))
-        if len(self._sessions) > self._max_sessions:
-            self._sessions.popitem(last=False)
+            self._kept += 1
+        if self._kept > self._max_forecasts:
+            _, dropped = self._sessions.popitem(last=False)
+            self._kept -= len(dropped)
 
     def _called(self, record: PauseRecord) -> Iterator[Outcome]:
         """Yield the pairs of a segment that ended with a call."""
@@ -129,6 +136,7 @@ class Outcomes:
     def _ended(self, record: SessionRecord) -> Iterator[Outcome]:
         """Yield the pairs of a session that ended by itself."""
         segments = self._sessions.pop(record.session or record.request, [])
+        self._kept -= len(segments)
         for segment in segments if record.outcome in BY_ITSELF else ():
             made = segment.forecast
             left = record.calls - made.calls

@@ -108,7 +108,7 @@ def test_a_segment_is_compared_once() -> None:
 
 
 def test_open_sessions_are_bounded() -> None:
-    outcomes = Outcomes(max_sessions=2)
+    outcomes = Outcomes(max_forecasts=2)
     for name in ("a", "b", "s"):
         outcomes.add(forecast(0, 0.0, name))
     assert outcomes.add(end(1.0, 0))

@@ -6,6 +6,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorProm
 
 from caesura.scheduler.records import PauseRecord, StepsRecord, parse
 from caesura.scheduler.vllm.records.export import RecordFile, tell
+from caesura.scheduler.vllm.records.prediction_metrics import PredictionMetrics
 
 SECONDS = (0.001, 0.01, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 
@@ -62,6 +63,8 @@ class SwapMetrics(KVConnectorPromMetrics):
             documentation="Blocks of KV cache, by owner.",
             labelnames=[*names, "owner"],
         )
+        kinds = (self._counter_cls, self._gauge_cls)
+        self._predictions = PredictionMetrics(self._metric, *kinds, labelnames)
         self._file = RecordFile(self._kv_transfer_config.kv_connector_extra_config.get("records"))
 
     def _metric(self, kind: Any, name: str, **about: Any) -> Any:
@@ -78,14 +81,16 @@ class SwapMetrics(KVConnectorPromMetrics):
         if records:
             tell(engine_idx, list(records))
         for entry in records:
-            match parse(entry):
+            match record := parse(entry):
                 case PauseRecord() as pause:
                     self._pauses.labels(*labels, pause.handling).inc()
                     self._regret.labels(*labels).inc(pause.regret or 0.0)
                     self._pause_seconds.labels(*labels).observe(pause.pause_seconds or 0.0)
                 case StepsRecord() as steps:
                     self._count_steps(steps, labels)
+            self._predictions.take(engine_idx, record)
             self._file.write({"engine": engine_idx, **entry})
+        self._predictions.work(self._labels)
 
     def _count_steps(self, steps: StepsRecord, labels: list[object]) -> None:
         tokens = {
