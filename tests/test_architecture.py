@@ -29,8 +29,8 @@ MAY_IMPORT = {
     | INTERCEPT,
     "runtime": {"runtime", "tools", "scheduler", "simulator"} | INTERCEPT,
 }
-# Runs in a worker process of its own, which imports what it needs when it is asked to.
-WORKS_APART = {"tools/picture/diffusion/child.py"}
+# Run in a process of their own, which imports what it needs when it is asked to.
+WORKS_APART = {"tools/picture/diffusion/child.py", "scheduler/prompt_lengths/encoder.py"}
 # The only places that start the real engine: they import the adapter when they are asked to.
 COMPOSES = {
     "runtime/launch.py": "scheduler/vllm",

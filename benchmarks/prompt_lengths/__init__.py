@@ -1,0 +1,1 @@
+"""Predictors of output lengths from prompts, on recorded prompts and answers."""

@@ -1,0 +1,1 @@
+"""`caesura predict`: predictors of output lengths, trained and measured."""

@@ -1,0 +1,1 @@
+"""Output lengths from prompts: data, objectives, models, training and scores."""
