@@ -17,7 +17,8 @@ class SessionResult:
     `preemptions` counts how often it lost its KV while it ran. When its segments were admitted,
     `cached_tokens` of their contexts needed no computation: they were kept, found in the prefix
     cache, or loaded from the host. `loaded_tokens` came from the host. `recomputed_tokens` were
-    computed more than once.
+    computed more than once. A sub-agent names its `parent`. The time of a parent's sub-agents is
+    part of its latency, less the tools of the one that ended last.
     """
 
     key: str
@@ -32,6 +33,7 @@ class SessionResult:
     loaded_tokens: int = 0
     recomputed_tokens: int = 0
     segment_tokens: list[int] = field(default_factory=list)
+    parent: str = ""
 
     @property
     def latency(self) -> float:

@@ -60,11 +60,13 @@ class Figures:
 def figures(run: RunResult, warm_up: float, seconds: float, slo: Slo | None = None) -> Figures:
     """Return the measures of a run over the sessions that arrived in [warm_up, seconds).
 
-    If the run was cut off earlier, the span ends there. Goodput needs an objective `slo`.
+    If the run was cut off earlier, the span ends there. Sub-agents do not count on their own, since
+    their time is part of their parent's. Goodput needs an objective `slo`.
     """
     totals = run.totals
     until = min(seconds, totals.seconds)
-    counted = [each for each in run.sessions if warm_up <= each.arrival < until]
+    own = [each for each in run.sessions if not each.parent]
+    counted = [each for each in own if warm_up <= each.arrival < until]
     ended = [each for each in counted if each.ended > 0]
     started = [each for each in counted if each.segments and each.segments[0][1] > 0]
     latency = [each.latency for each in ended]
@@ -82,7 +84,7 @@ def figures(run: RunResult, warm_up: float, seconds: float, slo: Slo | None = No
         normalized_latency=_percentile(
             [each.normalized_latency for each in ended if each.decode_tokens], 50
         ),
-        sessions_per_second=_share(_ended_within(run.sessions, warm_up, until), until - warm_up),
+        sessions_per_second=_share(_ended_within(own, warm_up, until), until - warm_up),
         tokens_per_second=_decode_rate(run, warm_up, until),
         goodput_share=good[0],
         goodput_sessions=good[1],

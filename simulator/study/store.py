@@ -10,7 +10,7 @@ from typing import Any
 
 from caesura.simulator.results import RunResult, SessionResult, Totals
 
-FORM = 1
+FORM = 2
 """The version of the files' form; files of other versions are not read."""
 
 DIGITS = 6
@@ -31,6 +31,7 @@ PLAIN = (
     "loaded_tokens",
     "recomputed_tokens",
     "segment_tokens",
+    "parent",
 )
 """The columns of sessions that are stored unchanged; `segments` are flattened."""
 

@@ -10,8 +10,31 @@ from caesura.simulator.session import Segment
 Moments = tuple[float, float]
 """Mean and standard deviation."""
 
-Draw = Callable[[random.Random], tuple[str, list[Segment]]]
-"""Returns the kind and the segments of the next session."""
+
+@dataclass(frozen=True, slots=True)
+class SubAgent:
+    """A session that a parent starts with its call number `call`, from 0 on.
+
+    All sub-agents of a call share the first `shared_tokens` of their prompts.
+    """
+
+    kind: str
+    segments: list[Segment]
+    call: int
+    shared_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A session with the sub-agents that it starts."""
+
+    kind: str
+    segments: list[Segment]
+    agents: tuple[SubAgent, ...]
+
+
+Draw = Callable[[random.Random], tuple[str, list[Segment]] | Team]
+"""Returns the kind and the segments of the next session, or a session with its sub-agents."""
 
 MAX_TRIES = 1000
 
@@ -61,6 +84,13 @@ def lognormal_of(rng: random.Random, moments: Moments) -> float:
     """Return a draw from the lognormal distribution with these moments."""
     mean, deviation = moments
     return lognormal(rng, mean, math.sqrt(math.log1p((deviation / mean) ** 2)))
+
+
+def geometric(rng: random.Random, mean: float) -> int:
+    """Return a draw of a geometric number >= 1 with this mean."""
+    if mean == 1:
+        return 1
+    return 1 + math.floor(math.log1p(-rng.random()) / math.log1p(-1 / mean))
 
 
 def whole(rng: random.Random, unrounded: float) -> int:

@@ -16,8 +16,9 @@ no limit), `shared` (the number of first tokens that all prompts of a kind share
 - `recorded`: the arrivals of the record file, only for the workload `record` and its default.
 
 InferCept's mixes take `tool` or `tools` (joined by `+`; `short`, `long` and `all` are groups) and
-`balanced`. Past-Future's workloads take `most` (`preset`, `exact` or tokens), `ssjf` takes
-`rounds`, and `replay` takes `people`.
+`balanced`. Past-Future's workloads take `most` (`preset`, `exact` or tokens), `ssjf` and
+`reasoning` take `rounds`, `subagents` takes `fewest` and `most` sub-agents of a call, and `replay`
+takes `people`.
 """
 
 import itertools
@@ -27,7 +28,7 @@ from pathlib import Path
 
 from caesura.simulator.session import Session, Workload
 from caesura.simulator.workload.arrivals.timing import Span, arrivals_of
-from caesura.simulator.workload.draw import Draw
+from caesura.simulator.workload.draw import Draw, Team
 from caesura.simulator.workload.options import Options, SpecError
 from caesura.simulator.workload.sources import SOURCES
 
@@ -75,7 +76,26 @@ def _made(options: Options, span: Span, seed: int) -> Workload:
 def _sessions(draw: Draw, times: Iterable[float], seed: int, shared: int) -> Iterator[Session]:
     rng = random.Random(f"sessions {seed}")
     for index, now in enumerate(times):
-        kind, segments = draw(rng)
+        drawn, key = draw(rng), f"{seed}-{index}"
+        kind, segments = (drawn.kind, drawn.segments) if isinstance(drawn, Team) else drawn
         common = min(shared, segments[0].given_tokens)
         name = kind if common else ""
-        yield Session(f"{seed}-{index}", kind, now, tuple(segments), name, common)
+        yield Session(key, kind, now, tuple(segments), name, common)
+        if isinstance(drawn, Team):
+            yield from _agents(drawn, key, now)
+
+
+def _agents(team: Team, key: str, now: float) -> Iterator[Session]:
+    """Yield the sub-agents of a parent; those of one call share their first tokens."""
+    for index, agent in enumerate(team.agents):
+        prefix = f"{key} {agent.call}"
+        yield Session(
+            f"{key}.{index}",
+            agent.kind,
+            now,
+            tuple(agent.segments),
+            prefix,
+            agent.shared_tokens,
+            parent=key,
+            parent_call=agent.call,
+        )

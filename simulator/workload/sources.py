@@ -20,8 +20,10 @@ from caesura.simulator.workload.papers.pastfuture import (
     read_lengths,
 )
 from caesura.simulator.workload.papers.ssjf import Chats
+from caesura.simulator.workload.reasoning import Reasoning
 from caesura.simulator.workload.records import read_sessions
 from caesura.simulator.workload.replay import Replay, read_runs
+from caesura.simulator.workload.subagents import SubAgents
 
 TOOLS = GROUPS | {name: (name,) for name in TABLE}
 
@@ -98,6 +100,15 @@ def _chats(options: Options, _: Path | None) -> Draw:
     return Chats(options.shape(), options.number("rounds", 1.0, 1.0))
 
 
+def _reasoning(options: Options, _: Path | None) -> Draw:
+    return Reasoning(options.shape(), options.number("rounds", 1.0, 1.0))
+
+
+def _subagents(options: Options, _: Path | None) -> Draw:
+    fewest, most = options.whole("fewest", 2, 1), options.whole("most", 8, 1)
+    return SubAgents(options.shape(), fewest, most)
+
+
 def _replay(options: Options, data: Path | None) -> Draw:
     return Replay(read_runs(_needed(options, data), options.switch("people")), options.shape())
 
@@ -135,6 +146,8 @@ SOURCES: dict[str, Source] = {
         requests=1900,
     ),
     "ssjf": Source("chats of LMSYS-Chat-1M's mean lengths (SSJF)", _chats),
+    "reasoning": Source("chats with a reasoning model (DeepSeek-R1 in ServeGen)", _reasoning),
+    "subagents": Source("agents that start several sub-agents at once", _subagents),
     "replay": Source(
         "recorded runs of agents",
         _replay,

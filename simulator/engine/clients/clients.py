@@ -6,6 +6,7 @@ from typing import Any
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from caesura.scheduler.vllm.wire import REPORT_KEY
+from caesura.simulator.engine.clients.families import Families
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.clients.styles import Style
 from caesura.simulator.engine.clock import Agenda
@@ -34,10 +35,12 @@ class Clients:
         self._names = names_of(workload.sessions, plan.block_tokens)
         self._agenda: Agenda[Live] = Agenda()
         self._begun: list[Live] = []
-        self._waiting = list(reversed(workload.sessions)) if workload.clients else []
+        own = [session for session in workload.sessions if not session.parent]
+        self._families = Families(workload.sessions)
+        self._waiting = list(reversed(own)) if workload.clients else []
         self.live: dict[str, Live] = {}
         self.segments_done = 0
-        for session in () if workload.clients else workload.sessions:
+        for session in () if workload.clients else own:
             self._agenda.add(session.arrival, self._live(session))
         for _ in range(min(workload.clients, len(self._waiting))):
             self._agenda.add(0.0, self._live(self._waiting.pop()))
@@ -90,8 +93,15 @@ class Clients:
         seconds = live.segment.tool_seconds
         if not live.end(now):
             live.result.tool_seconds += seconds
-            self._agenda.add(now + seconds, live)
+            agents = self._families.started_by(live)
+            for agent in agents:
+                self._agenda.add(now, self._live(agent))
+            if not agents:
+                self._agenda.add(now + seconds, live)
             return
+        parent = self._families.ended(live)
+        if parent is not None:
+            self._agenda.add(now, parent)
         goodbye = self._style.goodbye(live)
         if goodbye is not None:
             self._scheduler.add_request(goodbye)
@@ -99,7 +109,13 @@ class Clients:
             self._agenda.add(now, self._live(self._waiting.pop()))
 
     def _live(self, session: Session) -> Live:
-        result = SessionResult(session.key, session.kind, session.arrival, session.decode_tokens)
+        result = SessionResult(
+            session.key,
+            session.kind,
+            session.arrival,
+            session.decode_tokens,
+            parent=session.parent,
+        )
         return Live(session, result, self._names[session.key], place=0)
 
     def results(self) -> list[SessionResult]:

@@ -8,7 +8,6 @@ the 95th percentile of responses is 1.7 to 20.5 times the median, depending on t
 about 3 times.
 """
 
-import math
 import random
 
 from caesura.simulator.session import Segment
@@ -18,6 +17,7 @@ from caesura.simulator.workload.draw import (
     drawn_within,
     fitting,
     gamma,
+    geometric,
     lognormal,
 )
 
@@ -54,7 +54,7 @@ class Chats:
         return KIND, fitting(lambda: self._segments(rng), self._shape, fewest=1)
 
     def _segments(self, rng: random.Random) -> list[Segment]:
-        segments = [self._round(rng) for _ in range(_geometric(rng, self._rounds))]
+        segments = [self._round(rng) for _ in range(geometric(rng, self._rounds))]
         return [*segments[:-1], Segment(segments[-1].given_tokens, segments[-1].decode_tokens)]
 
     def _round(self, rng: random.Random) -> Segment:
@@ -66,10 +66,3 @@ class Chats:
             USER,
             shape.seconds(gamma(rng, THINK_SECONDS)),
         )
-
-
-def _geometric(rng: random.Random, mean: float) -> int:
-    """Return a draw of a geometric number >= 1 with this mean."""
-    if mean == 1:
-        return 1
-    return 1 + math.floor(math.log1p(-rng.random()) / math.log1p(-1 / mean))
