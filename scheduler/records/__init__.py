@@ -2,6 +2,7 @@
 
 from caesura.scheduler.records.parts import (
     DecisionRow,
+    FeatureRecord,
     LackedSteps,
     OpeningInputs,
     PredictionRecord,
@@ -26,6 +27,7 @@ from caesura.scheduler.records.schema import (
 __all__ = [
     "KINDS",
     "DecisionRow",
+    "FeatureRecord",
     "ForecastRecord",
     "GapRecord",
     "LackedSteps",

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from caesura.scheduler.records.parts import (
     About,
     DecisionRow,
+    FeatureRecord,
     LackedSteps,
     OpeningInputs,
     PredictionRecord,
@@ -28,6 +29,7 @@ PARTS: dict[type, str] = {
     OpeningInputs: "Inputs",
     LackedSteps: "Lacked",
     DecisionRow: "Decision",
+    FeatureRecord: "Features",
     PredictionRecord: "Prediction",
     SpanEvent: "SpanEvent",
 }

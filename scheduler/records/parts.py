@@ -89,6 +89,32 @@ class OpeningInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureRecord:
+    """What was known of a session when a segment was queued. Words are salted hashes."""
+
+    context_tokens: Annotated[int, About("its context", "tokens")] = 0
+    seconds: Annotated[float, About("time since its arrival", "s")] = 0.0
+    segment_tokens: Annotated[int, About("decoded in its last segment", "tokens")] = 0
+    segment_mean: Annotated[float, About("decoded in a segment, on average", "tokens")] = 0.0
+    result_tokens: Annotated[int, About("its last result", "tokens")] = 0
+    result_mean: Annotated[float, About("a result, on average", "tokens")] = 0.0
+    errors: Annotated[int, About("results that were errors", "results")] = 0
+    last_error: Annotated[
+        bool, About("whether the last result was an error", read_by="page, replay")
+    ] = False
+    tool: Annotated[str, About("the last tool")] = ""
+    words: Annotated[list[int], About("hashed words of the last call", read_by="page, replay")] = (
+        field(default_factory=list)
+    )
+    heads: Annotated[
+        list[int], About("hashed first words of all calls so far", read_by="page, replay")
+    ] = field(default_factory=list)
+    head_calls: Annotated[
+        list[int], About("calls that had each of these first words", read_by="page, replay")
+    ] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class PredictionRecord:
     """What one predictor expected when a segment was queued. Null means that it does not say."""
 
@@ -170,4 +196,5 @@ class SpanEvent:
 
 NO_PRICES = PriceRecord()
 NO_INPUTS = OpeningInputs()
+NO_FEATURES = FeatureRecord()
 NOTHING_LACKED = LackedSteps()

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from caesura.scheduler.records.parts import (
+    NO_FEATURES,
     NO_INPUTS,
     NO_PRICES,
     NOTHING_LACKED,
     About,
     DecisionRow,
+    FeatureRecord,
     LackedSteps,
     OpeningInputs,
     PredictionRecord,
@@ -53,10 +55,13 @@ class ForecastRecord(Record):
     request: RequestId
     at: Annotated[float, About("when the segment was queued", "s", read_by="page, runs, metrics")]
     session: SessionId = ""
-    calls: Annotated[int, About("calls so far", "calls", read_by="page, runs, metrics")] = 0
+    calls: Annotated[int, About("calls so far", "calls", read_by="page, runs, metrics, replay")] = 0
     compared_with: Annotated[
         str, About("the sessions of the same kind: by the last tool, or by the offered tools")
     ] = ""
+    features: Annotated[FeatureRecord, About("what the predictors knew of the session")] = (
+        NO_FEATURES
+    )
     predictions: Annotated[
         tuple[PredictionRecord, ...],
         About("a row for the predictor in use, and one for each part of a mixture"),

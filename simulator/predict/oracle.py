@@ -6,7 +6,7 @@ the truth, with a standard deviation in proportion to the truth.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import exp, inf
 
@@ -90,6 +90,10 @@ class Oracle:
         if "calls" in self._knows:
             forecast = replace(forecast, ends=(0.0,) * now.left + (1.0,))
         return forecast
+
+    def parts(self, about: About) -> Mapping[str, Forecast]:
+        """Return the forecast of the predictor that it asks for what it does not know."""
+        return {self._otherwise.name: self._otherwise.forecast(about)}
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
         """Return the duration of the pause for the last of `calls` calls.

@@ -1,8 +1,9 @@
 """Read the sessions that a served engine has recorded (`caesura serve --records FILE`).
 
 A `pause` record describes a segment that ended in a call, a `session` record the last segment
-(`caesura.scheduler.records` has their fields). Other kinds are ignored. Without a `session` field
-the request's id stands for the session.
+(`caesura.scheduler.records` has their fields). A `forecast` record says what was known of a session
+behind its last call: the hashed words of the call, and whether its result was an error. Other kinds
+are ignored. Without a `session` field the request's id stands for the session.
 
 Records do not hold the tokens themselves, so the prefixes that sessions share are unknown. A
 client's token limit is known only for sessions without calls. A pause that was never resumed ends
@@ -15,7 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from caesura.scheduler.records import PauseRecord, RecordError, SessionRecord, parse
+from caesura.scheduler.predict.words import NO_WORDS, CallWords
+from caesura.scheduler.records import (
+    ForecastRecord,
+    PauseRecord,
+    RecordError,
+    SessionRecord,
+    parse,
+)
 from caesura.simulator.session import Segment, Session
 from caesura.simulator.workload.reading import DataError, json_lines
 
@@ -29,6 +37,7 @@ SEGMENT = {"arrival": 0, "given_tokens": 0, "decoded_tokens": 0}
 NEEDED: dict[str, dict[str, int]] = {
     "pause": {**SEGMENT, "decoded_tokens": 1, "at": 0, "pause_seconds": 0},
     "session": {**SEGMENT, "calls": 0},
+    "forecast": {"calls": 0},
 }
 """The fields that a replay needs of each kind, with their minimum."""
 
@@ -41,13 +50,15 @@ class _Recorded:
     """The records of a session.
 
     `pauses` are (its beginning, the segment before it, whether the session continued). `calls` is
-    -1 until the `session` record is read. `last` is None if the session was cut off.
+    -1 until the `session` record is read. `last` is None if the session was cut off. `known` are
+    the records of what was known of it, by the number of calls.
     """
 
     arrival: float = math.inf
     pauses: list[tuple[float, Segment, bool]] = field(default_factory=list)
     last: Segment | None = None
     calls: int = -1
+    known: dict[int, ForecastRecord] = field(default_factory=dict)
 
 
 def read_sessions(path: Path) -> list[Session]:
@@ -62,6 +73,9 @@ def read_sessions(path: Path) -> list[Session]:
             continue
         name = f"{entry.get('engine', 0)}/{record.session or record.request}"
         recorded = found.setdefault(name, _Recorded())
+        if isinstance(record, ForecastRecord):
+            recorded.known[record.calls] = record
+            continue
         assert record.arrival is not None
         recorded.arrival = min(recorded.arrival, record.arrival)
         if isinstance(record, PauseRecord):
@@ -74,7 +88,9 @@ def read_sessions(path: Path) -> list[Session]:
     return sorted(sessions, key=lambda session: session.arrival)
 
 
-def _record(entry: dict[str, Any], path: Path, line: int) -> PauseRecord | SessionRecord | None:
+def _record(
+    entry: dict[str, Any], path: Path, line: int
+) -> ForecastRecord | PauseRecord | SessionRecord | None:
     """Return the record of a line; None for a kind that does not describe sessions.
 
     Raises `DataError` for a broken record, and for one that lacks a field that a replay needs.
@@ -88,7 +104,7 @@ def _record(entry: dict[str, Any], path: Path, line: int) -> PauseRecord | Sessi
         record = parse(entry)
     except RecordError as error:
         raise DataError(path, line, str(error)) from error
-    assert isinstance(record, PauseRecord | SessionRecord)
+    assert isinstance(record, ForecastRecord | PauseRecord | SessionRecord)
     for name, least in needed.items():
         value = getattr(record, name) if name in entry else None
         if value is None or not least <= value < math.inf:
@@ -119,7 +135,7 @@ def _note_end(recorded: _Recorded, record: SessionRecord) -> None:
 def _session(key: str, recorded: _Recorded) -> Session | None:
     """Return the session of these records; None if a call is missing."""
     pauses = sorted(recorded.pauses, key=lambda pause: pause[0])
-    segments = [segment for _, segment, _ in pauses]
+    segments = [_with_contents(s, calls, recorded) for calls, (_, s, _) in enumerate(pauses)]
     if recorded.calls > len(segments):
         return None
     if recorded.last is not None and (not pauses or pauses[-1][2]):
@@ -127,5 +143,21 @@ def _session(key: str, recorded: _Recorded) -> Session | None:
     if not segments:
         return None
     kind = segments[0].tool or PLAIN
-    segments[-1] = replace(segments[-1], tool="", tool_seconds=0.0)
+    segments[-1] = replace(segments[-1], tool="", tool_seconds=0.0, words=NO_WORDS, failed=False)
     return Session(key, kind, recorded.arrival, tuple(segments))
+
+
+def _with_contents(segment: Segment, calls: int, recorded: _Recorded) -> Segment:
+    """Return the segment before call `calls` with the call's words, if they were recorded."""
+    behind = recorded.known.get(calls + 1)
+    if behind is None:
+        return segment
+    features, before = behind.features, recorded.known.get(calls)
+    counted = {} if before is None else _heads(before)
+    heads = [head for head, made in _heads(behind).items() if made > counted.get(head, 0)]
+    words = CallWords(tuple(features.words), tuple(heads))
+    return replace(segment, words=words, failed=features.last_error)
+
+
+def _heads(record: ForecastRecord) -> dict[int, int]:
+    return dict(zip(record.features.heads, record.features.head_calls, strict=False))

@@ -1,14 +1,17 @@
 """A record for each segment of a session says what every predictor expected of it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.mixed import forecasts_by_name
-from caesura.scheduler.records import ForecastRecord, parse
+from caesura.scheduler.predict.words import CallWords
+from caesura.scheduler.records import FeatureRecord, ForecastRecord, parse
 from caesura.scheduler.vllm.records.forecasts import forecast_record
 
 from .steering import CALL, until_paused
@@ -68,6 +71,20 @@ class Mixture(History):
 def test_a_mixture_is_recorded_with_its_parts(about: About) -> None:
     assert list(forecasts_by_name(Mixture(), about)) == ["table", "model", "mixture"]
     assert list(forecasts_by_name(History(), about)) == ["history"]
+
+
+def test_features_and_quantiles_are_recorded() -> None:
+    words = CallWords((3, 5), (3,))
+    facts = Facts(context_tokens=90).after_call(12, "calc", words)
+    facts = facts.after_result(7, True, 110, 2.5)
+    made = History().forecast(About("r", "calc", 1, 0))
+    made = replace(made, decode_quantiles=tuple(map(float, range(1, 21))), long_pause=0.25)
+    record = forecast_record("r", "s", About("s", "calc", 1, 0, facts), {"model": made}, 1.0)
+    assert record.features == FeatureRecord(
+        110, 2.5, 12, 12.0, 7, 7.0, 1, True, "calc", [3, 5], [3], [1]
+    )
+    (row,) = record.predictions
+    assert (row.decode_quantiles, row.long_pause) == ([3.0, 11.0, 19.0], 0.25)
 
 
 @pytest.fixture

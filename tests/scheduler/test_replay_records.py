@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from caesura.scheduler.predict.words import NO_WORDS
 from caesura.simulator.session import Session
 from caesura.simulator.workload.records import read_sessions
 
@@ -68,3 +69,19 @@ def test_whoever_leaves_has_not_said_all(tmp_path: Path) -> None:
     replays = {replay.kind: replay for replay in recorded(world, tmp_path / "records.jsonl")}
     assert set(replays) == {"plain", "calc"}
     assert sum(segment.decode_tokens for segment in replays["calc"].segments) == len(CALL)
+
+
+def test_the_words_of_calls_and_errors_are_replayed(tmp_path: Path) -> None:
+    world = world_of()
+    session = world.session("a", range(100), CALL, "error: 4", "x" + CALL, RESULT, "done")
+    until_paused(world, session)
+    world.answer(session)
+    until_paused(world, session)
+    world.answer(session)
+    world.run()
+    (replay,) = recorded(world, tmp_path / "records.jsonl")
+    first, second, last = replay.segments
+    assert first.words.words and first.words.heads
+    assert second.words == first.words, "the same words, whose heads are counted up"
+    assert (first.failed, second.failed) == (True, False)
+    assert (last.words, last.failed) == (NO_WORDS, False)

@@ -64,6 +64,34 @@ export interface Lacked {
   line?: number;
 }
 
+/** What was known of a session when a segment was queued. Words are salted hashes. */
+export interface Features {
+  /** Its context (tokens). */
+  context_tokens?: number;
+  /** Time since its arrival (s). */
+  seconds?: number;
+  /** Decoded in its last segment (tokens). */
+  segment_tokens?: number;
+  /** Decoded in a segment, on average (tokens). */
+  segment_mean?: number;
+  /** Its last result (tokens). */
+  result_tokens?: number;
+  /** A result, on average (tokens). */
+  result_mean?: number;
+  /** Results that were errors (results). */
+  errors?: number;
+  /** Whether the last result was an error. */
+  last_error?: boolean;
+  /** The last tool. */
+  tool?: string;
+  /** Hashed words of the last call. */
+  words?: number[];
+  /** Hashed first words of all calls so far. */
+  heads?: number[];
+  /** Calls that had each of these first words. */
+  head_calls?: number[];
+}
+
 /** What one predictor expected when a segment was queued. Null means that it does not say. */
 export interface Prediction {
   /** The predictor's name. */
@@ -114,6 +142,8 @@ export interface ForecastEntry {
   calls?: number;
   /** The sessions of the same kind: by the last tool, or by the offered tools. */
   compared_with?: string;
+  /** What the predictors knew of the session. */
+  features?: Features;
   /** A row for the predictor in use, and one for each part of a mixture. */
   predictions?: Prediction[];
 }
