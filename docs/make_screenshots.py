@@ -124,6 +124,7 @@ def views(entries: list[Entry]) -> dict[str, str]:
         "memory": "memory?rec=1",
         "session": f"session/{chat}?rec=1",
         "tools": "tools?rec=1",
+        "predictions": "predictions?rec=caesura",
         "compare": "compare?rec=caesura&with=preserve",
     }
 

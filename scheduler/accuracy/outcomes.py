@@ -162,5 +162,6 @@ def _pairs(made: ForecastRecord, quantity: str, actual: float) -> Iterator[Outco
 
 
 def _range(row: PredictionRecord) -> tuple[float | None, float | None]:
-    quantiles = row.decode_quantiles
-    return (quantiles[0], quantiles[-1]) if len(quantiles) > 1 else (None, None)
+    """Return the outer quantiles; a prediction of a single value has none."""
+    low, *_, high = row.decode_quantiles or (0.0, 0.0)
+    return (low, high) if low < high else (None, None)

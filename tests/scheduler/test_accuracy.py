@@ -77,6 +77,13 @@ def test_many_calls_are_known_before_the_session_ends() -> None:
     assert "calls_left" not in compared(*records())
 
 
+def test_a_single_value_is_no_range() -> None:
+    row = PredictionRecord("exact", 10.0, [10.0, 10.0, 10.0])
+    single = ForecastRecord("s", 0.0, "s", predictions=(row,))
+    (tokens,) = Outcomes().add_all([single, pause(1.0)])
+    assert (tokens.low, tokens.high) == (None, None)
+
+
 def test_the_bound_of_few_calls_is_three() -> None:
     records = [r for calls in range(4) for r in (forecast(calls, calls), pause(calls + 0.5))]
     ended = compared(*records, forecast(4, 4.0), end(5.0, 4))

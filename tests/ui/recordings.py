@@ -303,6 +303,27 @@ def spans(said: Mapping[str, str] | None = None) -> list[Entry]:
 RUNS = [("a", A, 0.0, 9.0), ("b", B, 1.0, 10.0), ("c", C, 8.8, None), ("d", D, 3.0, 9.5)]
 
 
+def forecast(request: str, calls: int, at: float) -> Entry:
+    """What two predictors expect of a segment."""
+    table = {"decode_tokens": 80.0, "calls_left": 2.0, "ends_now": 0.25, "ends_within_3": 0.75}
+    model = {"decode_tokens": 50.0, "calls_left": 1.5 - calls, "ends_now": 0.6, "pause_seconds": 3}
+    return {
+        "kind": "forecast",
+        "request": request,
+        "session": request,
+        "at": BEGAN + at,
+        "calls": calls,
+        "predictions": [
+            {"predictor": "history", **table},
+            {"predictor": "hazard", **model, "decode_quantiles": [20.0, 45.0, 90.0]},
+        ],
+    }
+
+
+FORECASTS = [forecast(A, 0, 0.0), forecast(B, 0, 1.0), forecast(D, 0, 3.0)]
+RETURNS = [forecast(A, 1, 6.0), forecast(B, 1, 8.0)]
+
+
 def session(request: str, arrival: float, at: float, calls: int) -> Entry:
     return {
         "kind": "session",
@@ -321,12 +342,14 @@ def entries(said: Mapping[str, str] | None = None) -> list[Entry]:
     """The whole recording in the order in which an engine and a server would write it."""
     return [
         *spans(said)[: len(RUNS)],
+        *FORECASTS,
         opening(SEARCH),
         opening(ASKED, person=True, swap_pays=False),
         opening(CALCULATED),
         lanes(STATES),
         WAIT,
         steps(),
+        *RETURNS,
         SEARCH_PAUSE,
         ASKED_PAUSE,
         session(A, 0.0, 9.0, 1),

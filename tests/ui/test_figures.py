@@ -1,14 +1,20 @@
 """What the views show is what the records say."""
 
 from collections.abc import AsyncIterator
+from math import isnan
 from typing import Any
 
 import pytest
+
+from caesura.scheduler.accuracy.outcomes import Outcomes
+from caesura.scheduler.accuracy.summary import accuracies
+from caesura.scheduler.records import parse
 
 from . import recordings as made
 from .conftest import Open, Shown
 from .reading import about, amount, cells, listed, plain
 
+COVERED = "[data-testid=accuracy-decode_tokens-hazard] td.num"
 DECISION = "#/decision/{request}/{at}"
 
 
@@ -258,3 +264,18 @@ async def test_compare_shows_figures_of_both(shown: Shown) -> None:
 async def texts(shown: Shown, selector: str) -> list[str]:
     await shown.page.wait_for_selector(selector)
     return [plain(text) for text in await shown.page.locator(selector).all_inner_texts()]
+
+
+async def test_predictions_are_compared_as_in_the_terminal(shown: Shown) -> None:
+    await shown.view("#/predictions")
+    rows = accuracies(Outcomes().add_all(parse(entry) for entry in made.entries()))
+    assert len(rows) == 8
+    for row in rows:
+        found = await texts(shown, f"[data-testid=accuracy-{row.quantity}-{row.predictor}] td.num")
+        assert plain(found[0]) == str(row.count)
+        told = [row.predicted, row.actual, row.error, row.pair_accuracy, row.calibration_error]
+        for text, value in zip(found[1:], told, strict=False):
+            assert text == "–" if isnan(value) else amount(text) == about(value), row
+    (tokens,) = (r for r in rows if (r.quantity, r.predictor) == ("decode_tokens", "hazard"))
+    assert tokens.covered is not None
+    assert amount((await texts(shown, COVERED))[-1]) == about(tokens.covered)

@@ -8,7 +8,7 @@ from . import recordings as made
 from .conftest import Open
 
 VIEWS = ("timeline", f"decision/{made.A}/{made.SEARCH['at']}", "decision", "memory", "session")
-MORE = ("session/conversation-a", "tools", "compare?with=2")
+MORE = ("session/conversation-a", "tools", "predictions", "compare?with=2")
 CONTRAST = """
 () => {
   const luminance = ([r, g, b]) => [r, g, b]

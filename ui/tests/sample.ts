@@ -1,5 +1,5 @@
 // A made-up recording with every kind of entry, the same for the same seed: for tests and for trying out the page.
-import type { Entry, LanesEntry, Recording, SpanEntry, WaitEntry } from "../src/model/records";
+import type { Entry, LanesEntry, Prediction, Recording, SpanEntry, WaitEntry } from "../src/model/records";
 import { exponential, lognormal, random } from "./random";
 import { stepsOf } from "./sample-steps";
 
@@ -68,6 +68,7 @@ function session(world: World, index: number, arrival: number): void {
   at = compute(world, id, at, "prefill", tokens, tokens / 9000);
   const calls = Math.floor(exponential(next, 3.2));
   for (let call = 0; call < calls; call++) {
+    forecast(world, id, call ? at : arrival, call, calls - call);
     const begun = at;
     const decoded = 20 + Math.floor(exponential(next, 90));
     tokens += decoded;
@@ -75,6 +76,7 @@ function session(world: World, index: number, arrival: number): void {
     chat(world, id, call, begun, at, decoded, tokens);
     [at, tokens] = pause(world, id, at, tokens, call, arrival);
   }
+  forecast(world, id, calls ? at : arrival, calls, 0);
   const begun = at;
   tokens += 120;
   at = compute(world, id, at, "decode", tokens, 2.4);
@@ -84,6 +86,21 @@ function session(world: World, index: number, arrival: number): void {
     { at, entry: { ...run, end: at, status: "ok", attributes: { ...run.attributes, "caesura.turns": calls + 1, "caesura.calls": calls } } },
     { at, entry: { kind: "session", request: id, session: id, arrival, given_tokens: 200, decoded_tokens: 120, at, calls, most_tokens: 512, outcome: "stop" } },
   );
+}
+
+/** What two predictors expect of a segment: one from the mean of all sessions, one with an error. */
+function forecast(world: World, id: string, at: number, calls: number, left: number): void {
+  const { next } = world;
+  const table: Prediction = {
+    predictor: "history", decode_tokens: 80, calls_left: 3.2, ends_now: 0.24, ends_within_3: 0.62, pause_seconds: 3, long_pause: 0.1,
+  };
+  const seen = left * lognormal(next, 1, 0.4);
+  const model: Prediction = {
+    predictor: "hazard", decode_tokens: 50 + 60 * next(), decode_quantiles: [15, 70, 200], calls_left: seen,
+    ends_now: Math.exp(-seen * 1.5), ends_within_3: 1 / (1 + Math.exp(seen - 3.5)), pause_seconds: lognormal(next, 2, 0.8),
+    long_pause: 0.2 * next(),
+  };
+  world.timed.push({ at, entry: { kind: "forecast", request: id, session: id, at, calls, features: { tool: calls ? "search" : "" }, predictions: [table, model] } });
 }
 
 function row(world: World, id: string, state: string, at: number, blocks: number, host: number, tokens: number): void {

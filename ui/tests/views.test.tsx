@@ -10,8 +10,10 @@ import { labelOf } from "../src/app/about";
 import { CompareView } from "../src/views/compare/view";
 import { PauseList } from "../src/views/decision/list";
 import { PauseCard } from "../src/views/decision/pausecard";
+import { PredictionsView } from "../src/views/predictions/view";
 import { SessionView } from "../src/views/session/view";
 import { ToolsView } from "../src/views/tools/view";
+import { sample } from "./sample";
 import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
 
 let page: HTMLElement;
@@ -182,4 +184,32 @@ test("one recording alone cannot be compared", async () => {
   recordings.value = [RECORDING];
   await shown(CompareView, "#/compare");
   expect(page.textContent).toContain("only one recording");
+});
+
+test("predictions are compared by predictor, quantity by quantity", async () => {
+  await shown(PredictionsView, "#/predictions", sample({ sessions: 30, content: false }));
+  expect(all(".predictions-table tbody th").slice(0, 2)).toEqual(["hazard", "history"]);
+  expect(find("accuracy-calls_left-hazard").getAttribute("aria-selected")).toBe("true");
+  const cells = (id: string): string[] => [...find(id).querySelectorAll("td")].map((cell) => cell.textContent ?? "");
+  // A model that saw the truth with an error orders better than one that says the same of all.
+  expect(Number(cells("accuracy-calls_left-hazard")[5])).toBeGreaterThan(0.8);
+  expect(cells("accuracy-calls_left-history")[5]).toBe("0.5");
+  await click([...page.querySelectorAll(".predictions-table button")].find((one) => one.textContent === "Tokens"));
+  expect(route.value.query.quantity).toBe("decode_tokens");
+});
+
+test("each call of a session is told with what was predicted and what came", async () => {
+  const entries = sample({ sessions: 30, content: false });
+  const ended = entries.filter((one) => one.kind === "session").find((one) => (one.calls ?? 0) > 2)!;
+  await shown(PredictionsView, `#/predictions/${ended.request}`, entries);
+  const rows = [...page.querySelectorAll("[data-testid=forecast-row]")].map((row) => [row.firstElementChild?.textContent, row.lastElementChild?.textContent]);
+  const calls = ended.calls ?? 0;
+  expect(rows).toEqual(Array.from({ length: calls + 1 }, (_, made) => [String(made), String(calls - made)]));
+  await shown(PredictionsView, "#/predictions/nobody", entries);
+  expect(page.textContent).toContain("no forecasts of a session called nobody");
+});
+
+test("a recording without forecasts says so", async () => {
+  await shown(PredictionsView, "#/predictions");
+  expect(page.textContent).toContain("Nothing was predicted");
 });

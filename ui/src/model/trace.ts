@@ -3,8 +3,9 @@ import { Busy } from "./busy";
 import { Lane, isPause } from "./lane";
 import { Pause } from "./pause";
 import type {
-  Entry, GapEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
+  Entry, ForecastEntry, GapEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
 } from "./records";
+import { Outcomes } from "./outcomes";
 import { type Run, Spans } from "./spans";
 import { Steps } from "./steps";
 
@@ -28,6 +29,8 @@ export class Trace {
   readonly waits: WaitEntry[] = [];
   readonly spans = new Spans();
   readonly gaps: GapEntry[] = [];
+  /** What was predicted of each segment, and what came. */
+  readonly outcomes = new Outcomes();
   /** Names of the tools that were called. */
   readonly tools = new Set<string>();
   /** When anything was under way, for folding what is idle. */
@@ -107,6 +110,7 @@ export class Trace {
   private take(entry: Entry): void {
     switch (entry.kind) {
       case "lanes": return this.takeLanes(entry);
+      case "forecast": return this.takeForecast(entry);
       case "opening": return this.takeOpening(entry);
       case "pause": return this.takePause(entry);
       case "session": return this.takeSession(entry);
@@ -185,6 +189,12 @@ export class Trace {
     lanes.sort((a, b) => a.index - b.index);
   }
 
+  private takeForecast(entry: ForecastEntry): void {
+    this.belongs(entry.request, entry.session);
+    this.outcomes.takeForecast(entry);
+    this.reach(entry.at);
+  }
+
   private takeOpening(entry: OpeningEntry): void {
     const pause = this.pause(entry.request, entry.at);
     pause.opening = entry;
@@ -200,6 +210,7 @@ export class Trace {
     if (pause.tool) this.tools.add(pause.tool);
     this.belongs(entry.request, entry.session);
     this.markPerson(pause);
+    this.outcomes.takePause(entry);
     this.reach(entry.at + (entry.pause_seconds ?? 0));
   }
 
@@ -223,6 +234,7 @@ export class Trace {
   private takeSession(entry: SessionEntry): void {
     this.belongs(entry.request, entry.session);
     this.sessionOf(entry.session ?? entry.request).end = entry;
+    this.outcomes.takeSession(entry);
     this.reach(entry.at);
   }
 

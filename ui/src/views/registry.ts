@@ -3,6 +3,7 @@ import type { ComponentType } from "preact";
 import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
 import { MemoryView } from "./memory/view";
+import { PredictionsView } from "./predictions/view";
 import { SessionView } from "./session/view";
 import { TimelineView } from "./timeline/view";
 import { ToolsView } from "./tools/view";
@@ -18,5 +19,6 @@ export const VIEWS: Record<string, View> = {
   memory: { title: "Memory", component: MemoryView },
   session: { title: "Sessions", component: SessionView },
   tools: { title: "Tools", component: ToolsView },
+  predictions: { title: "Predictions", component: PredictionsView },
   compare: { title: "Compare", component: CompareView },
 };

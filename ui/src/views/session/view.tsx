@@ -1,6 +1,6 @@
 // Sessions: the list, and the transcript of the one that is chosen.
 import { useMemo } from "preact/hooks";
-import { route } from "../../app/router";
+import { link, route } from "../../app/router";
 import { current, nowOf, version } from "../../app/state";
 import "../../charts/charts.css";
 import { StateBar, StateLegend } from "../../charts/statebar";
@@ -54,6 +54,9 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
             <span key={session.id} title="In the engine: from its arrival until its first token was there">TTFT <b>{duration(session.ttft)}</b></span>
           ))}
           {item.regret !== null && <span>regret <b>{blockSeconds(item.regret)}</b></span>}
+          {item.sessions.some((session) => trace.outcomes.sessions.has(session.id)) && (
+            <a href={link("predictions", [item.sessions[0].id])}>predictions</a>
+          )}
           {item.errors > 0 && <span class="bad">{item.errors} failed</span>}
         </span>
       </header>
