@@ -1,12 +1,13 @@
 """The scheduler's settings, given under `caesura` in vLLM's `additional_config`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any
 
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
 from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
+from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.predict import DEFAULT_PREDICTOR, make_predictor
 from caesura.scheduler.rank import DEFAULT_RANKING, make_ranking
@@ -21,6 +22,9 @@ LIMITS = {
     "max_copy_failures": 1,
 }
 """The smallest allowed value of each setting that is a whole number."""
+
+FAIR = ("off", "tenant")
+"""Between whom the engine is shared fairly."""
 
 NO_BOUND = 1 << 62
 """A number of steps that no request waits."""
@@ -40,6 +44,9 @@ class Settings:
     Requests that can still meet it go before those that cannot, each in the ranking's order. Then
     `max_overtaken_seconds` alone bounds how long a request is overtaken.
 
+    With `fair: tenant`, tenants share the engine by virtual time (`Accounts`), and every other
+    order holds within a tenant. `weights` are by tenant, and 1 for all others.
+
     `chunk` is the largest number of query tokens in a step that decodes. `auto` uses the
     calibrated saturation of the device, or vLLM's limit without a calibration. `vllm` uses
     `max_num_batched_tokens`. `chunk_saturations` is the number of saturations in such a step.
@@ -57,6 +64,8 @@ class Settings:
     ranking: str = DEFAULT_RANKING
     admission: str = DEFAULT_ADMISSION
     slo: str | None = None
+    fair: str = "off"
+    weights: Mapping[str, float] = field(default_factory=dict)
     backfill: bool = True
     max_misfits: int = 64
     max_overtaken_steps: int = 512
@@ -86,6 +95,7 @@ class Settings:
             if not isinstance(self.slo, str):
                 raise ValueError(f"caesura.slo must be text such as {EXAMPLE}, got {self.slo!r}")
             Slo.parse(self.slo)
+        self._check_fair()
         self._check_chunk()
         self._check_limits()
         for name in ("pause_deadline", "retention"):
@@ -96,6 +106,13 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"caesura.{name} must be a path, got {value!r}")
+
+    def _check_fair(self) -> None:
+        if self.fair not in FAIR:
+            raise ValueError(f"caesura.fair must be {' or '.join(FAIR)}, got {self.fair!r}")
+        if not isinstance(self.weights, Mapping):
+            raise ValueError(f"caesura.weights must be numbers by tenant, got {self.weights!r}")
+        Accounts(self.weights)
 
     def _check_limits(self) -> None:
         for name, least in LIMITS.items():

@@ -38,6 +38,8 @@ class Policy:
     in_step: bool = True
     most_running: int = 256
     """vLLM's `max_num_seqs`."""
+    names_parents: bool = False
+    """Sub-agents tell the engine which session started them, so that they are one program."""
 
 
 def _ours(name: str, handling: str, ranking: str = "fcfs", **changes: Any) -> Policy:

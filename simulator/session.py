@@ -32,6 +32,8 @@ class Session:
     """One session: its arrival in seconds, its segments, and the prefix that it shares.
 
     The first `shared_tokens` of its prompt are the same in all sessions with its `shared_name`.
+    `tenant` is the client that sends it.
+
     A sub-agent names its `parent`, another session of the workload, by key. It is sent when the
     parent makes its call number `parent_call`, from 0 on, whatever its arrival. The parent goes on
     when the last sub-agent of that call has ended.
@@ -45,6 +47,7 @@ class Session:
     shared_tokens: int = 0
     parent: str = ""
     parent_call: int = 0
+    tenant: str = ""
 
     @property
     def tool_seconds(self) -> float:

@@ -17,6 +17,7 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.step_tokens import StepTokens
 from caesura.scheduler.admission import make_admission
+from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.predict.forecast import Predictor
@@ -39,6 +40,7 @@ from caesura.scheduler.vllm.pauses import Pauses
 from caesura.scheduler.vllm.queue.admission import StepAdmission
 from caesura.scheduler.vllm.queue.contents import Contents, TokenContents
 from caesura.scheduler.vllm.queue.sessions import Sessions
+from caesura.scheduler.vllm.queue.shares import Shares
 from caesura.scheduler.vllm.queue.waiting_queue import Clock, WaitingQueue
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.records.writer import Entry, RecordWriter
@@ -94,6 +96,7 @@ class Parts:
     chunking: Chunking
     step_costs: StepCosts
     queue: WaitingQueue
+    shares: Shares | None
     reclaim: Reclaimer
     admission: StepAdmission
     pauses: Pauses
@@ -129,7 +132,10 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)
     slo = Slo.parse(settings.slo) if settings.slo is not None else None
-    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, settings.step_rules, slo)
+    fair = settings.fair == "tenant"
+    shares = Shares(port, sessions, Accounts(settings.weights)) if fair else None
+    rules = settings.step_rules
+    queue = WaitingQueue(port, sessions, manager, costs, clock, ranking, rules, slo, shares)
     reclaim = Reclaimer(port, manager, clock)
     pauses = Pauses(port, manager, sessions, chunking, detector, clock)
     engine = EngineControl(
@@ -150,6 +156,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
         chunking=chunking,
         step_costs=step_costs,
         queue=queue,
+        shares=shares,
         reclaim=reclaim,
         admission=StepAdmission(port, manager, queue, reclaim, recorder),
         pauses=pauses,

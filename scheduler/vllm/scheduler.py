@@ -107,6 +107,8 @@ class PausingScheduler(Scheduler):
                 parts.admission.leave_to_vllm()
         manager.record_counts()
         parts.step_costs.scheduled(output, now)
+        if parts.shares is not None:
+            parts.shares.scheduled(output)
         return output
 
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -150,7 +152,9 @@ class PausingScheduler(Scheduler):
         parts = self.parts
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         parts.stops.attach(outputs)
-        parts.step_costs.ended(scheduler_output, parts.clock())
+        seconds = parts.step_costs.ended(scheduler_output, parts.clock())
+        if parts.shares is not None:
+            parts.shares.ended(scheduler_output, seconds)
         parts.manager.step_done(scheduler_output, model_runner_output)
         parts.port.requeue_stopped()
         parts.control.answer(outputs)

@@ -45,13 +45,17 @@ class StepCosts:
             self._in_flight.append((began, total, work.context_tokens))
         self._recorder.scheduled(output, work, recomputed)
 
-    def ended(self, output: SchedulerOutput, now: float) -> None:
-        """Learn the duration of the oldest step in flight, which ended at `now`."""
+    def ended(self, output: SchedulerOutput, now: float) -> float:
+        """Learn and return the seconds of the oldest step in flight, which ended at `now`.
+
+        A step without tokens takes 0 seconds.
+        """
         if not output.total_num_scheduled_tokens or not self._in_flight:
-            return
+            return 0.0
         began, tokens, context = self._in_flight.popleft()
         seconds = now - max(began, self._last_end)
         self._last_end = now
         self._costs.observe_step(tokens, context, seconds)
         self.samples.append((tokens, context, seconds))
         self._recorder.computed(seconds, len(self._in_flight), now)
+        return seconds

@@ -59,7 +59,7 @@ def simulate(
     noted: list[dict[str, Any]] = []
     outbox = noted if records else None
     scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox)
-    style: Style = Pausing(tokens) if policy.engine == "caesura" else Anew()
+    style: Style = Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
     clients = Clients(workload, tokens, style, scheduler, plan)
     copies = _copies(scheduler, machine, policy, clients)
     core = Core(scheduler, clients, copies, machine.latency, clock, check)

@@ -9,7 +9,7 @@ whole sequence it will have, results of tools included; decoding anything else i
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -272,12 +272,17 @@ class World:
         return session
 
     def plain(
-        self, request_id: str, prompt: Iterable[int], text: str = "ok", max_tokens: int = 1000
+        self,
+        request_id: str,
+        prompt: Iterable[int],
+        text: str = "ok",
+        max_tokens: int = 1000,
+        **extra: str,
     ) -> Session:
-        """Start a request that nobody pauses."""
+        """Start a request that nobody pauses; `extra` are further `extra_args` of it."""
         session = Session(request_id, list(prompt), [[*text.encode(), END]], formats=())
         self.sessions[request_id] = session
-        request = self._request(request_id, session.prompt, False, None, max_tokens)
+        request = self._request(request_id, session.prompt, False, None, max_tokens, extra)
         self.scheduler.add_request(request)
         return session
 
@@ -318,9 +323,11 @@ class World:
         resumable: bool,
         plan: WatchPlan | None,
         max_tokens: int = 1000,
+        extra: Mapping[str, str] | None = None,
     ) -> Request:
+        watch = {WATCH_KEY: plan.to_wire()} if plan else {}
         params = SamplingParams(
-            max_tokens=max_tokens, extra_args={WATCH_KEY: plan.to_wire()} if plan else None
+            max_tokens=max_tokens, extra_args={**watch, **(extra or {})} or None
         )
         params.update_from_generation_config({}, END)
         return Request(

@@ -222,6 +222,16 @@ class Scheduling:
             rich_help_panel=QUEUE,
         ),
     ] = None
+    fair: Annotated[
+        str,
+        typer.Option(
+            metavar="off|tenant",
+            callback=_setting("fair"),
+            help="`tenant`: clients with different API keys share the engine by virtual time, so"
+            " that none can push out the others.",
+            rich_help_panel=QUEUE,
+        ),
+    ] = DEFAULTS.fair
     chunk: Annotated[
         str,
         typer.Option(
@@ -252,6 +262,7 @@ class Scheduling:
             "retention": self.retention,
             "ranking": self.ranking,
             "admission": self.admission,
+            "fair": self.fair,
             "chunk": chunk_of(self.chunk),
         }
         if self.slo is not None:
@@ -263,7 +274,7 @@ class Scheduling:
     @property
     def about(self) -> dict[str, Any]:
         """The settings that a recording holds."""
-        names = ("handling", "ranking", "admission", "chunk", "pause_deadline", "retention")
+        names = ("handling", "ranking", "admission", "fair", "chunk", "pause_deadline", "retention")
         about = {name: self.settings[name] for name in names} | {"splice": not self.no_splice}
         return about | ({"slo": self.slo} if self.slo is not None else {})
 

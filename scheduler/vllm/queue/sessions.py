@@ -13,6 +13,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.scheduler.admission.programs import Programs
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
@@ -21,6 +22,7 @@ from caesura.scheduler.rank.view import Score
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.history_file import HistoryFile
 from caesura.scheduler.vllm.queue.contents import Contents
+from caesura.scheduler.vllm.queue.origin import origin_of
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
@@ -42,6 +44,8 @@ class SessionState:
     `scored_in` for the KV in `scored_for`. `misfit` is the need found in step `misfit_in`, when it
     did not fit: blocks, and tokens that need no computation. `spoilt`: a segment missed the
     objective; `latest_start` is the latest admission with which the present one meets it.
+    `tenant` is a digest of the client's key, and `expected_seconds` the engine seconds that the
+    present segment is expected to consume.
     """
 
     session_id: str
@@ -61,6 +65,8 @@ class SessionState:
     started: bool = False
     spoilt: bool = False
     latest_start: float = inf
+    tenant: str = ""
+    expected_seconds: float = 0.0
     score: Score | None = None
     scored_in: int = 0
     scored_for: Any = None
@@ -91,6 +97,7 @@ class Sessions:
         self.admission = admission
         self._recorder = recorder
         self._contents = contents
+        self._programs = Programs()
         self._of: dict[str, SessionState] = {}
         self.learns = True
         """Whether predictors learn; they ignore the synthetic traffic of a calibration."""
@@ -99,10 +106,12 @@ class Sessions:
         return self._of[request_id]
 
     def arrived(self, request: Request, now: float) -> None:
-        """Begin a session with a new request."""
+        """Begin a session with a new request; it arrived when its program did."""
+        origin = origin_of(request)
         self._of[request.request_id] = SessionState(
             session_id=request.request_id,
-            arrival=arrival_of(request),
+            arrival=self._programs.arrival(origin, arrival_of(request)),
+            tenant=origin.tenant,
             kind=_offered(request),
             queued_at=now,
             begun_at=now,

@@ -17,11 +17,13 @@ from caesura.scheduler.admission.step_rules import StepRules
 from caesura.scheduler.admission.view import Batched, Gate
 from caesura.scheduler.rank.slo import chance, latest_start
 from caesura.scheduler.rank.view import Queued, QueueView, Ranking
+from caesura.scheduler.rank.work import segment_seconds
 from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens, is_ready
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
+from caesura.scheduler.vllm.queue.shares import Shares, overtaken
 
 Clock = Callable[[], float]
 """Returns seconds of a clock that never goes backwards."""
@@ -40,8 +42,13 @@ class WaitingQueue:
         ranking: Ranking,
         rules: StepRules,
         slo: Slo | None = None,
+        shares: Shares | None = None,
     ) -> None:
-        """Create it; with an objective `slo`, requests that can meet it go first."""
+        """Create it; with an objective `slo`, requests that can meet it go first.
+
+        With `shares`, tenants go in the order of their virtual times, and all other orders hold
+        within a tenant.
+        """
         self._port = port
         self._manager = manager
         self._costs = costs
@@ -50,6 +57,7 @@ class WaitingQueue:
         self.sessions = sessions
         self.rules = rules
         self._slo = slo
+        self._shares = shares
         self._step = 0
         self._now = 0.0
         self._ready: list[Request] = []
@@ -73,6 +81,8 @@ class WaitingQueue:
                 session.score = self._rank(request, session, view)
                 session.scored_for, session.scored_in = mark, self._step
         found.sort(key=self._place)
+        if self._shares is not None:
+            found = self._ready = self._shares.order(found)
         return found
 
     def _place(self, request: Request) -> Any:
@@ -116,6 +126,8 @@ class WaitingQueue:
         )
         if self._slo is not None:
             session.latest_start = latest_start(queued, view, self._slo)
+        if self._shares is not None:
+            session.expected_seconds = segment_seconds(queued, view)
         return self.ranking.score(queued, view)
 
     def _kv_tokens(self, request: Request) -> tuple[int, int]:
@@ -222,6 +234,12 @@ class WaitingQueue:
         if self._slo is not None:
             for session in admitted:
                 session.spoilt |= self._now > session.queued_at + self._slo.ttft
+        if self._shares is not None:
+            for late, (_, session) in zip(
+                overtaken(ready, [w for _, w in waits]), waits, strict=True
+            ):
+                session.overtaken += late
+            return
         latest = max(session.queued_at for session in admitted)
         for request, session in waits:
             session.overtaken += is_ready(request) and session.queued_at < latest

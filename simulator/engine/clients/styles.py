@@ -10,9 +10,10 @@ from vllm import SamplingParams
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Turn, WatchPlan
-from caesura.scheduler.vllm.wire import WATCH_KEY
+from caesura.scheduler.vllm.wire import PARENT_KEY, SESSION_KEY, TENANT_KEY, WATCH_KEY
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.tokens import WORD, Tokens
+from caesura.simulator.session import Session
 
 
 class Style(Protocol):
@@ -34,8 +35,10 @@ class Style(Protocol):
 class Pausing:
     """One resumable request for a session; the client pushes results to it."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, names_parents: bool = False) -> None:
+        """Create it; with `names_parents`, a sub-agent's request names its parent."""
         self._tokens = tokens
+        self._names_parents = names_parents
 
     def request_id(self, live: Live) -> str:
         """Return the session's key."""
@@ -53,12 +56,23 @@ class Pausing:
         return Request(
             request_id=live.session.key,
             prompt_token_ids=given,
-            sampling_params=_sampling(live, most_tokens, {WATCH_KEY: plan.to_wire()}),
+            sampling_params=_sampling(live, most_tokens, self._extra_args(live.session, plan)),
             pooling_params=None,
             arrival_time=now,
             block_hasher=None if live.index else live.names.hash_blocks,
             resumable=True,
         )
+
+    def _extra_args(self, session: Session, plan: WatchPlan) -> dict[str, Any]:
+        """Return vLLM's `extra_args`: the plan of the watch, and where the session comes from."""
+        given: dict[str, Any] = {WATCH_KEY: plan.to_wire()}
+        if session.tenant:
+            given[TENANT_KEY] = session.tenant
+        if self._names_parents:
+            given[SESSION_KEY] = session.key
+            if session.parent:
+                given[PARENT_KEY] = session.parent
+        return given
 
     def goodbye(self, live: Live) -> Request | None:
         """Return a final request that closes the session's input, as vLLM's frontend sends it."""

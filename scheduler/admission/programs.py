@@ -1,0 +1,48 @@
+"""Programs: sessions that belong together, such as an agent and the sub-agents that it starts.
+
+A session may have a name, and may name a parent. Both are texts that a client chooses. Sessions
+with the same parent, and the session of that name, are one program: all count from its first
+arrival. A parent counts only within its tenant, so that no client can pass as a part of another's
+program.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+MAX_PROGRAMS = 4096
+MAX_IDLE_SECONDS = 600.0
+"""After so many seconds without a request, a program's name begins a new program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request comes from: its tenant, its session's name, and its parent's name.
+
+    All may be empty. `tenant` is a digest of the client's key, never the key.
+    """
+
+    tenant: str = ""
+    name: str = ""
+    parent: str = ""
+
+
+class Programs:
+    """The first arrivals of programs, bounded in number and in idle time."""
+
+    def __init__(self, max_programs: int = MAX_PROGRAMS) -> None:
+        self._max_programs = max_programs
+        self._seen: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def arrival(self, origin: Origin, now: float) -> float:
+        """Return when the program of a request that arrives `now` first arrived, in seconds."""
+        names = [name for name in (origin.parent, origin.name) if name]
+        keys = [(origin.tenant, name) for name in names]
+        known = [self._seen[key] for key in keys if key in self._seen]
+        alive = [first for first, last in known if now - last <= MAX_IDLE_SECONDS]
+        arrival = min([*alive[:1], now])
+        for key in keys:
+            self._seen[key] = (arrival, now)
+            self._seen.move_to_end(key)
+        while len(self._seen) > self._max_programs:
+            self._seen.popitem(last=False)
+        return arrival
