@@ -5,6 +5,7 @@ from functools import partial
 
 from caesura.scheduler.named import make_named
 from caesura.scheduler.predict.forecast import Predictor
+from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
 
@@ -12,7 +13,7 @@ DEFAULT_PREDICTOR = "history"
 
 
 def make_predictor(spec: str, pauses: PausePredictor | None = None) -> Predictor:
-    """Return the predictor of a spec: `history`, or a class to import.
+    """Return the predictor of a spec: `history`, `hazard`, or a class to import.
 
     `pauses` holds the observed pauses and continues to learn. Raises `ValueError` that says what
     is wrong. Only the simulator can make the `oracle`.
@@ -20,6 +21,7 @@ def make_predictor(spec: str, pauses: PausePredictor | None = None) -> Predictor
 
     known: dict[str, Callable[..., Predictor]] = {
         "history": partial(History, pauses),
+        "hazard": partial(Hazard, pauses),
         "oracle": _oracle,
     }
     return make_named(spec, known, "prediction")

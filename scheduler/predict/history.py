@@ -4,7 +4,7 @@ It uses only the calls of a session and not its prompt: agents' traffic has few 
 and the kind says more than the prompt. The cost of a forecast does not grow with the history.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import exp
 from typing import Any
 
@@ -70,9 +70,18 @@ class History:
             result_tokens=results.mean,
             pause_seconds=durations.mean,
             pause_discount=self._discount(about.kind, durations),
-            ends=self._calls.ends(about.kind, about.calls),
+            ends=self.ends(about.kind, about.calls),
             long_pause=durations.survival(LONG_PAUSE_SECONDS),
         )
+
+    def ends(self, kind: str, calls: int) -> tuple[float, ...]:
+        """Return the hazards that a session of this kind ends; see `Forecast.ends`."""
+        return self._calls.ends(kind, calls)
+
+    def segment_survival(self, kind: str, tokens: Sequence[float]) -> list[float]:
+        """Return the chance that a segment of this kind has at least so many tokens, for each."""
+        lengths = self._segments.find(kind) or self._segments.together
+        return [lengths.reaches(count) for count in tokens]
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
         """Return the durations of the tool's pauses, the same for all sessions."""

@@ -96,6 +96,12 @@ class Lengths:
         unseen = self._prior_weight * exp(-tokens / tail_mean)
         return max((seen + unseen * tail_mean) / (longer + unseen), OVERDUE * tokens)
 
+    def reaches(self, tokens: float) -> float:
+        """Return the probability that a length is at least `tokens`."""
+        longer = self.count - bisect_left(self._sorted, tokens)
+        unseen = self._prior_weight * exp(-max(0.0, tokens) / self._tail_mean)
+        return (longer + unseen) / (self.count + self._prior_weight)
+
     def sample(self, decoded: int, uniform: float) -> int:
         """Return a draw from P(l | l > decoded), without the prior (Past-Future, equation 1).
 

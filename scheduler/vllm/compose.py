@@ -21,6 +21,7 @@ from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.predict.forecast import Predictor
+from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.rank import make_ranking
@@ -207,7 +208,7 @@ def _sessions(
         predictor = given.predictor(history_file.predictor)
     else:
         predictor = make_predictor(settings.prediction, history_file.predictor)
-    if isinstance(predictor, History):
+    if isinstance(predictor, History | Hazard):
         history_file.keep(predictor, _model_name(config))
     admission = make_admission(settings.admission, Random(SEED))
     contents = given.contents or TokenContents(detector, history_file.salt)

@@ -11,9 +11,8 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
 
 logger = logging.getLogger(__name__)
@@ -26,6 +25,18 @@ MAX_MODELS = 4
 """Maximum number of models whose sessions are kept, the last served ones."""
 
 
+class Kept(Protocol):
+    """A predictor whose sessions are kept by model."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return what it learned as plain data."""
+        ...
+
+    def restore(self, wire: Mapping[str, Any]) -> None:
+        """Load the data that `to_wire` wrote, or raise `ValueError` and change nothing."""
+        ...
+
+
 class HistoryFile:
     """Stores a predictor of pauses and a history of sessions in a file.
 
@@ -36,7 +47,7 @@ class HistoryFile:
         """Load the file `path`, which need not exist; None stores nothing."""
         self._path = Path(path) if path else None
         self._model = ""
-        self._history: History | None = None
+        self._history: Kept | None = None
         self._sessions: dict[str, Any] = {}
         self.salt = os.urandom(SALT_BYTES)
         """The secret that keys the hashes of words."""
@@ -44,7 +55,7 @@ class HistoryFile:
         self._load()
         self._saved, self._saved_at = self._content(), time.monotonic()
 
-    def keep(self, history: History, model: str) -> None:
+    def keep(self, history: Kept, model: str) -> None:
         """Restore the history of the model's sessions, and store what the history learns."""
         if self._path is None:
             return
