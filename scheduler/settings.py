@@ -38,7 +38,8 @@ class Settings:
     requests. `admission` may make a request wait although its blocks are free. Both take
     parameters: `caesura:beta=50`, `past-future:reserve=0.05`. `backfill` and the five limits after
     it apply under every ranking and admission; `StepRules` describes them. `prediction` is the
-    predictor of lengths, pauses and calls.
+    predictor of lengths, pauses and calls. `length_predictor` is a directory of `caesura predict
+    train`: a process beside the engine predicts the first segments of sessions from their prompts.
 
     `slo` is an objective such as `ttft=2,tpot=0.1`, in seconds (`caesura.scheduler.slo.Slo`).
     Requests that can still meet it go before those that cannot, each in the ranking's order. Then
@@ -73,6 +74,7 @@ class Settings:
     max_convoy_blocks: int = 8
     max_extra_requests: int = 8
     prediction: str = DEFAULT_PREDICTOR
+    length_predictor: str | None = None
     chunk: int | str = "auto"
     chunk_saturations: int = 2
     write_behind_free_share: float = 0.4
@@ -102,7 +104,7 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
                 raise ValueError(f"caesura.{name} must be a number of seconds >= 0, got {value!r}")
-        for name in ("calibration", "pauses"):
+        for name in ("calibration", "pauses", "length_predictor"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise ValueError(f"caesura.{name} must be a path, got {value!r}")

@@ -138,3 +138,13 @@ def _final_answer(text: str) -> str:
         return str(json.loads(text)["final_answer"])
     except (ValueError, KeyError, TypeError):
         return text
+
+
+def prompt_sizes(data: Path) -> tuple[list[int], list[int]] | None:
+    """Return tokens of prompts and of outputs of ShareGPT-o1, which has no texts, or None."""
+    file = data / "pastfuture_sharegpt_o1" / "ShareGPT-o1.json.gz"
+    if not file.exists():
+        return None
+    with gzip.open(file, "rt") as opened:
+        rows = json.load(opened)
+    return [row["prompt_tokens"] for row in rows], [row["completion_tokens"] for row in rows]

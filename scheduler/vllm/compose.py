@@ -24,6 +24,9 @@ from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
+from caesura.scheduler.predict.prompt import PromptLengths
+from caesura.scheduler.prompt_lengths.predictor import Description
+from caesura.scheduler.prompt_lengths.process import LengthProcess, command_of
 from caesura.scheduler.rank import make_ranking
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
@@ -212,7 +215,29 @@ def _sessions(
         history_file.keep(predictor, _model_name(config))
     admission = make_admission(settings.admission, Random(SEED))
     contents = given.contents or TokenContents(detector, history_file.salt)
-    return Sessions(predictor, history_file, admission, recorder, contents)
+    lengths = _lengths(settings, given, detector)
+    if lengths is not None:
+        predictor = PromptLengths(predictor, lengths)
+    return Sessions(predictor, history_file, admission, recorder, contents, lengths)
+
+
+def _lengths(
+    settings: Settings, given: Dependencies, detector: CallDetector
+) -> LengthProcess | None:
+    """Return the started process that predicts lengths from prompts, or None without one.
+
+    Raises `ValueError` if its directory holds no predictor, and in a simulation.
+    """
+    if settings.length_predictor is None:
+        return None
+    if given.contents is not None:
+        raise ValueError(
+            f"caesura.length_predictor is {settings.length_predictor!r}, but a simulation has no"
+            " prompts: leave the setting out"
+        )
+    folder = Path(settings.length_predictor)
+    Description.read(folder)
+    return LengthProcess(command_of(folder), detector.text_of)
 
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:

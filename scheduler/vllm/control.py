@@ -6,7 +6,7 @@ in its extra arguments, and its output carries the answer.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
@@ -62,10 +62,12 @@ class EngineControl:
     def snapshot(self) -> dict[str, Any]:
         """Count requests by state and blocks by owner.
 
+        With a predictor of lengths, `prompts` counts what it was asked and what came of that.
         `lost_blocks` have no owner although the pool counts them as used; it is 0 unless there is a
         bug or another KV connector holds blocks of finished requests.
         """
         pool, planner = self.port.blocks, self.manager.planner
+        prompts = self.sessions.prompts
         pauses = self.pauses.open.values()
         owned = self._blocks_by_owner()
         running = len(self.port.running())
@@ -85,6 +87,7 @@ class EngineControl:
             "host_blocks": 0 if planner is None else planner.store.slots,
             "host_blocks_used": 0 if planner is None else planner.store.used,
             "lost_blocks": pool.total - pool.free() - len(set().union(*owned.values())),
+            **({"prompts": asdict(prompts.counts)} if prompts is not None else {}),
         }
 
     def _blocks_by_owner(self) -> dict[str, set[int]]:

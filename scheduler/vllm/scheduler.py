@@ -195,7 +195,7 @@ class PausingScheduler(Scheduler):
 
     def shutdown(self) -> None:
         """Save what the predictors learned, and stop."""
-        self.parts.sessions.history_file.save()
+        self.parts.sessions.close()
         super().shutdown()
 
 

@@ -15,8 +15,8 @@ app = typer.Typer(
     " the engine sees it and the `tokens` of its output, or `samples`, a list for several outputs."
     " It may have a `session`, which is never divided between parts, and a `time` in seconds, by"
     " which the parts are in order. 65 % of the sessions or prompts train, 15 % choose the epoch"
-    " and calibrate, and 20 % are only reported on. A predictor is a directory. It holds weights of"
-    " hashed words and no prompt.",
+    " and calibrate, and 20 % are only reported on. A predictor is a directory, which"
+    " `caesura serve --length-predictor DIR` uses. It keeps no prompt.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )

@@ -97,7 +97,9 @@ def train_and_save(data: Path, out: Path, wanted: Wanted, steps: Steps) -> None:
     parts = ", ".join(f"{count} {part}" for part, count in data_of["parts"].items())
     console.print(f"parts {data_of['split']}: {parts}; best epoch {data_of['epoch']}")
     Console().print(table_of(predictor.description.scores, f"{REPORT} part of {data}"))
-    console.print(f"written to {out}", soft_wrap=True)
+    console.print(
+        f"written to {out}; use it with `caesura serve --length-predictor {out}`", soft_wrap=True
+    )
 
 
 def _check(out: Path) -> None:

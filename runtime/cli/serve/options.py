@@ -14,6 +14,7 @@ from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.paths import responses_path
+from caesura.scheduler.prompt_lengths.predictor import Description
 from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings
 
@@ -212,6 +213,15 @@ class Scheduling:
             rich_help_panel=QUEUE,
         ),
     ] = DEFAULTS.admission
+    length_predictor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="A predictor of `caesura predict train`, which predicts the length of a session's"
+            " first output from its prompt, in a process of its own.",
+            rich_help_panel=QUEUE,
+        ),
+    ] = None
     slo: Annotated[
         str | None,
         typer.Option(
@@ -247,6 +257,8 @@ class Scheduling:
         """Raise `UsageError` for invalid options, before an engine starts."""
         if self.calibration is not None:
             Calibration.load(self.calibration)
+        if self.length_predictor is not None:
+            Description.read(self.length_predictor)
         if self.records is not None and not self.records.absolute().parent.is_dir():
             raise UsageError(
                 f"there is no directory {self.records.absolute().parent} for --records: create it,"
@@ -267,6 +279,8 @@ class Scheduling:
         }
         if self.slo is not None:
             settings["slo"] = self.slo
+        if self.length_predictor is not None:
+            settings["length_predictor"] = str(self.length_predictor.absolute())
         if self.calibration is not None:
             settings["calibration"] = str(self.calibration.absolute())
         return settings

@@ -4,10 +4,11 @@ A session continues over a pause, a preemption and a follow-up in a new request.
 learns from its segments, results, pauses and ends.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from vllm.v1.request import Request
 
@@ -18,6 +19,7 @@ from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
 from caesura.scheduler.predict.mixed import forecasts_by_name
+from caesura.scheduler.prompt_lengths.process import Counts
 from caesura.scheduler.rank.view import Score
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.history_file import HistoryFile
@@ -28,6 +30,26 @@ from caesura.scheduler.vllm.wire import WATCH_KEY
 
 MAX_KIND_CHARACTERS = 256
 """Maximum length of a kind's name; longer lists of tools are replaced by a hash."""
+
+MAX_PROMPT_TOKENS = 512
+"""The last tokens of a prompt from which its output's length is predicted (SSJF, section 3.2)."""
+
+
+class Prompts(Protocol):
+    """Is told the prompts of new sessions, and predicts the lengths of their outputs elsewhere."""
+
+    @property
+    def counts(self) -> Counts:
+        """Return the numbers of prompts asked about, answered and dropped."""
+        ...
+
+    def close(self) -> None:
+        """End what predicts."""
+        ...
+
+    def ask(self, key: str, tokens: Sequence[int]) -> None:
+        """Take the last tokens of a session's prompt, without waiting."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -90,14 +112,19 @@ class Sessions:
         admission: Admission,
         recorder: Recorder,
         contents: Contents,
+        prompts: Prompts | None = None,
     ) -> None:
-        """Create it; `history_file` stores what is learned, and `contents` reads the tokens."""
+        """Create it; `history_file` stores what is learned, and `contents` reads the tokens.
+
+        `prompts` is asked about the prompt of every new session.
+        """
         self.predictor = predictor
         self.history_file = history_file
         self.admission = admission
         self._recorder = recorder
         self._contents = contents
         self._programs = Programs()
+        self.prompts = prompts
         self._of: dict[str, SessionState] = {}
         self.learns = True
         """Whether predictors learn; they ignore the synthetic traffic of a calibration."""
@@ -117,6 +144,9 @@ class Sessions:
             begun_at=now,
             facts=Facts(context_tokens=request.num_tokens),
         )
+        if self.prompts is not None and self.learns and request.prompt_token_ids:
+            last = request.prompt_token_ids[-MAX_PROMPT_TOKENS:]
+            self.prompts.ask(request.request_id, last)
 
     def follows(
         self, request: Request, session: SessionState, tool: str | None, now: float
@@ -171,6 +201,12 @@ class Sessions:
         session = self.called(request, tool, call)
         del self._of[request.request_id]
         return session
+
+    def close(self) -> None:
+        """Save what was learned, and end what predicts from prompts."""
+        self.history_file.save()
+        if self.prompts is not None:
+            self.prompts.close()
 
     # -- predictions -----------------------------------------------------------------------------
 
