@@ -166,14 +166,20 @@ class CostTracker:
     little, since most changes are of the device's speed as a whole. Only a tenth of an error is
     applied, and an error counts as at most half of the prediction. So one outlier moves the model
     by a twentieth at most, and a lasting change is followed at that rate. A zero term stays zero.
+
+    The rates of a link that was never measured are a guess, which the mean of the first copies
+    replaces.
     """
 
-    def __init__(self, model: CostModel = PRIOR) -> None:
-        self.restart(model)
+    def __init__(self, model: CostModel = PRIOR, link_guessed: bool = False) -> None:
+        """Start from `model`; `link_guessed` says that its link was never measured."""
+        self.restart(model, link_guessed)
 
-    def restart(self, model: CostModel) -> None:
+    def restart(self, model: CostModel, link_guessed: bool = False) -> None:
         """Discard all observations and continue from another model."""
         self._start = model
+        seen = 0.0 if link_guessed else 1 / COPY_GAIN
+        self._copies: dict[Direction, float] = {"out": seen, "in": seen}
         self._factors = [1.0, 1.0, 1.0, 1.0]
         self._rates: dict[Direction, float] = {"out": model.out_rate, "in": model.in_rate}
         self._model: CostModel | None = model
@@ -225,9 +231,17 @@ class CostTracker:
         if rate <= 0:
             self._rates[direction] = 1 / measured
         else:
-            gain = COPY_GAIN * min(1.0, tokens / COPY_TOKENS)
-            self._rates[direction] = 1 / (1 / rate + gain * _surprise(measured, 1 / rate))
+            self._rates[direction] = 1 / (1 / rate + self._correction(direction, tokens, measured))
         self._model = None
+
+    def _correction(self, direction: Direction, tokens: int, measured: float) -> float:
+        """Return what to add to the link's seconds per token after a copy that took `measured`."""
+        predicted, seen = 1 / self._rates[direction], self._copies[direction]
+        weight = min(1.0, tokens / COPY_TOKENS)
+        self._copies[direction] += weight
+        if seen < 1 / COPY_GAIN:  # the mean of the first copies
+            return weight / (seen + 1) * (measured - predicted)
+        return COPY_GAIN * weight * _surprise(measured, predicted)
 
 
 def _surprise(measured: float, predicted: float) -> float:

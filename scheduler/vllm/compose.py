@@ -124,7 +124,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     planner = _planner_of(port, settings)
     calibration = calibration_of(config)
     measured = given.cost or (calibration.cost if calibration is not None else None)
-    costs = CostTracker(with_link(measured or PRIOR, planner))
+    costs = CostTracker(*with_link(measured or PRIOR, planner))
     paused_kvs: dict[str, PausedKV] = {}
     recorder = _recorder(port, settings, given, paused_kvs, planner)
     detector = CallDetector(config, given.vocabulary, given.formats)

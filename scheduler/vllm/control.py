@@ -34,14 +34,14 @@ from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
 logger = logging.getLogger(__name__)
 
 
-def with_link(cost: CostModel, planner: SwapPlanner | None) -> CostModel:
-    """Return the cost model with a guess for a link that was never measured.
+def with_link(cost: CostModel, planner: SwapPlanner | None) -> tuple[CostModel, bool]:
+    """Return the cost model with a guess for a link that was never measured, and if it has one.
 
     With a rate of zero no block would ever be swapped, so the rate could never be measured.
     """
     if planner is None or (cost.out_rate and cost.in_rate):
-        return cost
-    return replace(cost, out_rate=PRIOR.out_rate, in_rate=PRIOR.in_rate)
+        return cost, cost is PRIOR
+    return replace(cost, out_rate=PRIOR.out_rate, in_rate=PRIOR.in_rate), True
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +141,10 @@ class EngineControl:
 
     def go_by(self, cost: CostModel) -> CostModel:
         """Install a measured cost model, which the scheduler corrects from now on; return it."""
-        cost = with_link(cost, self.manager.planner)
+        cost, guessed = with_link(cost, self.manager.planner)
         self.chunking.measured = True
         # The tracker is changed in place, since all policies hold a reference to it.
-        self.costs.restart(cost)
+        self.costs.restart(cost, guessed)
         return cost
 
 

@@ -183,3 +183,25 @@ def test_a_small_copy_measures_latency() -> None:
     tracker = CostTracker(COST)
     tracker.observe_copy("out", 1, 1.0)
     assert tracker.model.out_rate > 0.99 * COST.out_rate
+
+
+@pytest.mark.parametrize("factor", [0.02, 10.0])
+def test_a_guessed_link_is_found_by_a_few_copies(factor: float) -> None:
+    tracker, measured = CostTracker(COST, link_guessed=True), CostTracker(COST)
+    rate = COST.in_rate * factor
+    for _ in range(3):
+        tracker.observe_copy("in", 1000, 1000 / rate)
+        measured.observe_copy("in", 1000, 1000 / rate)
+    assert tracker.model.in_rate == pytest.approx(rate)
+    assert measured.model.in_rate == pytest.approx(COST.in_rate, rel=0.2)
+    assert tracker.model.out_rate == COST.out_rate
+
+
+def test_one_slow_copy_of_the_first_ten_counts_as_a_tenth() -> None:
+    tracker = CostTracker(COST, link_guessed=True)
+    for index in range(10):
+        tracker.observe_copy("in", 1000, (10.0 if index == 0 else 1.0) * 1000 / COST.in_rate)
+    assert tracker.model.in_rate == pytest.approx(COST.in_rate / 1.9)
+    before = tracker.model.in_rate
+    tracker.observe_copy("in", 1000, 100.0 * 1000 / COST.in_rate)
+    assert tracker.model.in_rate == pytest.approx(before / 1.05)
