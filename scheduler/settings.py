@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any
 
+from caesura.intercept.kv.costs import MIN_LINK_SHARE
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
 from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
 from caesura.scheduler.admission.fair import Accounts
@@ -52,7 +53,9 @@ class Settings:
     calibrated saturation of the device, or vLLM's limit without a calibration. `vllm` uses
     `max_num_batched_tokens`. `chunk_saturations` is the number of saturations in such a step.
     While fewer than `write_behind_free_share` of all blocks are free, the idle link makes copies
-    that may never be needed. After `max_copy_failures` failures in a row, copies to the host stop.
+    that may never be needed. Nothing is swapped while the link loads at less than `min_link_share`
+    of the rate at which the engine recomputes; for a request that is alone, nothing is loaded below
+    four times that share. After `max_copy_failures` failures in a row, copies to the host stop.
 
     `calibration` is the path of a file that `caesura calibrate` wrote. `pauses` is the path of a
     file that keeps observed pauses and sessions over restarts. After `pause_deadline` seconds of a
@@ -78,6 +81,7 @@ class Settings:
     chunk: int | str = "auto"
     chunk_saturations: int = 2
     write_behind_free_share: float = 0.4
+    min_link_share: float = MIN_LINK_SHARE
     max_copy_failures: int = 3
     calibration: str | None = None
     pauses: str | None = None
@@ -127,6 +131,16 @@ class Settings:
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
             raise ValueError(
                 f"caesura.max_overtaken_seconds must be a number of seconds > 0, got {seconds!r}"
+            )
+        link_share = self.min_link_share
+        if (
+            isinstance(link_share, bool)
+            or not isinstance(link_share, int | float)
+            or not link_share >= 0
+        ):
+            raise ValueError(
+                "caesura.min_link_share must be a number >= 0, as a share of the rate of"
+                f" recomputation, got {link_share!r}"
             )
         share = self.write_behind_free_share
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:

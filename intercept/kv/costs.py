@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple
 Direction = Literal["out", "in"]
 
 SMALLEST_CHUNK = 16
-SWAP_ADVANTAGE = 0.25  # the link works beside the engine, so a slower link can still pay
+MIN_LINK_SHARE = 0.25  # the link works beside the engine, so a slower link can still pay
 
 STEP_GAIN = 0.1  # the share of a step's error that corrects the model
 COPY_GAIN = 0.1
 TOGETHER = 0.3  # the share of a step's error that moves all of its terms together
 LARGEST_SURPRISE = 0.5  # a measurement counts as this far from the prediction at most
+DOUBTED_COPIES = 2.0  # what all earlier copies count for once a link is doubted
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
 MIN_FACTOR = 1e-3
 
@@ -121,10 +122,14 @@ class CostModel:
         """
         return int(max(0.0, seconds) * min(self.out_rate, self.in_rate))
 
+    def link_pays(self, min_share: float) -> bool:
+        """Return whether the link loads at least `min_share` as fast as the engine recomputes."""
+        return self.out_rate > 0 and self.in_rate * self.prefill_seconds_per_token >= min_share
+
     @property
     def swap_pays(self) -> bool:
         """Return whether the link loads at least a quarter as fast as the engine recomputes."""
-        return self.out_rate > 0 and self.in_rate * self.prefill_seconds_per_token >= SWAP_ADVANTAGE
+        return self.link_pays(MIN_LINK_SHARE)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the model as plain data, which `from_wire` reads."""
@@ -221,6 +226,11 @@ class CostTracker:
         for index, term in enumerate(terms):
             factors[index] = max(MIN_FACTOR, factors[index] + move * (term + common))
         self._model = None
+
+    def doubt_link(self) -> None:
+        """Let the next copies in either direction count as if only a few had been seen."""
+        for direction in self._copies:
+            self._copies[direction] = min(self._copies[direction], DOUBTED_COPIES)
 
     def observe_copy(self, direction: Direction, tokens: int, seconds: float) -> None:
         """Correct a link rate by a copy of the KV of `tokens` tokens that took `seconds`."""

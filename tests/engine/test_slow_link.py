@@ -20,7 +20,7 @@ LINK_GB_PER_SECOND = BLOCK_BYTES / SECONDS_PER_BLOCK / 1e9
 
 @pytest.fixture(scope="module")
 def core() -> Iterator[Core]:
-    made = make_core(True, 48, 0.05, LINK_GB_PER_SECOND)
+    made = make_core(True, 48, 0.05, LINK_GB_PER_SECOND, min_link_share=1e-6)
     made.scheduler.parts.manager.handling = SwapAll()
     yield made
     made.close()

@@ -42,7 +42,7 @@ class SwapAll:
 
 @pytest.fixture(scope="module", params=[512, 48], ids=["whole", "chunked"])
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
-    made = make_core(True, request.param, 0.05)
+    made = make_core(True, request.param, 0.05, min_link_share=1e-6)
     made.scheduler.parts.manager.handling = SwapAll()
     yield made
     made.close()

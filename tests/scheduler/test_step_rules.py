@@ -58,6 +58,7 @@ def test_the_settings_say_the_rules() -> None:
         ("chunk_saturations", 1.5, "chunk_saturations must be a whole number of at least 1"),
         ("max_copy_failures", True, "max_copy_failures must be a whole number"),
         ("write_behind_free_share", 40, "must be a share from 0 to 1, got 40"),
+        ("min_link_share", -0.1, "must be a number >= 0, as a share .* got -0.1"),
     ],
 )
 def test_limits_that_are_none_are_refused(name: str, value: object, problem: str) -> None:

@@ -28,6 +28,7 @@ from benchmarks.handling.study.page import write_page
 from benchmarks.handling.study.report import print_report
 from benchmarks.handling.systems import BLOCK_SIZE, CONTEXT_TOKENS, Settings
 from benchmarks.handling.workload import Session, Speed, counted, peak_context, poisson
+from caesura.scheduler.errors import EngineFailed
 
 TYPICAL = Speed(prefill_seconds=1 / 2500, decode_seconds=0.001, step_seconds=0.02)
 """For the size of the pool, which must not depend on how busy the machine happens to be."""
@@ -248,6 +249,8 @@ def main(args: argparse.Namespace) -> None:
             asyncio.run(measure(args, console))
         except KeyboardInterrupt:
             console.print("interrupted: what was measured is kept")
+        except EngineFailed as error:
+            console.print(f"[red]the series stops, and what was measured is kept:[/red] {error}")
     runs = list(KeptRuns(args.runs, shared_settings(args, args.rate, args.blocks)).all())
     if not runs:
         console.print(f"no runs of these settings are kept in {args.runs}")

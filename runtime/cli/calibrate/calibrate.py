@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from caesura.intercept.kv.costs import SWAP_ADVANTAGE
+from caesura.intercept.kv.costs import MIN_LINK_SHARE
 from caesura.runtime.cli.calibrate.measure import measure
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.errors import UsageError
@@ -90,7 +90,7 @@ def table(found: Calibration, swapping: bool = True) -> Table:
         shown.add_row("to the host, engine idle", rate(found.out_alone, found))
         shown.add_row("from the host, beside a step", rate(cost.in_rate, found))
         shown.add_row("from the host, engine idle", rate(found.in_alone, found))
-        least = SWAP_ADVANTAGE / cost.prefill_seconds_per_token
+        least = MIN_LINK_SHARE / cost.prefill_seconds_per_token
         shown.add_row("swapping pays from", rate(least, found))
     else:
         shown.add_row("link to the host", "could not be measured" if swapping else "off")

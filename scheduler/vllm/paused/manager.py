@@ -54,14 +54,14 @@ class PausedKVManager:
         self.planner = planner
         self.handling: Handling = make_handling(settings.handling)
         self.blocks = PausedBlocks(port)
-        self.views = PolicyViews(port, self.blocks, costs, planner)
+        self.views = PolicyViews(port, self.blocks, costs, planner, settings.min_link_share)
         self.paused_kvs = paused_kvs
         self._owner: dict[Key, PausedKV] = {}
         self._decisions: list[Decision] = []
         self._copying: Offload | None = None
         self._expire_at = 0.0
         if planner is not None:
-            self._rates = LinkBandwidth(planner, costs)
+            self._rates = LinkBandwidth(planner, costs, port, settings.min_link_share)
             self._copying = Offload(
                 planner, self.blocks, self.views, settings.write_behind_free_share
             )
@@ -211,6 +211,8 @@ class PausedKVManager:
         left = self._copying.swap(self._decisions, self.paused_kvs)
         if self.handling.write_behind:
             self._copying.behind(self.paused_kvs, left, now)
+        if self._rates.probes(now):
+            self._copying.probe(self.paused_kvs)
 
     def after_step(self) -> None:
         """Release front blocks that the request now holds itself while it loads the rest."""

@@ -7,6 +7,7 @@ blocks are free.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from caesura.intercept.kv.costs import COPY_TOKENS
 from caesura.intercept.kv.offload_order import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
@@ -51,6 +52,14 @@ class Offload:
             if left <= 0:
                 return
             left -= self._wish(paused_kvs[view.key], left)
+
+    def probe(self, paused_kvs: Mapping[str, PausedKV]) -> None:
+        """Request one copy that is just large enough to measure the link."""
+        most = -(-COPY_TOKENS // self._views.step().block_size)
+        self._planner.budget = max(self._planner.budget, most)
+        for kv in _uncopied(paused_kvs.values(), self._views):
+            if self._wish(kv, most):
+                return
 
     def _wish(self, kv: PausedKV, most: int) -> int:
         """Request copies of up to `most` full blocks, and return their number.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from caesura.intercept.kv.costs import CostTracker
+from caesura.intercept.kv.costs import MIN_LINK_SHARE, CostTracker
 from caesura.intercept.kv.offload_order import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
@@ -20,8 +20,13 @@ class PolicyViews:
         blocks: PausedBlocks,
         costs: CostTracker,
         planner: SwapPlanner | None,
+        min_link_share: float = MIN_LINK_SHARE,
     ) -> None:
-        """Create it; `planner` is None without a link to the host."""
+        """Create it; `planner` is None without a link to the host.
+
+        Swapping pays from `min_link_share` of the rate of recomputation.
+        """
+        self._min_link_share = min_link_share
         self._port = port
         self._blocks = blocks
         self._costs = costs
@@ -121,9 +126,11 @@ class PolicyViews:
 
     @property
     def swap_pays(self) -> bool:
-        """Whether a load from the host is faster than recomputation, and the link works."""
+        """Whether the link works and is fast enough for swapping."""
         planner = self._planner
-        return planner is not None and planner.works and self._costs.model.swap_pays
+        if planner is None or not planner.works:
+            return False
+        return self._costs.model.link_pays(self._min_link_share)
 
     def link_blocks(self) -> int:
         """Return how many blocks the link can copy during the next step."""

@@ -78,7 +78,7 @@ class StepAdmission:
     def loads_over_steps(self, request: Request, computed: int) -> bool:
         """Return whether a request would wait for KV from the host, with blocks allocated to it."""
         planner = self.manager.planner
-        if planner is None or not planner.works:
+        if planner is None or not planner.loads_pay:
             return False
         keys = keys_of(request, (request.num_tokens - 1) // self.port.block_size)
         return planner.loads.takes_steps(keys, computed)

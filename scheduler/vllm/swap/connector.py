@@ -105,7 +105,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         self, request: "Request", num_computed_tokens: int
     ) -> tuple[int | None, bool]:
         """Return how many tokens after the computed ones are on the host, and if asynchronous."""
-        if self.planner is None or not self.planner.store.used or not self.planner.works:
+        if self.planner is None or not self.planner.store.used or not self.planner.loads_pay:
             return 0, False
         # The last token is always computed, since its logits yield the next token.
         full = (request.num_tokens - 1) // self.planner.loads.block_size

@@ -77,6 +77,8 @@ class SwapPlanner:
         self.pool: Blocks | None = None
         self.budget = 0
         self.works = True
+        self.pays = True
+        """Whether the link is fast enough for loads; copies to the host may still measure it."""
         self.max_failures = 3
         """Number of consecutive failed saves after which swapping is switched off."""
         self.traffic = StepTraffic()
@@ -207,6 +209,11 @@ class SwapPlanner:
             self._blocks.release(blocks)
 
     # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def loads_pay(self) -> bool:
+        """Whether KV is to be loaded where the host has it."""
+        return self.works and self.pays
 
     @property
     def active(self) -> bool:

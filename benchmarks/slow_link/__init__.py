@@ -1,0 +1,1 @@
+"""Loading against recomputing over links of several rates, on the real engine."""
