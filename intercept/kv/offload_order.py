@@ -11,6 +11,9 @@ from caesura.intercept.kv.views import PausedKVView, StepView
 
 SHORT_PAUSE = 0.3
 
+LIKELY_END = 0.5
+"""A session that ends with its next segment with a higher probability is about to end."""
+
 IDLE_STEP_SECONDS = 0.05
 """The assumed length of a step for the link's budget while no request runs, and none can wait."""
 
@@ -47,10 +50,12 @@ def copy_order(paused: Iterable[PausedKVView], step: StepView) -> list[PausedKVV
 
     The longest pauses come first, since their KV will be evicted first. Requests that have
     returned and wait in the queue follow, in the order of `paused`. Short pauses are left out,
-    since they are never evicted by choice.
+    since they are never evicted by choice. Sessions that are about to end come last of all: their
+    copies serve at most one resume, and those of other sessions serve every later pause too.
     """
     short = turnover_seconds(step)
     uncopied = [one for one in paused if one.uncopied > 0]
     long = [one for one in uncopied if not one.returned and one.remaining > short]
     long.sort(key=lambda one: (-one.remaining, one.key))
-    return long + [one for one in uncopied if one.returned]
+    order = long + [one for one in uncopied if one.returned]
+    return sorted(order, key=lambda one: one.ends_next > LIKELY_END)

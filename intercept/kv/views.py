@@ -30,7 +30,8 @@ class PausedKVView:
     blocks of its context have a confirmed copy, resident or not. `missing` blocks are neither
     resident nor on the host: a resume recomputes them unless the prefix cache still has them.
 
-    `returned`: the tool has returned and the request waits in the queue.
+    `returned`: the tool has returned and the request waits in the queue. `ends_next` is the
+    probability that the session ends with its next segment.
     """
 
     key: str
@@ -45,6 +46,7 @@ class PausedKVView:
     hosted: int
     missing: int
     returned: bool = False
+    ends_next: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

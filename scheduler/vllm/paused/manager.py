@@ -94,6 +94,7 @@ class PausedKVManager:
             pause=pause,
             since=now,
             tool=tool,
+            ends_next=self._sessions.ends_next(session),
             durations=self._sessions.durations(tool, session),
             keys=keys_of(request, tokens // self._port.block_size),
             context_tokens=tokens,

@@ -48,8 +48,9 @@ class PausedKV:
     it is None while the request itself holds them. `resident`, `uncopied` and `missing` have the
     meaning of `PausedKVView`. `present` includes shared blocks. `copied` is the number of confirmed
     copies among `keys`. `covered` is the number of last resident full blocks with copies, without a
-    gap. The counts are out of date while `stale`. `releases` are in order of time.
-    `opening` is the state that was recorded when the pause began.
+    gap. `ends_next` is the probability that the session ends with its next segment. The counts are
+    out of date while `stale`. `releases` are in order of time. `opening` is the state that was
+    recorded when the pause began.
     """
 
     key: str
@@ -61,6 +62,7 @@ class PausedKV:
     durations: Durations
     keys: list[Key]
     context_tokens: int
+    ends_next: float = 0.0
     detached: list[Block] | None = None
     returned: bool = False
     returned_at: float = 0.0

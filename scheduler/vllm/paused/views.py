@@ -63,6 +63,7 @@ class PolicyViews:
             uncopied=kv.uncopied,
             hosted=kv.copied,
             missing=kv.missing,
+            ends_next=kv.ends_next,
             returned=kv.returned,
         )
 

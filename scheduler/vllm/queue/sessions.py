@@ -222,6 +222,10 @@ class Sessions:
             session = self._of[request.request_id]
             self._recorder.forecast(request, session, about, forecasts)
 
+    def ends_next(self, session: SessionState) -> float:
+        """Return the probability that a paused session ends with its next segment."""
+        return self.predictor.forecast(self._about(session, 0)).ends_within(0)
+
     def durations(self, tool: str | None, session: SessionState) -> Durations:
         """Return the expected durations of a pause that begins now."""
         return self.predictor.pause(session.session_id, tool, session.calls)

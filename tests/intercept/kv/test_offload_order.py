@@ -25,6 +25,15 @@ def test_the_longest_pause_is_copied_first_and_short_ones_never() -> None:
     assert [one.key for one in copy_order(pauses, view)] == ["long", "middle", "back"]
 
 
+def test_sessions_about_to_end_are_copied_last() -> None:
+    pauses = [
+        paused("ends", remaining=90.0, ends_next=0.8),
+        paused("back", remaining=0.0, returned=True),
+        paused("long", remaining=60.0, ends_next=0.4),
+    ]
+    assert [one.key for one in copy_order(pauses, step())] == ["long", "back", "ends"]
+
+
 def test_copies_behind_begin_where_blocks_get_short() -> None:
     assert writes_behind(step(free_blocks=399), 0.4)
     assert not writes_behind(step(free_blocks=400), 0.4), "of 1000: nothing will be evicted soon"
