@@ -7,6 +7,7 @@ from caesura.scheduler.rank.caesura import Caesura
 from caesura.scheduler.rank.fcfs import Fcfs
 from caesura.scheduler.rank.lamps import Lamps
 from caesura.scheduler.rank.ssjf import Ssjf
+from caesura.scheduler.rank.tie import TailInflated
 from caesura.scheduler.rank.view import Ranking
 
 DEFAULT_RANKING = "fcfs"
@@ -15,6 +16,7 @@ RANKINGS: dict[str, Callable[..., Ranking]] = {
     "fcfs": Fcfs,
     "caesura": Caesura,
     "ssjf": Ssjf,
+    "tie": TailInflated,
     "lamps": Lamps,
 }
 
