@@ -20,6 +20,7 @@ LIMITS = {
     "max_convoy_blocks": 0,
     "max_extra_requests": 0,
     "chunk_saturations": 1,
+    "long_step_decodes": 0,
     "max_copy_failures": 1,
 }
 """The smallest allowed value of each setting that is a whole number."""
@@ -51,7 +52,9 @@ class Settings:
 
     `chunk` is the largest number of query tokens in a step that decodes. `auto` uses the
     calibrated saturation of the device, or vLLM's limit without a calibration. `vllm` uses
-    `max_num_batched_tokens`. `chunk_saturations` is the number of saturations in such a step.
+    `max_num_batched_tokens`. `chunk_saturations` is the number of saturations in such a step. With
+    `auto`, a step in which at most `long_step_decodes` requests decode is as long as vLLM's if it
+    can compute all that waits.
     While fewer than `write_behind_free_share` of all blocks are free, the idle link makes copies
     that may never be needed. Nothing is swapped while the link loads at less than `min_link_share`
     of the rate at which the engine recomputes; for a request that is alone, nothing is loaded below
@@ -80,6 +83,7 @@ class Settings:
     length_predictor: str | None = None
     chunk: int | str = "auto"
     chunk_saturations: int = 2
+    long_step_decodes: int = 8
     write_behind_free_share: float = 0.4
     min_link_share: float = MIN_LINK_SHARE
     max_copy_failures: int = 3

@@ -19,10 +19,15 @@ class StepTokens:
     of the tokens per second of long steps, and at twice saturation nearly as many. A guessed
     saturation limits a step only while discarded KV is recomputed, since a guess that is too low
     would make every prefill slower than vLLM's.
+
+    At low load the cut costs more than it saves. If at most `few_decodes` requests decode, and one
+    step can compute all that waits, nothing is cut: each of the few waits once for that step, and
+    no first token waits for the steps of others.
     """
 
     chunk: int | str = "auto"
     saturations: int = 2
+    few_decodes: int = 8
 
     def limit(
         self,
@@ -31,17 +36,24 @@ class StepTokens:
         measured: bool,
         recomputes: Callable[[], bool],
         decoding: Callable[[], int],
+        waiting: Callable[[], int],
     ) -> int:
         """Return the limit on query tokens of the coming step; `most` if no request decodes.
 
-        `recomputes` returns whether discarded KV is being recomputed, and `decoding` the number of
-        decoding requests. Each is called only if its answer matters.
+        `recomputes` returns whether discarded KV is being recomputed, `decoding` the number of
+        decoding requests, and `waiting` the tokens to compute for all requests that wait for their
+        next token. Each is called only if its answer matters.
         """
         chunk = self._chunk_tokens(saturation, measured, recomputes)
         if chunk is None or chunk >= most:
             return most
         decodes = decoding()
-        return min(most, max(chunk, decodes + SMALLEST_CHUNK)) if decodes else most
+        if not decodes:
+            return most
+        few = self.chunk == "auto" and measured and decodes <= self.few_decodes
+        if few and decodes + waiting() <= most:
+            return most
+        return min(most, max(chunk, decodes + SMALLEST_CHUNK))
 
     def _chunk_tokens(
         self, saturation: int, measured: bool, recomputes: Callable[[], bool]

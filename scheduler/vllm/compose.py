@@ -131,7 +131,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     sessions = _sessions(config, settings, given, recorder, detector)
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     stops = CallStops(detector)
-    step_tokens = StepTokens(settings.chunk, settings.chunk_saturations)
+    step_tokens = StepTokens(settings.chunk, settings.chunk_saturations, settings.long_step_decodes)
     chunking = Chunking(port, costs, manager.views, paused_kvs, step_tokens, measured is not None)
     step_costs = StepCosts(port, costs, chunking, recorder)
     ranking = make_ranking(settings.ranking)

@@ -23,7 +23,7 @@ def beside_a_decode(world: World, tokens: int = 200) -> int:
 
 
 def world_of(measured: bool = False, **settings: Any) -> World:
-    world = World(make_scheduler(**settings))
+    world = World(make_scheduler(**{"long_step_decodes": 0} | settings))
     world.scheduler.parts.costs.restart(replace(PRIOR, saturation=SATURATION))
     world.scheduler.parts.chunking.measured = measured
     return world
@@ -42,6 +42,20 @@ def world_of(measured: bool = False, **settings: Any) -> World:
 )
 def test_steps_beside_decodes(chunk: int | str, measured: bool, expected: int) -> None:
     assert beside_a_decode(world_of(measured, chunk=chunk)) == expected
+
+
+def test_a_prompt_that_one_step_can_compute_is_not_cut_beside_few_decodes() -> None:
+    assert beside_a_decode(world_of(True, chunk="auto", long_step_decodes=1)) == 201
+    assert beside_a_decode(world_of(True, chunk="auto", long_step_decodes=0)) == 2 * SATURATION
+
+
+def test_a_returned_request_waits_for_its_result_only() -> None:
+    world = world_of(True, chunk="auto")
+    session = world.session("a", range(100), CALL, "r" * 30, "done")
+    until_paused(world, session)
+    world.answer(session)
+    waiting = world.scheduler.parts.chunking.waiting_tokens()
+    assert waiting < 100
 
 
 def test_steps_without_decodes_are_as_long_as_vllms() -> None:

@@ -5,10 +5,13 @@ While any request decodes, `StepTokens` limits the query tokens of a step.
 
 from collections.abc import Mapping
 
+from vllm.v1.request import Request
+
 from caesura.intercept.kv.costs import CostTracker
 from caesura.intercept.kv.states import Pause, State
 from caesura.intercept.kv.step_tokens import StepTokens
 from caesura.scheduler.vllm.engine_state import EngineState
+from caesura.scheduler.vllm.engine_state.requests import computed_tokens
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.paused.views import PolicyViews
 
@@ -61,7 +64,23 @@ class Chunking:
             self.measured,
             self._any_recomputes,
             self._port.decoding,
+            self.waiting_tokens,
         )
+
+    def waiting_tokens(self) -> int:
+        """Return the tokens to compute for all requests that do not decode yet."""
+        running = (one.num_tokens - computed_tokens(one) for one in self._port.running())
+        queued = (self._lacking(one) for one in self._port.ready())
+        return sum(tokens for tokens in running if tokens > 1) + sum(queued)
+
+    def _lacking(self, request: Request) -> int:
+        """Return the tokens to compute before a queued request decodes; hits are not known yet."""
+        kv, computed = self._paused_kvs.get(request.request_id), computed_tokens(request)
+        if computed or kv is None:
+            return request.num_tokens - computed
+        self._views.freshen(kv)
+        missing = kv.missing * self._port.block_size
+        return missing + max(1, request.num_tokens - kv.context_tokens)
 
     def _any_recomputes(self) -> bool:
         """Return whether discarded KV is being recomputed, or will be in the next step."""

@@ -9,8 +9,24 @@ MOST = 2048
 SATURATION = 256
 
 
-def limit(rule: StepTokens, measured: bool, recomputes: bool = False, decoding: int = 8) -> int:
-    return rule.limit(MOST, SATURATION, measured, lambda: recomputes, lambda: decoding)
+def limit(
+    rule: StepTokens,
+    measured: bool,
+    recomputes: bool = False,
+    decoding: int = 8,
+    waiting: int = 10_000,
+) -> int:
+    return rule.limit(
+        MOST, SATURATION, measured, lambda: recomputes, lambda: decoding, lambda: waiting
+    )
+
+
+def test_what_one_step_can_compute_beside_few_decodes_is_not_cut() -> None:
+    few = StepTokens(few_decodes=4)
+    assert limit(few, measured=True, decoding=4, waiting=MOST - 4) == MOST
+    assert limit(few, measured=True, decoding=4, waiting=MOST - 3) == 2 * SATURATION
+    assert limit(few, measured=True, decoding=5, waiting=100) == 2 * SATURATION
+    assert limit(StepTokens(64, few_decodes=4), True, decoding=4, waiting=100) == 64
 
 
 def test_a_measured_saturation_fits_twice() -> None:
