@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
+from caesura.intercept.kv.handling import DEFAULT_HANDLING
 from caesura.scheduler.named import plain
+from caesura.scheduler.rank import DEFAULT_RANKING
 
 Engine = Literal["caesura", "stock", "stock-offload"]
 
@@ -52,7 +54,8 @@ STRICT = {"backfill": False, "chunk": "vllm"}
 POLICIES: dict[str, Policy] = {
     policy.name: policy
     for policy in (
-        _ours("caesura", "caesura"),
+        _ours("caesura", DEFAULT_HANDLING, DEFAULT_RANKING),
+        _ours("fcfs", "caesura"),
         Policy("stock", "stock", host=False),
         Policy("stock-offload", "stock-offload"),
         Policy("stock-ordered", "stock", host=False, session_order=True),

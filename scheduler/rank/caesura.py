@@ -20,32 +20,34 @@ HELD_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Caesura:
-    """Orders by arrival + beta x K, where K is `remaining_work`.
+    """Orders by arrival + min(beta x K, most_delay), where K is `remaining_work`.
 
     `beta` is the number of seconds of arrival that a second of remaining work is worth. A small
-    beta favours the tail, a large one the mean, and 0 is first come, first served. The work counts
-    at most `most_calls` further calls. Loading a token from the host costs `restore_weight` times
-    recomputing it. Raises `ValueError` for a negative number.
+    beta favours the tail, a large one the mean, and 0 is first come, first served. No session
+    goes behind one that arrived more than `most_delay` seconds later, whatever its work. The work
+    counts at most `most_calls` further calls. Loading a token from the host costs `restore_weight`
+    times recomputing it. Raises `ValueError` for a negative number.
     """
 
-    beta: float = 100.0
+    beta: float = 15.0
     most_calls: int = 80
     restore_weight: float = 0.3
+    most_delay: float = 10.0
 
     name = "caesura"
     refresh_steps = 0
     starvation_steps = 0
 
     def __post_init__(self) -> None:
-        for key in ("beta", "most_calls", "restore_weight"):
+        for key in ("beta", "most_calls", "restore_weight", "most_delay"):
             value = getattr(self, key)
             if not (isfinite(value) and value >= 0):
                 raise ValueError(f"{key} must be a finite number >= 0, got {value!r}")
 
     def score(self, queued: Queued, view: QueueView) -> Score:
-        """Return the session's arrival in seconds, plus `beta` times its remaining work."""
+        """Return the session's arrival in seconds, plus its delay for its remaining work."""
         work = remaining_work(queued, view, self.most_calls, self.restore_weight)
-        return (queued.arrival + self.beta * work,)
+        return (queued.arrival + min(self.beta * work, self.most_delay),)
 
 
 def remaining_work(

@@ -77,8 +77,12 @@ def test_the_index_by_hand() -> None:
     assert remaining_work(away, seen) == pytest.approx(first / 0.95)
     done = replace(one, forecast=replace(one.forecast, ends=()))
     assert remaining_work(done, seen) == pytest.approx(first)
-    assert score("caesura", done, seen) == (pytest.approx(10 + 100 * first),)
-    assert score("caesura:restore_weight=0", done, seen) == (pytest.approx(10 + 100 * 5),)
+    assert score("caesura:beta=100,most_delay=1e6", done, seen) == (
+        pytest.approx(10 + 100 * first),
+    )
+    assert score("caesura:beta=100,restore_weight=0,most_delay=1e6", done, seen) == (
+        pytest.approx(10 + 100 * 5),
+    )
 
 
 def test_a_long_pause_holds_nothing() -> None:
@@ -104,7 +108,17 @@ def test_a_session_that_seems_never_to_end_still_has_a_place() -> None:
 def test_beta_is_between_the_line_and_the_index(one: Queued, seen: QueueView) -> None:
     assert score("caesura:beta=0", one, seen) == score("fcfs", one, seen)
     work = remaining_work(one, seen)
-    assert score("caesura:beta=7", one, seen) == (pytest.approx(one.arrival + 7 * work),)
+    delay = min(7 * work, 3.0)
+    found = score("caesura:beta=7,most_delay=3", one, seen)
+    assert found == (pytest.approx(one.arrival + delay),)
+
+
+@given(any_queued(), ANY_VIEW, st.floats(0.1, 1e3))
+def test_no_session_goes_behind_one_that_came_much_later(
+    one: Queued, seen: QueueView, later: float
+) -> None:
+    light = queued(arrival=one.arrival + 10 + later, context_tokens=1, ends=(1.0,))
+    assert score("caesura:beta=1e6", one, seen) < score("caesura:beta=1e6", light, seen)
 
 
 @given(any_queued(), ANY_VIEW, st.integers(1, 5000))
@@ -159,3 +173,10 @@ def test_following_further_matters_only_while_somebody_is_left(
     ends = (*one.forecast.ends[:calls], 1.0)
     sure = replace(one, forecast=replace(one.forecast, ends=ends))
     assert remaining_work(sure, seen, calls) == remaining_work(sure, seen, 100)
+
+
+def test_of_two_sessions_the_one_about_to_end_goes_first() -> None:
+    ends, goes_on = queued(ends=(0.9, 1.0)), queued(ends=(0.05,) * 30)
+    assert score("caesura", replace(ends, arrival=goes_on.arrival + 0.1)) < score(
+        "caesura", goes_on
+    )

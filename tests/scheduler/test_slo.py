@@ -107,7 +107,9 @@ def test_requests_that_can_meet_the_objective_go_first(
 
 def test_late_requests_are_served_within_the_bound() -> None:
     """Requests that can meet the objective arrive without end, and one that cannot waits."""
-    world = World(make_scheduler(max_num_seqs=1, slo="ttft=8", max_overtaken_seconds=40.0))
+    world = World(
+        make_scheduler(max_num_seqs=1, slo="ttft=8", max_overtaken_seconds=40.0, ranking="fcfs")
+    )
     world.plain("runs", range(20), "x" * 12)
     world.step()
     world.plain("late", range(1000, 1020), "x")

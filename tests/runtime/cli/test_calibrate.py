@@ -177,7 +177,7 @@ def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
         "handling": "caesura",
         "pause_deadline": 600.0,
         "retention": 120.0,
-        "ranking": "fcfs",
+        "ranking": "caesura",
         "admission": "vllm",
         "chunk": "auto",
     }

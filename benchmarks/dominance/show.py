@@ -1,0 +1,96 @@
+"""The table of ratios as Markdown, and the chart of mean against p99."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from caesura.simulator.report.canvas import PALETTE, name_lines, panels, to_png
+from caesura.simulator.study.intervals import Estimate, estimate
+
+from .cases import DEFAULT, OTHERS
+from .judge import GOALS, Goal, Runs, Verdict, values
+
+MARKS = ("*", "o", "s", "^", "D")
+
+
+def table(found: Sequence[Verdict], capacities: Mapping[str, float]) -> str:
+    """Return a row for each case and load, and a column for each goal, as Markdown."""
+    heads = [f"{goal.title} (≤ {goal.most:g})" for goal in GOALS]
+    lines = [
+        "| workload | load | sessions/s | " + " | ".join(heads) + " |",
+        "| --- | ---: | ---: |" + " --- |" * len(GOALS),
+    ]
+    cells: dict[tuple[str, float], dict[str, Verdict]] = {}
+    for one in found:
+        cells.setdefault((one.case, one.load), {})[one.goal.measure] = one
+    for (case, load), row in cells.items():
+        texts = [_cell(row.get(goal.measure)) for goal in GOALS]
+        rate = load * capacities[case]
+        lines.append(f"| {case} | {load:.0%} | {rate:.3g} | " + " | ".join(texts) + " |")
+    return "\n".join([*lines, "", *_counts(found)])
+
+
+def _cell(one: Verdict | None) -> str:
+    """Return the default's value, and its ratio to the best of the others; bold if not met."""
+    if one is None:
+        return ""
+    spread = "" if math.isnan(one.ratio.half) else f" ±{one.ratio.half:.2f}"
+    text = f"{one.ratio.mean:.3f}{spread} of {one.best}"
+    return f"{one.default.mean:.3g} s, " + (text if one.met else f"**{text}**")
+
+
+def _counts(found: Iterable[Verdict]) -> list[str]:
+    """Return a line for each goal: how many cells meet it, and the worst one."""
+    listed = list(found)
+    lines = []
+    for goal in GOALS:
+        mine = [one for one in listed if one.goal is goal]
+        if mine:
+            lines.append(_count(goal, mine))
+    return lines
+
+
+def _count(goal: Goal, mine: Sequence[Verdict]) -> str:
+    worst = max(mine, key=lambda one: one.ratio.mean)
+    met, near = sum(one.met for one in mine), sum(one.near for one in mine)
+    return (
+        f"- {goal.title}: {met} of {len(mine)} cells meet the goal, {near} are within 1 % of it;"
+        f" the worst is {worst.case} at {worst.load:.0%}, {worst.ratio.mean:.2f} of"
+        f" {worst.best}."
+    )
+
+
+def chart(runs: Mapping[tuple[str, float], Runs], loads: Sequence[float]) -> bytes:
+    """Draw mean against p99 as ratios to the least of each case, a panel for each load, as PNG."""
+    figure, axes = panels(len(loads), 3.4)
+    for axis, load in zip(axes, loads, strict=True):
+        cases = [runs[key] for key in runs if key[1] == load]
+        for number, name in enumerate((DEFAULT, *OTHERS)):
+            points = [_point(name, each) for each in cases]
+            axis.scatter(
+                [mean for mean, _ in points],
+                [p99 for _, p99 in points],
+                s=70 if name == DEFAULT else 22,
+                marker=MARKS[number],
+                color=PALETTE[number],
+                label=name,
+                zorder=3 if name == DEFAULT else 2,
+            )
+        axis.set(
+            title=f"{load:.0%} of capacity",
+            xlabel="mean / least mean",
+            ylabel="p99 / least p99",
+            xscale="log",
+            yscale="log",
+        )
+        axis.grid(alpha=0.3, which="both")
+    name_lines(figure, axes[0], 5)
+    return to_png(figure)
+
+
+def _point(name: str, runs: Runs) -> tuple[float, float]:
+    """Return a policy's mean and p99 latency, each as a ratio to the least of all policies."""
+    ratios = []
+    for measure in ("latency_mean", "latency_p99"):
+        means: dict[str, Estimate] = {key: estimate(values(runs[key], measure)) for key in runs}
+        ratios.append(means[name].mean / min(each.mean for each in means.values()))
+    return ratios[0], ratios[1]
