@@ -115,6 +115,7 @@ class Totals:
 class RunResult:
     """One run: its inputs, the results of its sessions, the timeline and the sums.
 
+    `predictions` are rows of `caesura.scheduler.accuracy.summary.Accuracy`, if they were asked for.
     `wall_seconds` is the duration of the simulation itself, and the only field in which two runs
     with the same seed differ.
     """
@@ -130,3 +131,4 @@ class RunResult:
     records: list[dict[str, Any]]
     settings: dict[str, Any]
     wall_seconds: float = 0.0
+    predictions: list[dict[str, Any]] = field(default_factory=list)

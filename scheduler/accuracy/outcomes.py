@@ -121,17 +121,17 @@ class Outcomes:
             return
         segment = before[-1]
         segment.open = False
-        yield from _pairs(segment.forecast, "decode_tokens", record.decoded_tokens)
-        yield from _pairs(segment.forecast, "ends_now", 0.0)
+        yield from pairs_of(segment.forecast, "decode_tokens", record.decoded_tokens)
+        yield from pairs_of(segment.forecast, "ends_now", 0.0)
         seconds = record.pause_seconds
         if seconds is not None and record.outcome in ANSWERED:
-            yield from _pairs(segment.forecast, "pause_seconds", seconds)
-            yield from _pairs(segment.forecast, "long_pause", float(seconds > LONG_SECONDS))
+            yield from pairs_of(segment.forecast, "pause_seconds", seconds)
+            yield from pairs_of(segment.forecast, "long_pause", float(seconds > LONG_SECONDS))
         made = segment.forecast.calls + 1
         for each in segments:
             if each.few_open and made - each.forecast.calls > FEW_CALLS:
                 each.few_open = False
-                yield from _pairs(each.forecast, "ends_within_3", 0.0)
+                yield from pairs_of(each.forecast, "ends_within_3", 0.0)
 
     def _ended(self, record: SessionRecord) -> Iterator[Outcome]:
         """Yield the pairs of a session that ended by itself."""
@@ -143,14 +143,15 @@ class Outcomes:
             if left < 0:
                 continue
             if left == 0 and segment.open:
-                yield from _pairs(made, "decode_tokens", record.decoded_tokens)
-                yield from _pairs(made, "ends_now", 1.0)
-            yield from _pairs(made, "calls_left", left)
+                yield from pairs_of(made, "decode_tokens", record.decoded_tokens)
+                yield from pairs_of(made, "ends_now", 1.0)
+            yield from pairs_of(made, "calls_left", left)
             if segment.few_open:
-                yield from _pairs(made, "ends_within_3", float(left <= FEW_CALLS))
+                yield from pairs_of(made, "ends_within_3", float(left <= FEW_CALLS))
 
 
-def _pairs(made: ForecastRecord, quantity: str, actual: float) -> Iterator[Outcome]:
+def pairs_of(made: ForecastRecord, quantity: str, actual: float) -> Iterator[Outcome]:
+    """Yield the pair of each predictor of a forecast that predicted the quantity."""
     for row in made.predictions:
         predicted = getattr(row, quantity)
         if predicted is not None:

@@ -63,7 +63,7 @@ def accuracies(outcomes: Iterable[Outcome]) -> list[Accuracy]:
 
 
 def _accuracy(quantity: str, predictor: str, rows: list[Outcome]) -> Accuracy:
-    rows.sort(key=lambda row: row.at)
+    rows.sort(key=lambda row: (row.at, row.session, row.calls))
     predicted, actual = [row.predicted for row in rows], [row.actual for row in rows]
     chance = quantity in CHANCES
     error = brier_score if chance else mean_absolute_error

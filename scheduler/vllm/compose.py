@@ -71,7 +71,8 @@ class Dependencies:
     `clock` never goes backwards, and `wall` is the time of day, both in seconds. Records go into
     `outbox`, if given, instead of the statistics. `cost` is a model measured on this engine.
     `vocabulary` and `formats` replace those of the tokenizer. `predictor` creates a predictor from
-    the learned pauses. `contents` replaces the reading of calls and results from tokens.
+    the learned pauses. `recorder` is used where no records are written. `contents`
+    replaces the reading of calls and results from tokens.
     """
 
     clock: Clock = time.monotonic
@@ -82,6 +83,7 @@ class Dependencies:
     formats: tuple[CallFormat, ...] | None = None
     predictor: Callable[[PausePredictor], Predictor] | None = None
     contents: Contents | None = None
+    recorder: Recorder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def _recorder(
         connector = port.connector
         outbox = connector.outbox if isinstance(connector, CaesuraConnector) else None
     if outbox is None:
-        return Recorder()
+        return given.recorder or Recorder()
     return RecordWriter(port, outbox, paused_kvs, planner, given.wall)
 
 

@@ -25,6 +25,7 @@ from caesura.scheduler.predict.forecast import Predictor
 from caesura.scheduler.predict.pause import PausePredictor
 from caesura.scheduler.vllm import CaesuraScheduler
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, Dependencies
+from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.simulator.engine.check import port_of
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.contents import PlannedContents
@@ -45,8 +46,9 @@ def build_scheduler(
     workload: Workload,
     tokens: Tokens,
     records: list[dict[str, Any]] | None = None,
+    recorder: Recorder | None = None,
 ) -> Scheduler:
-    """Return the scheduler; Caesura's writes `records`.
+    """Return the scheduler; Caesura's writes `records`, or tells its events to the `recorder`.
 
     Caesura's scheduler also gets the workload's tokens, and its truth if the policy has an oracle.
     Raises `ValueError` for unknown settings.
@@ -73,6 +75,7 @@ def build_scheduler(
             vocabulary=tokens.vocabulary,
             predictor=_oracle(policy, workload),
             contents=PlannedContents(workload),
+            recorder=recorder,
         )
         scheduler = CaesuraScheduler(**given, dependencies=dependencies)
     else:

@@ -19,6 +19,7 @@ from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.core import Core, Progress, collecting_rarely
 from caesura.simulator.engine.describe import describe, rate_of
 from caesura.simulator.engine.plan import plan_for
+from caesura.simulator.engine.predictions.forecasts import ForecastRecorder
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer.copies import Copies, SwapCopies
 from caesura.simulator.engine.transfer.offload import OffloadCopies
@@ -36,6 +37,7 @@ def simulate(
     seed: int = 0,
     window: float | None = None,
     records: bool = False,
+    predictions: bool = False,
     progress: Progress | None = None,
     check: bool = False,
     clock: Clock | None = None,
@@ -44,7 +46,8 @@ def simulate(
 
     The same arguments give the same result in any process. `seed` is kept in the result. After
     `window` simulated seconds the run is cut off; None: all sessions end. `records` collects the
-    records of Caesura's scheduler. `check` checks the scheduler's invariants often, which is slow.
+    records of Caesura's scheduler, and `predictions` compares its forecasts with the workload; only
+    one of the two can be asked for. `check` checks the scheduler's invariants often, which is slow.
     The run sets `clock` from second 0.0 on; others may read it, such as a latency model that
     changes with time.
 
@@ -58,7 +61,8 @@ def simulate(
     plan = plan_for(workload, machine, policy)
     noted: list[dict[str, Any]] = []
     outbox = noted if records else None
-    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox)
+    forecasts = ForecastRecorder(clock, workload) if predictions and not records else None
+    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox, forecasts)
     style: Style = Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
     clients = Clients(workload, tokens, style, scheduler, plan)
     copies = _copies(scheduler, machine, policy, clients)
@@ -80,6 +84,7 @@ def simulate(
         records=noted,
         settings=describe(workload, machine, policy, plan, window),
         wall_seconds=time.perf_counter() - began,
+        predictions=[] if forecasts is None else forecasts.accuracies(),
     )
 
 

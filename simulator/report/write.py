@@ -17,6 +17,7 @@ from caesura.simulator.report.grids import (
 )
 from caesura.simulator.report.html import page
 from caesura.simulator.report.plots import Chart, draw
+from caesura.simulator.report.predictions import prediction_grids
 from caesura.simulator.report.table import plain, to_markdown
 from caesura.simulator.study.conduct import Outcome
 from caesura.simulator.study.summary import Point, summarise
@@ -60,6 +61,7 @@ def sections_of(outcome: Outcome, points: list[Point]) -> list[tuple[str, list[G
         (f"Compared with {study.baseline}", ratio_grids(study, points)),
         ("Memory and steps", memory_grids(study, points)),
         ("By rate", rate_grids(study, points)),
+        ("Predictions", prediction_grids(outcome)),
     ]
 
 
@@ -102,6 +104,7 @@ def to_json(outcome: Outcome, points: list[Point]) -> dict[str, Any]:
                 "seed": made.cell.seed,
                 "file": made.task.path.name,
                 "figures": asdict(made.figures),
+                "predictions": made.predictions,
             }
             for made in outcome.made
         ],

@@ -1,7 +1,9 @@
 """Conduct a study: reuse saved runs, simulate the missing ones, and measure all of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.digest import digest_of, file_name
@@ -14,11 +16,15 @@ from caesura.simulator.study.work import Work, simulate_cell
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One run of a study and its measures; the run itself is in its file."""
+    """One run of a study and its measures; the run itself is in its file.
+
+    `predictions` are those of the run, see `RunResult`.
+    """
 
     cell: Cell
     figures: Figures
     task: Task
+    predictions: tuple[Mapping[str, Any], ...] = ()
 
     def run(self) -> RunResult | None:
         """Return the whole run from its file; None if the file is gone."""
@@ -81,4 +87,6 @@ def _measured(task: Task, study: Study) -> Made | None:
     if run is None:
         return None
     last = max((session.arrival for session in run.sessions), default=0.0)
-    return Made(task.cell, figures(run, *study.counted(last), study.slo), task)
+    return Made(
+        task.cell, figures(run, *study.counted(last), study.slo), task, tuple(run.predictions)
+    )

@@ -48,6 +48,7 @@ def write_run(path: Path, digest: str, run: RunResult) -> None:
         "records": run.records,
         "settings": run.settings,
         "wall_seconds": round(run.wall_seconds, DIGITS),
+        "predictions": run.predictions,
     }
     text = json.dumps(form, separators=(",", ":"))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,6 +83,7 @@ def _run(form: dict[str, Any]) -> RunResult:
         records=form["records"],
         settings=form["settings"],
         wall_seconds=form["wall_seconds"],
+        predictions=form.get("predictions", []),
     )
 
 

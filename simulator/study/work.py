@@ -7,6 +7,9 @@ from caesura.simulator.session import Workload
 from caesura.simulator.study.plan import Cell
 from caesura.simulator.trace import coarse
 
+REPLAY = "record"
+"""The workload of recorded sessions, in which predictors are compared too."""
+
 Progress = Callable[[float], None]
 """Called from time to time with the simulated second that a run has reached."""
 
@@ -44,6 +47,7 @@ def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult,
         seed=cell.seed,
         window=cell.window,
         records=records,
+        predictions=cell.workload == REPLAY,
         progress=progress,
     )
     return run, workload

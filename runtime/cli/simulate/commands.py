@@ -50,7 +50,10 @@ def replay(
     """Simulate recorded traffic under other policies.
 
     Sessions are rebuilt from the records: their arrivals, their decoded tokens
-    and the durations of their tools.
+    and the durations of their tools. Predictors get the recorded features, so
+    that they are compared too:
+
+    `-p caesura:prediction=history,caesura:prediction=oracle`
     """
     from caesura.runtime.cli.simulate import replay as command
 

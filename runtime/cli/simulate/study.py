@@ -15,6 +15,7 @@ from caesura.simulator.report.canvas import MISSING
 from caesura.simulator.report.facts import facts, notes
 from caesura.simulator.report.grids import ratio_grids, service_grids
 from caesura.simulator.report.measures import HEADLINE
+from caesura.simulator.report.predictions import prediction_grids
 from caesura.simulator.report.table import to_rich
 from caesura.simulator.report.write import write_report
 from caesura.simulator.study.conduct import Outcome, conduct
@@ -120,6 +121,7 @@ def show(outcome: Outcome) -> None:
     for grid in (
         *service_grids(study, points, HEADLINE),
         *ratio_grids(study, points, HEADLINE),
+        *prediction_grids(outcome),
     ):
         console.print(to_rich(grid), highlight=False)
     for note in notes(outcome):

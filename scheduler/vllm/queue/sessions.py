@@ -216,7 +216,7 @@ class Sessions:
 
     def record_forecast(self, request: Request) -> None:
         """Record what the predictor and its parts expect of a session that was just queued."""
-        if self._recorder.writes:
+        if self._recorder.takes_forecasts:
             about = self.about(request)
             forecasts = forecasts_by_name(self.predictor, about)
             session = self._of[request.request_id]

@@ -24,6 +24,9 @@ class Recorder:
     writes = False
     """Whether records are written, so that callers compute values that only records need."""
 
+    takes_forecasts = False
+    """Whether it records what predictors expect, so that callers ask them."""
+
     @property
     def pending(self) -> bool:
         """Whether there are records to send, so that an idle engine must take a step."""

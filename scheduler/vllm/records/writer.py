@@ -40,7 +40,7 @@ Entry = dict[str, Any]
 class RecordWriter(Recorder):
     """Appends records of the engine's events to `outbox`."""
 
-    writes = True
+    writes = takes_forecasts = True
 
     def __init__(
         self,

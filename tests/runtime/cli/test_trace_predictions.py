@@ -18,7 +18,8 @@ def forecast(session: str, calls: int, at: float) -> Entry:
         "history", 100.0, [], 2.0, ends_now=0.25, ends_within_3=0.75, pause_seconds=4.0
     )
     model = PredictionRecord("model", 60.0, [40.0, 60.0, 90.0], 1.0 - calls)
-    return ForecastRecord(session, at, session, calls, "search", (table, model)).entry()
+    rows = (table, model)
+    return ForecastRecord(session, at, session, calls, "search", predictions=rows).entry()
 
 
 def session(name: str, at: float) -> list[Entry]:

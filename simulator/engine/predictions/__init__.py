@@ -1,0 +1,1 @@
+"""Predictions in a simulation, compared with the workload, which is the truth."""
