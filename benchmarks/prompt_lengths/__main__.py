@@ -68,6 +68,7 @@ def parse() -> argparse.Namespace:
     add("--most", type=int, default=8000, help="rows of a set for the linear model")
     add("--few", type=int, default=2500, help="rows of a set for the small encoder")
     add("--seed", type=int, default=0)
+    add("--kept", action="store_true", help="train nothing, and print the runs that are kept")
     return parser.parse_args()
 
 
@@ -162,7 +163,7 @@ def main() -> None:
         raise SystemExit(f"{given.data} holds none of the folders of {', '.join(given.sets)}")
     loaded = {name: rows_of(name, given.data) for name in found}
     done: dict[Cell, dict[str, Any]] = {}
-    cells = list(wanted(given, loaded))
+    cells = [cell for cell in wanted(given, loaded) if cell.file.exists() or not given.kept]
     columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
