@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.intercept.pause_hints import PauseHint
+from caesura.scheduler.admission.programs import NO_ORIGIN, Origin
 
 Message = Mapping[str, Any]
 """A chat message in OpenAI's shape: role, content, tool_calls, tool_call_id."""
@@ -83,7 +84,8 @@ class SessionSpec:
     `template` are variables for the model's chat template, such as `enable_thinking`. With
     `prefill`, the last message of the first turn is the begin of the model's answer. `cache_salt`
     keeps the session's KV cache apart from that of sessions with another salt. `priority` counts
-    where vLLM schedules by priority; lower values come first.
+    where vLLM schedules by priority; lower values come first. `origin` tells the tenant, the
+    session's name and its parent's, for fair shares and programs.
     """
 
     tools: Sequence[ToolSpec] = ()
@@ -96,6 +98,7 @@ class SessionSpec:
     prefill: bool = False
     cache_salt: str | None = None
     priority: int = 0
+    origin: Origin = NO_ORIGIN
 
 
 def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:

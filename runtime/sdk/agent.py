@@ -119,12 +119,20 @@ class Agent(AsyncClosing):
         """
         return BACKGROUND.run(lambda: self.run(prompt), "await agent.run(...)")
 
-    def session(self, messages: Sequence[Message] = (), *, user: str | None = None) -> Session:
+    def session(
+        self,
+        messages: Sequence[Message] = (),
+        *,
+        user: str | None = None,
+        parent: Session | str | None = None,
+    ) -> Session:
         """Return a new conversation, to be used in `async with`.
 
         `messages` is a history to continue, such as `answer.messages`. The agent's instructions
         precede it unless it begins with a system message. `user` names the person or the program
         that sends prompts. An approval that outlives this process counts only for the same user.
+        `parent` is the session, or its id, that starts this one as a sub-agent. The engine then
+        serves this session at its parent's place in the queue.
         """
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
@@ -150,6 +158,7 @@ class Agent(AsyncClosing):
             tracing=self._tracing,
             name=self.name,
             user=user,
+            parent=parent.id if isinstance(parent, Session) else parent or "",
         )
 
     async def aclose(self) -> None:

@@ -17,6 +17,7 @@ from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.pictures import NO_PICTURES, Pictures, count_pictures
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
+from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.tools.closing import AsyncClosing
@@ -78,6 +79,7 @@ class Session(AsyncClosing):
         tracing: "Tracing | None" = None,
         name: str | None = None,
         user: str | None = None,
+        parent: str = "",
     ) -> None:
         self._engine = engine
         self._registry = registry
@@ -87,6 +89,7 @@ class Session(AsyncClosing):
         self._people = people
         self._tracing = tracing
         self._name = name
+        self._parent = parent
         self._model = ""
         self._rules = MediaRules()
         self._pictures = NO_PICTURES
@@ -99,6 +102,11 @@ class Session(AsyncClosing):
         self._heard = False
         self._busy = False
         self._closed = False
+
+    @property
+    def id(self) -> str:
+        """The name by which sessions of sub-agents call this one their parent."""
+        return self._dispatcher.scope.session
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -221,7 +229,9 @@ class Session(AsyncClosing):
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
             pauses = pauses_of(self._registry)
             asker = self._dispatcher.asker
-            spec = SessionSpec(self._registry.specs(), self._sampling, pauses=pauses, asker=asker)
+            origin = Origin(name=self.id, parent=self._parent)
+            tools, sampling = self._registry.specs(), self._sampling
+            spec = SessionSpec(tools, sampling, pauses=pauses, asker=asker, origin=origin)
             self._engine_session = engine.open(spec)
             feed = self.messages
             self._asked = len(feed)

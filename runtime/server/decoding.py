@@ -14,6 +14,7 @@ from caesura.runtime.run.loop import run
 from caesura.runtime.run.pictures import Pictures, count_pictures
 from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.request.asker import asker_of, owner_of
+from caesura.runtime.server.request.origin import origin_of
 from caesura.runtime.server.state import State
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope
@@ -45,9 +46,14 @@ class Answering(Protocol[Piece]):
         ...
 
 
-def owned(plan: Plan, headers: Mapping[str, str]) -> Plan:
-    """Return the plan for a session whose answers only the same sender can continue."""
-    return replace(plan, spec=replace(plan.spec, asker=owner_of(plan.user, headers)))
+def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
+    """Return the plan for a session whose answers only the same sender can continue.
+
+    `name` is the session's name for sub-agents, unless a header says another. Raises `ApiError`
+    for a header that is too long.
+    """
+    owner, origin = owner_of(plan.user, headers), origin_of(headers, name)
+    return replace(plan, spec=replace(plan.spec, asker=owner, origin=origin))
 
 
 async def decode(
@@ -94,7 +100,9 @@ async def opened(
     state: State, plan: Plan, answer: Answering[Piece]
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
-    session = state.engine.open(plan.spec)
+    origin = plan.spec.origin
+    named = replace(origin, name=origin.name or answer.id)
+    session = state.engine.open(replace(plan.spec, origin=named))
     try:
         yield session
     finally:

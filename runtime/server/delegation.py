@@ -7,6 +7,7 @@ requests stream. It answers a text with half a character with status 500.
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -21,6 +22,7 @@ from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
+from caesura.runtime.server.request.origin import origin_of, with_origin
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -29,6 +31,8 @@ _NO_TEXT = frozenset({"url", "data", "image_url", "input_audio", "video_url", "f
 """Fields that hold pictures and sounds, which become other numbers of tokens than text."""
 _ADDRESSED = (b'url"', b"\\u")
 """What a body that names an address holds; an escape may hide the name of a field."""
+_GENERATE = ("/completions", "/messages")
+"""How the paths of routes end that take `vllm_xargs` and generate."""
 _MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
 
 
@@ -92,8 +96,11 @@ class Delegation:
         """
         if body is None:
             body = await request.body()
+        origin = origin_of(request.headers)
         with self._gate.enter():
             body = await self._with_media(body)
+            if request.url.path.endswith(_GENERATE):
+                body = await parsed(partial(with_origin, origin=origin), body)
             await self._app(request.scope, Again(body, request.receive), send)
 
     async def _with_media(self, body: bytes) -> bytes:

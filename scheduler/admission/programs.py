@@ -7,7 +7,15 @@ program.
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+MAX_NAME_CHARACTERS = 256
+"""Names are cut there, since a client chooses them."""
+
+KEYS = {"tenant": "caesura_tenant", "name": "caesura_session", "parent": "caesura_parent"}
+"""The keys of an origin's fields in the `extra_args` of vLLM's sampling parameters."""
 
 MAX_PROGRAMS = 4096
 MAX_IDLE_SECONDS = 600.0
@@ -24,6 +32,20 @@ class Origin:
     tenant: str = ""
     name: str = ""
     parent: str = ""
+
+    def to_wire(self) -> dict[str, str]:
+        """Return the fields that are not empty, by their keys in `extra_args`."""
+        return {key: getattr(self, name) for name, key in KEYS.items() if getattr(self, name)}
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> "Origin":
+        """Return the origin in `extra_args`; what is no text counts as missing."""
+        found = {name: wire.get(key) for name, key in KEYS.items()}
+        texts = {name: text for name, text in found.items() if isinstance(text, str)}
+        return cls(**{name: text[:MAX_NAME_CHARACTERS] for name, text in texts.items()})
+
+
+NO_ORIGIN = Origin()
 
 
 class Programs:

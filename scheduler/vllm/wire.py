@@ -9,15 +9,6 @@ WHOLE_TURN_KEY = "caesura_grammar_of_whole_turn"
 CONTROL_KEY = "caesura_control"
 """Key in `SamplingParams.extra_args` of a control message, which is never enqueued."""
 
-TENANT_KEY = "caesura_tenant"
-"""Key in `SamplingParams.extra_args` of the tenant, a digest of the client's key."""
-
-SESSION_KEY = "caesura_session"
-"""Key in `SamplingParams.extra_args` of the name that a client gave to a session."""
-
-PARENT_KEY = "caesura_parent"
-"""Key in `SamplingParams.extra_args` of the name of the session that started this one."""
-
 REPORT_KEY = "caesura"
 """Key in `RequestOutput.kv_transfer_params` of the report on a turn: why it stopped, how resumed.
 

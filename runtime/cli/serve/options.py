@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.request.origin import tenant_of
 from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
@@ -47,6 +49,23 @@ def chunk_of(value: str) -> int | str:
     return int(value) if value.isdecimal() else value
 
 
+WEIGHT = " weight="
+"""What stands between a key and its weight in a file of keys."""
+
+
+def _weight(text: str, number: int) -> float:
+    """Return the weight of the `number`th key; raise `UsageError`, which does not show the key."""
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < inf:
+        raise UsageError(
+            f"--api-key-file: the weight of key {number} must be a number above 0, got {text!r}"
+        )
+    return weight
+
+
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """The server's address, its access checks, and its model's name."""
@@ -67,7 +86,10 @@ class ServerOptions:
     api_key_file: Annotated[
         Path | None,
         typer.Option(
-            exists=True, dir_okay=False, help="A file of keys, one in a line; # begins a comment."
+            exists=True,
+            dir_okay=False,
+            help="A file of keys, one in a line; # begins a comment. Behind a key, `weight=3`"
+            " gives it three shares with --fair tenant.",
         ),
     ] = None
     allowed_origin: Annotated[
@@ -113,18 +135,35 @@ class ServerOptions:
         """
         keys = list(self.api_key or ())
         if self.api_key_file is not None:
-            try:
-                text = self.api_key_file.read_text()
-            except (OSError, UnicodeDecodeError) as error:
-                raise UsageError(f"--api-key-file {self.api_key_file}: {error}") from error
-            lines = (line.partition("#")[0].strip() for line in text.splitlines())
-            found = [line for line in lines if line]
-            if not found:
-                raise UsageError(
-                    f"--api-key-file {self.api_key_file} holds no key: write one in a line of it"
-                )
-            keys += found
+            keys += [line.partition(WEIGHT)[0].strip() for line in self._lines()]
         return keys or None
+
+    def weights(self) -> dict[str, float]:
+        """Return the weights in the file of keys, by tenant.
+
+        Raises `UsageError` for a file that cannot be read, and for a wrong weight.
+        """
+        weights = {}
+        for number, line in enumerate(self._lines() if self.api_key_file else (), start=1):
+            key, told, text = line.partition(WEIGHT)
+            if told:
+                weights[tenant_of(key.strip())] = _weight(text, number)
+        return weights
+
+    def _lines(self) -> list[str]:
+        """Return the lines of the file of keys that hold one."""
+        assert self.api_key_file is not None
+        try:
+            text = self.api_key_file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--api-key-file {self.api_key_file}: {error}") from error
+        lines = (line.partition("#")[0].strip() for line in text.splitlines())
+        found = [line for line in lines if line]
+        if not found:
+            raise UsageError(
+                f"--api-key-file {self.api_key_file} holds no key: write one in a line of it"
+            )
+        return found
 
     def store(self) -> Store:
         """Return the store of responses and conversations."""

@@ -46,7 +46,7 @@ async def serve_model(
             source.format,
             source.vllm_args or (),
             server.served_model_name,
-            settings=paused.settings,
+            settings={**paused.settings, "weights": server.weights()},
             connector=paused.connector,
             splice=not paused.no_splice,
             thinking_as_text=source.thinking_as_text,

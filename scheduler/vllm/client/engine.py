@@ -206,16 +206,17 @@ class VllmEngine:
         self,
         sampling: Sampling,
         max_tokens: int,
-        watch: dict[str, Any] | None,
+        given_args: dict[str, Any] | None,
         grammar: StructuredOutputsParams | None = None,
     ) -> SamplingParams:
         """Return vLLM's sampling parameters; the model's generation configuration has the defaults.
 
-        `grammar` constrains the turn, thinking included. Raises `UsageError` for values that vLLM
+        `given_args` are the scheduler's, such as the watch plan. `grammar` constrains the turn,
+        thinking included. Raises `UsageError` for values that vLLM
         refuses.
         """
         chosen = {**self._defaults, **_given(sampling), "max_tokens": max_tokens}
-        extra_args = {**(watch or {}), **({WHOLE_TURN_KEY: True} if grammar else {})}
+        extra_args = {**(given_args or {}), **({WHOLE_TURN_KEY: True} if grammar else {})}
         try:
             return SamplingParams(
                 **chosen,

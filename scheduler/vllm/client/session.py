@@ -232,7 +232,8 @@ class VllmSession:
         grammar = self._engine.grammars.of_turn(tools, sampling, thinking)
         self._ends = self._engine.ends | frozenset(sampling.stop_token_ids)
         self._logprobs = ShownLogprobs.of(sampling.logprobs, self._engine.bytes_of)
-        params = self._engine.sampling_params(sampling, max_tokens, watch, grammar)
+        extra_args = {**(watch or {}), **self._spec.origin.to_wire()}
+        params = self._engine.sampling_params(sampling, max_tokens, extra_args, grammar)
         if self._live is not None and appended.replaces:
             await self._live.abort()
             self._live = None

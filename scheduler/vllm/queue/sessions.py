@@ -14,7 +14,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations
-from caesura.scheduler.admission.programs import Programs
+from caesura.scheduler.admission.programs import Origin, Programs
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.facts import Facts
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
@@ -24,7 +24,6 @@ from caesura.scheduler.rank.view import Score
 from caesura.scheduler.vllm.engine_state.requests import arrival_of, ended_by_itself
 from caesura.scheduler.vllm.history_file import HistoryFile
 from caesura.scheduler.vllm.queue.contents import Contents
-from caesura.scheduler.vllm.queue.origin import origin_of
 from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
@@ -134,7 +133,7 @@ class Sessions:
 
     def arrived(self, request: Request, now: float) -> None:
         """Begin a session with a new request; it arrived when its program did."""
-        origin = origin_of(request)
+        origin = _origin(request)
         self._of[request.request_id] = SessionState(
             session_id=request.request_id,
             arrival=self._programs.arrival(origin, arrival_of(request)),
@@ -265,6 +264,12 @@ def _now_of(session: SessionState, tool: str | None) -> None:
     session.kinds.add(session.kind)
     if tool is not None:
         session.kind = tool
+
+
+def _origin(request: Request) -> Origin:
+    """Return where a request comes from, as the API process or a client of vLLM's says."""
+    params = request.sampling_params
+    return Origin.from_wire((params.extra_args or {}) if params is not None else {})
 
 
 def _offered(request: Request) -> str:

@@ -10,7 +10,8 @@ from vllm import SamplingParams
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Turn, WatchPlan
-from caesura.scheduler.vllm.wire import PARENT_KEY, SESSION_KEY, TENANT_KEY, WATCH_KEY
+from caesura.scheduler.admission.programs import Origin
+from caesura.scheduler.vllm.wire import WATCH_KEY
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.tokens import WORD, Tokens
 from caesura.simulator.session import Session
@@ -65,14 +66,10 @@ class Pausing:
 
     def _extra_args(self, session: Session, plan: WatchPlan) -> dict[str, Any]:
         """Return vLLM's `extra_args`: the plan of the watch, and where the session comes from."""
-        given: dict[str, Any] = {WATCH_KEY: plan.to_wire()}
-        if session.tenant:
-            given[TENANT_KEY] = session.tenant
+        origin = Origin(session.tenant)
         if self._names_parents:
-            given[SESSION_KEY] = session.key
-            if session.parent:
-                given[PARENT_KEY] = session.parent
-        return given
+            origin = Origin(session.tenant, session.key, session.parent)
+        return {WATCH_KEY: plan.to_wire(), **origin.to_wire()}
 
     def goodbye(self, live: Live) -> Request | None:
         """Return a final request that closes the session's input, as vLLM's frontend sends it."""

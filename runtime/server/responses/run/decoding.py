@@ -22,7 +22,7 @@ class Decoding:
     def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
         self.run: LiveRun | None = None
         self._state = state
-        self._plan = owned(plan, headers)
+        self._plan = owned(plan, headers, part.id)
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
         self._headers = headers
