@@ -31,8 +31,9 @@ def crowd() -> Workload:
     return Workload("crowd", (*short[:48], *long, *short[48:]), clients=CLIENTS)
 
 
-def served(seconds: float, ranking: str) -> RunResult:
+def served(seconds: float, ranking: str, slo: str | None) -> RunResult:
     settings = {
+        "slo": slo,
         "ranking": ranking,
         "max_overtaken_steps": 10**9,
         "max_overtaken_seconds": seconds,
@@ -46,10 +47,13 @@ def longest_wait(run: RunResult, kind: str = "") -> float:
     return max(first - sent for sent, first, _ in rows)
 
 
-@pytest.mark.parametrize("ranking", ["fcfs", "caesura:beta=300"])
-def test_no_session_starves_beside_a_closed_loop(ranking: str) -> None:
+@pytest.mark.parametrize(
+    ("ranking", "slo"),
+    [("fcfs", None), ("caesura:beta=300", None), ("fcfs", "ttft=20,tpot=1")],
+)
+def test_no_session_starves_beside_a_closed_loop(ranking: str, slo: str | None) -> None:
     """Eight long sessions are served one by one, each in about 15 s, and then the short ones."""
-    bounded, unbounded = served(SECONDS, ranking), served(1e9, ranking)
+    bounded, unbounded = served(SECONDS, ranking, slo), served(1e9, ranking, slo)
     assert all(one.ended for one in bounded.sessions)
     assert longest_wait(bounded) < SECONDS + 8 * 18
     assert longest_wait(unbounded, "long") > 300, "they wait until the short ones are done"

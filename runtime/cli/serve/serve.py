@@ -36,7 +36,7 @@ async def serve_model(
     """
     paused.check()
     traces.check()
-    keys = server.keys()
+    keys, weights = server.keys(), server.weights()
     access_check(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
     async with (
@@ -46,7 +46,7 @@ async def serve_model(
             source.format,
             source.vllm_args or (),
             server.served_model_name,
-            settings={**paused.settings, "weights": server.weights()},
+            settings={**paused.settings, **({"weights": weights} if weights else {})},
             connector=paused.connector,
             splice=not paused.no_splice,
             thinking_as_text=source.thinking_as_text,

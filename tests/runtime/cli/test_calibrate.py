@@ -18,6 +18,7 @@ from caesura.runtime.cli.calibrate import calibrate
 from caesura.runtime.cli.serve import serve as serving
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
+from caesura.runtime.server.request.origin import tenant_of
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory, pauses_path
@@ -155,6 +156,9 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
     given = ["--handling", "infercept", "--host-gib", "0.5", "--pause-deadline", "30"]
     given += ["--retention", "0", "--calibration", str(tmp_path / "c.json")]
     given += ["--ranking", "lamps", "--admission", "past-future:reserve=0.1", "--chunk", "300"]
+    keys = tmp_path / "keys"
+    keys.write_text("secret weight=3\n")
+    given += ["--fair", "tenant", "--api-key-file", str(keys), "--slo", "ttft=2,tpot=0.1"]
     code, output = invoke("serve", *given, "--records", records)
     assert code == 0 and started.served
     assert started.options["settings"] == {
@@ -163,6 +167,9 @@ def test_serve_hands_its_options_on(started: Started, tmp_path: Path) -> None:
         "retention": 0.0,
         "ranking": "lamps",
         "admission": "past-future:reserve=0.1",
+        "fair": "tenant",
+        "weights": {tenant_of("secret"): 3.0},
+        "slo": "ttft=2,tpot=0.1",
         "chunk": 300,
         "calibration": str(tmp_path / "c.json"),
     }
@@ -179,6 +186,7 @@ def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
         "retention": 120.0,
         "ranking": "caesura",
         "admission": "vllm",
+        "fair": "off",
         "chunk": "auto",
     }
     assert started.options["connector"] == {"host_gib": 4.0}
