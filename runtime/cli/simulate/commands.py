@@ -53,7 +53,7 @@ def replay(
     and the durations of their tools. Predictors get the recorded features, so
     that they are compared too:
 
-    `-p caesura:prediction=history,caesura:prediction=oracle`
+    `-p caesura:prediction=history,caesura:prediction=hazard`
     """
     from caesura.runtime.cli.simulate import replay as command
 
