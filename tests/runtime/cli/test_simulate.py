@@ -224,7 +224,7 @@ def test_a_terminal_shows_one_bar_with_what_is_running() -> None:
     [
         (
             ["--policy", "stok"],
-            "--policy stok: unknown policy 'stok'; choose from: caesura, stock,",
+            "--policy stok: unknown policy 'stok'; choose from: caesura, fcfs, stock,",
         ),
         (["--policy", "stock,teapot"], "unknown policy 'teapot'"),
         (["--policy", "caesura:handling=teapot"], "caesura.handling must be one of"),
