@@ -5,6 +5,7 @@ python -m benchmarks.dominance --choose  # the seeds on which parameters may be 
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -29,7 +30,9 @@ BEGIN, END = "<!-- begin dominance -->", "<!-- end dominance -->"
 
 def study_of(case: Case, rates: list[float], seconds: float, seeds: tuple[int, ...]) -> Study:
     """Return the study of a case; all policies see the same sessions."""
-    policies = tuple(parse_policy(name) for name in (DEFAULT, *OTHERS))
+    policies = tuple(
+        replace(parse_policy(name), names_parents=case.names_parents) for name in (DEFAULT, *OTHERS)
+    )
     machines = (case.machine,)
     return Study(case.workload, policies, tuple(rates), seeds, machines, seconds, data=case.data)
 

@@ -29,7 +29,7 @@ class Case:
     Its capacity is the throughput of a closed loop of `clients` clients with the workload `loop`,
     whose tools take at most 2 s, so that few clients keep the engine busy. At capacity, a run has
     about `sessions` arrivals; at other loads their span is the same. `file`: the sessions come from
-    `RUNS`.
+    `RUNS`. `names_parents`: sub-agents name their parents to the engine, where it can be told.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Case:
     sessions: int = 150
     machine: str = GPTJ
     file: bool = False
+    names_parents: bool = False
 
     @property
     def data(self) -> Path | None:
@@ -53,7 +54,7 @@ LOOP = "replay:longest=2,decode=0.2"
 CASES = (
     Case("six tools", "mix", "mix:longest=2", 48, 100),
     Case("qa", "mix:tool=qa", "mix:tool=qa", 32, 120),
-    Case("sub-agents", "subagents", "subagents:longest=2", 10, 30),
+    Case("sub-agents", "subagents", "subagents:longest=2", 10, 30, names_parents=True),
     Case("reasoning", "reasoning:context=16000", "reasoning:context=16000", 24, 70),
     Case("agents, 8B", AGENTS, LOOP, 10, 24, "llama-3.1-8b-h100", True),
     Case("image", "mix:tool=image", "mix:tool=image,longest=2", 32, 80),

@@ -1,5 +1,6 @@
 """Builds the collaborators of a scheduler from vLLM's configuration."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.predict import make_predictor
 from caesura.scheduler.predict.forecast import Predictor
+from caesura.scheduler.predict.guarded import Guarded
 from caesura.scheduler.predict.hazard import Hazard
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import PausePredictor
@@ -52,6 +54,8 @@ from caesura.scheduler.vllm.step_costs import StepCosts
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.turn_grammars import TurnGrammars
+
+logger = logging.getLogger(__name__)
 
 SEED = 0
 """Seed of the random numbers of an admission policy."""
@@ -213,6 +217,7 @@ def _sessions(
         predictor = given.predictor(history_file.predictor)
     else:
         predictor = make_predictor(settings.prediction, history_file.predictor)
+    known = predictor.history if isinstance(predictor, Hazard) else predictor
     if isinstance(predictor, History | Hazard):
         history_file.keep(predictor, _model_name(config))
     admission = make_admission(settings.admission, Random(SEED))
@@ -220,7 +225,25 @@ def _sessions(
     lengths = _lengths(settings, given, detector)
     if lengths is not None:
         predictor = PromptLengths(predictor, lengths)
+    if given.predictor is None and type(predictor) is not History:
+        predictor = _guarded(predictor, known, history_file.predictor)
     return Sessions(predictor, history_file, admission, recorder, contents, lengths)
+
+
+def _guarded(predictor: Predictor, known: Predictor, pauses: PausePredictor) -> Guarded:
+    """Return the predictor, with the history that is `known`, or a new one, as its successor."""
+
+    def successor() -> Predictor:
+        return known if type(known) is History else History(pauses)
+
+    def report(error: Exception) -> None:
+        logger.exception(
+            "the predictor %s failed and is not used until a restart; history predicts instead",
+            predictor.name,
+            exc_info=error,
+        )
+
+    return Guarded(predictor, successor, report)
 
 
 def _lengths(

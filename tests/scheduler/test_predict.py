@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from caesura.scheduler.predict.forecast import About, Forecast
 from caesura.scheduler.predict.history import History
 from caesura.scheduler.predict.pause import MAX_TOOLS, UNKNOWN_SECONDS, PausePredictor, guess
 
@@ -20,6 +21,28 @@ def test_the_scheduler_tells_every_predictor_each_pause_once(prediction: str) ->
     world.session("a", range(40), "sum [calc(1+2) ->", " 3]", " is [calc(3*3) ->", " 9]", " done")
     world.run()
     assert world.scheduler.parts.sessions.predictor.pause("a", "calc").count == 2
+
+
+class Failing(History):
+    """A predictor that forecasts one session and then fails."""
+
+    def forecast(self, about: About) -> Forecast:
+        if about.key == "b":
+            raise RuntimeError("no forecast for b")
+        return super().forecast(about)
+
+
+def test_a_predictor_that_fails_is_replaced_and_all_sessions_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World(make_scheduler(prediction=f"{__name__}.Failing", ranking="ssjf"))
+    for key in "abc":
+        world.session(key, range(40), "sum [calc(1+2) ->", " 3]", " done")
+    world.run()
+    predictor = world.scheduler.parts.sessions.predictor
+    told = [record for record in caplog.records if "history predicts" in record.getMessage()]
+    assert len(told) == 1, "the failure is reported once"
+    assert predictor.forecast(About("b", "calc", 0, 0)).decode_tokens > 0
 
 
 @pytest.mark.parametrize(
