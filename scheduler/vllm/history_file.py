@@ -84,8 +84,8 @@ class HistoryFile:
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside.touch(mode=0o600)  # the salt is secret
-            beside.write_text(content, encoding="utf-8")
+            with open(beside, "w", encoding="utf-8", opener=_owners_only) as file:
+                file.write(content)
             beside.replace(self._path)
         except OSError as error:
             logger.warning("cannot save the learned pauses and sessions: %s", error)
@@ -116,3 +116,8 @@ class HistoryFile:
             return
         except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.warning("%s is not used, and will be replaced: %s", self._path, error)
+
+
+def _owners_only(path: str, flags: int) -> int:
+    """Open a file that only its owner can read: the salt is secret."""
+    return os.open(path, flags, 0o600)

@@ -17,7 +17,7 @@ def served(fair: str) -> RunResult:
         session(f"few-{n}", (60, 20, 0.5), (10, 20), arrival=1.0 + n, kind="math", tenant="few")
         for n in range(5)
     ]
-    policy = with_settings(OURS, fair=fair)
+    policy = with_settings(OURS, fair=fair, ranking="fcfs")
     return simulate(workload(*many, *few), machine(), replace(policy, most_running=8))
 
 
@@ -40,7 +40,8 @@ def test_a_sub_agent_is_served_at_its_parents_place(tenant: str, names: bool, so
     parent = session("parent", (60, 20, 3.0), (10, 20), tenant="mine")
     others = [session(f"other-{n}", (60, 60), arrival=0.1, tenant="mine") for n in range(30)]
     child = session("child", (60, 20), tenant=tenant, parent="parent")
-    policy = replace(OURS, most_running=2, names_parents=names)
+    by_arrival = with_settings(OURS, ranking="fcfs")
+    policy = replace(by_arrival, most_running=2, names_parents=names)
     run = simulate(workload(parent, *others, child), machine(), policy)
     latency = {one.key: one.latency for one in run.sessions}
     assert (latency["child"] < latency["other-29"] / 3) is sooner
