@@ -434,7 +434,9 @@ class World:
                     "tokens": list(cached.all_token_ids[request_id]),
                     "blocks": list(fresh[0]),
                     "computed": cached.num_computed_tokens[index],
-                    "prompt": self._view.get(request_id, {}).get("prompt", 0),
+                    # Its view is gone if it was preempted, and with it the prompt's length.
+                    "prompt": len(cached.all_token_ids[request_id])
+                    - cached.num_output_tokens[index],
                 }
                 continue
             view = self._view[request_id]

@@ -123,7 +123,9 @@ class RequestStates:
         """Update the requests that run, load or have finished their prefill with this step."""
         scheduled = output.num_scheduled_tokens
         self._may_prefill(new.req_id for new in output.scheduled_new_reqs)
-        self._may_prefill(output.scheduled_cached_reqs.resumed_req_ids)
+        resumed = output.scheduled_cached_reqs.resumed_req_ids
+        if resumed:  # a set: records are in the order of the step, so that runs can be compared
+            self._may_prefill(one for one in scheduled if one in resumed)
         for request_id in [one for one in self._prefilling if one in scheduled]:
             self._compute(self._prefilling[request_id], scheduled[request_id])
         under_way = self._planner.loads.under_way if self._planner is not None else {}
