@@ -6,8 +6,9 @@ from pathlib import Path
 RUNS = Path(__file__).parents[1] / "data" / "agent_runs.jsonl.gz"
 GPTJ = "gptj-6b-a100-40g"
 
-DEFAULT = "caesura"
-OTHERS = ("fcfs", "lamps-infercept", "ssjf", "stock-offload")
+DEFAULT = "fcfs"
+"""The served default: the handling `caesura` with the ranking `fcfs`."""
+OTHERS = ("caesura:ranking=caesura", "lamps-infercept", "ssjf", "stock-offload")
 """The policies that the default must not be worse than."""
 STOCK = "stock-offload"
 

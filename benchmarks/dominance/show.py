@@ -10,6 +10,11 @@ from .cases import DEFAULT, OTHERS
 from .judge import GOALS, Goal, Runs, Verdict, values
 
 MARKS = ("*", "o", "s", "^", "D")
+TICKS = (1, 1.05, 1.1, 1.2, 1.5)
+WIDE_TICKS = (1, 1.5, 2, 3, 5, 10)
+LOW_END = 0.99
+LEAST_RANGE = 1.12
+"""The least end of an axis, so that differences of a thousandth look as small as they are."""
 
 
 def table(found: Sequence[Verdict], capacities: Mapping[str, float]) -> str:
@@ -79,10 +84,16 @@ def chart(runs: Mapping[tuple[str, float], Runs], loads: Sequence[float]) -> byt
             title=f"{load:.0%} of capacity",
             xlabel="mean / least mean",
             ylabel="p99 / least p99",
-            xscale="log",
-            yscale="log",
         )
-        axis.grid(alpha=0.3, which="both")
+        for ruler, set_scale in ((axis.xaxis, axis.set_xscale), (axis.yaxis, axis.set_yscale)):
+            set_scale("log")
+            low, high = ruler.get_view_interval()
+            high = max(high, LEAST_RANGE)
+            ticks = [tick for tick in (TICKS if high < 2 else WIDE_TICKS) if tick <= high]
+            ruler.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+            ruler.set_ticks([], minor=True)
+            ruler.set_view_interval(min(low, LOW_END), high, ignore=True)
+        axis.grid(alpha=0.3)
     name_lines(figure, axes[0], 5)
     return to_png(figure)
 

@@ -10,7 +10,7 @@ from caesura.scheduler.rank.ssjf import Ssjf
 from caesura.scheduler.rank.tie import TailInflated
 from caesura.scheduler.rank.view import Ranking
 
-DEFAULT_RANKING = "caesura"
+DEFAULT_RANKING = "fcfs"
 
 RANKINGS: dict[str, Callable[..., Ranking]] = {
     "fcfs": Fcfs,

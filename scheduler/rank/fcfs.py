@@ -1,4 +1,4 @@
-"""First come, first served, by the session's first arrival.
+"""First come, first served, by the session's first arrival: the default.
 
 A resumed request keeps its session's place (InferCept, section 4.3): a pause does not send it to
 the tail of the queue.

@@ -184,7 +184,7 @@ def test_serve_measures_what_nobody_has_measured(started: Started) -> None:
         "handling": "caesura",
         "pause_deadline": 600.0,
         "retention": 120.0,
-        "ranking": "caesura",
+        "ranking": "fcfs",
         "admission": "vllm",
         "fair": "off",
         "chunk": "auto",
