@@ -13,8 +13,9 @@ import random
 from bisect import bisect_right
 
 from caesura.simulator.session import Segment
-from caesura.simulator.workload.draw import Shape, fitting, gamma, geometric
-from caesura.simulator.workload.papers.ssjf import THINK_SECONDS, USER
+from caesura.simulator.workload.conversations import USER, Conversations
+from caesura.simulator.workload.draw import Shape, gamma
+from caesura.simulator.workload.papers.ssjf import THINK_SECONDS
 
 KIND = "reasoning"
 
@@ -32,35 +33,18 @@ OUTPUT: Quantiles = (
 )  # fmt: skip
 
 
-class Reasoning:
-    """Draws conversations with a mean of `rounds` rounds, at least one; 1: single requests.
+def reasoning(shape: Shape, rounds: float = 1.0) -> Conversations:
+    """Return a source of conversations with a mean of `rounds` rounds."""
 
-    A conversation whose first round does not fit the context is drawn again. Raises `ValueError` if
-    none fits.
-    """
-
-    def __init__(self, shape: Shape, rounds: float = 1.0) -> None:
-        if not rounds >= 1:
-            raise ValueError(f"rounds must be >= 1, got {rounds:g}")
-        self._shape = shape
-        self._rounds = rounds
-
-    def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Return the next conversation."""
-        return KIND, fitting(lambda: self._segments(rng), self._shape, fewest=1)
-
-    def _segments(self, rng: random.Random) -> list[Segment]:
-        segments = [self._round(rng) for _ in range(geometric(rng, self._rounds))]
-        return [*segments[:-1], Segment(segments[-1].given_tokens, segments[-1].decode_tokens)]
-
-    def _round(self, rng: random.Random) -> Segment:
-        shape = self._shape
+    def draw_round(rng: random.Random) -> Segment:
         return Segment(
             shape.given(rng, tokens_at(PROMPT, rng.random())),
             shape.decoded(rng, tokens_at(OUTPUT, rng.random())),
             USER,
             shape.seconds(gamma(rng, THINK_SECONDS)),
         )
+
+    return Conversations(KIND, draw_round, shape, rounds)
 
 
 def tokens_at(quantiles: Quantiles, share: float) -> float:

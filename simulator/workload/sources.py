@@ -19,8 +19,8 @@ from caesura.simulator.workload.papers.pastfuture import (
     Uniform,
     read_lengths,
 )
-from caesura.simulator.workload.papers.ssjf import Chats
-from caesura.simulator.workload.reasoning import Reasoning
+from caesura.simulator.workload.papers.ssjf import chats
+from caesura.simulator.workload.reasoning import reasoning
 from caesura.simulator.workload.records import read_sessions
 from caesura.simulator.workload.replay import Replay, read_runs
 from caesura.simulator.workload.subagents import SubAgents
@@ -97,11 +97,11 @@ def _toolbench(options: Options, _: Path | None) -> Draw:
 
 
 def _chats(options: Options, _: Path | None) -> Draw:
-    return Chats(options.shape(), options.number("rounds", 1.0, 1.0))
+    return chats(options.shape(), options.number("rounds", 1.0, 1.0))
 
 
 def _reasoning(options: Options, _: Path | None) -> Draw:
-    return Reasoning(options.shape(), options.number("rounds", 1.0, 1.0))
+    return reasoning(options.shape(), options.number("rounds", 1.0, 1.0))
 
 
 def _subagents(options: Options, _: Path | None) -> Draw:

@@ -11,19 +11,10 @@ about 3 times.
 import random
 
 from caesura.simulator.session import Segment
-from caesura.simulator.workload.draw import (
-    Moments,
-    Shape,
-    drawn_within,
-    fitting,
-    gamma,
-    geometric,
-    lognormal,
-)
+from caesura.simulator.workload.conversations import USER, Conversations
+from caesura.simulator.workload.draw import Moments, Shape, drawn_within, gamma, lognormal
 
 KIND = "chat"
-USER = "user"
-"""The tool of a conversation: the user on the other side."""
 
 PROMPT_TOKENS = 69.5
 PROMPT_SIGMA = 1.2
@@ -36,29 +27,10 @@ THINK_SECONDS: Moments = (28.6, 15.6)
 """The user's time between two rounds, that of InferCept's chatbot (its Table 1)."""
 
 
-class Chats:
-    """Draws conversations with a mean of `rounds` rounds, at least one; 1: single requests.
+def chats(shape: Shape, rounds: float = 1.0) -> Conversations:
+    """Return a source of chats with a mean of `rounds` rounds."""
 
-    A conversation whose first round does not fit the context is drawn again. Raises `ValueError` if
-    none fits.
-    """
-
-    def __init__(self, shape: Shape, rounds: float = 1.0) -> None:
-        if not rounds >= 1:
-            raise ValueError(f"rounds must be >= 1, got {rounds:g}")
-        self._shape = shape
-        self._rounds = rounds
-
-    def __call__(self, rng: random.Random) -> tuple[str, list[Segment]]:
-        """Return the next conversation."""
-        return KIND, fitting(lambda: self._segments(rng), self._shape, fewest=1)
-
-    def _segments(self, rng: random.Random) -> list[Segment]:
-        segments = [self._round(rng) for _ in range(geometric(rng, self._rounds))]
-        return [*segments[:-1], Segment(segments[-1].given_tokens, segments[-1].decode_tokens)]
-
-    def _round(self, rng: random.Random) -> Segment:
-        shape = self._shape
+    def draw_round(rng: random.Random) -> Segment:
         response = drawn_within(lambda: lognormal(rng, RESPONSE_TOKENS, RESPONSE_SIGMA), MAX_TOKENS)
         return Segment(
             shape.given(rng, lognormal(rng, PROMPT_TOKENS, PROMPT_SIGMA)),
@@ -66,3 +38,5 @@ class Chats:
             USER,
             shape.seconds(gamma(rng, THINK_SECONDS)),
         )
+
+    return Conversations(KIND, draw_round, shape, rounds)
