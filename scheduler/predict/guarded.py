@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from caesura.intercept.kv.pause_durations import Durations
 from caesura.scheduler.predict.forecast import About, Forecast, Predictor
-from caesura.scheduler.predict.mixed import forecasts_by_name
+from caesura.scheduler.predict.mixed import Mixed
 
 T = TypeVar("T")
 
@@ -41,8 +41,8 @@ class Guarded:
         return self._try(lambda predictor: predictor.forecast(about))
 
     def parts(self, about: About) -> Mapping[str, Forecast]:
-        """Return the forecasts of the predictor in use and of its parts."""
-        return self._try(lambda predictor: forecasts_by_name(predictor, about))
+        """Return the forecasts of the parts of the predictor in use, if it is mixed."""
+        return self._try(lambda one: one.parts(about) if isinstance(one, Mixed) else {})
 
     def pause(self, key: str, tool: str | None, calls: int | None = None) -> Durations:
         """Return the durations that the predictor in use expects."""

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from caesura.runtime.cli.app import app
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.serve import traces_line
@@ -19,6 +17,8 @@ from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.records import WaitRecord
 from caesura.tools.config.caesura_toml import Config
+
+from .traces import stored, trace
 
 REQUEST = "session-abc-1f2e"
 PRICES = {"preserve": 8.0, "discard": 2.5, "swap": None}
@@ -101,18 +101,7 @@ ENTRIES: list[Entry] = [
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "traces.sqlite")
-    made = store.begin("caesura serve", "serve", started=99.0)
-    store.append(made, [row_of(entry) for entry in ENTRIES])
-    store.end(made, 110.0)
-    store.close()
-    return tmp_path / "traces.sqlite"
-
-
-def trace(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["trace", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+    return stored(tmp_path, ENTRIES, ended=110.0)
 
 
 def test_recordings_are_listed(file: Path) -> None:

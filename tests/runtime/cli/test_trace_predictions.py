@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from caesura.runtime.cli.app import app
-from caesura.runtime.recording.entries import Entry, row_of
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.entries import Entry
 from caesura.scheduler.records import ForecastRecord, PauseRecord, PredictionRecord, SessionRecord
+
+from .traces import stored, trace
 
 
 def forecast(session: str, calls: int, at: float) -> Entry:
@@ -39,18 +38,7 @@ ENTRIES = [*session("one", 100.0), *session("two", 200.0), forecast("open", 0, 3
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    store = Store(tmp_path / "traces.sqlite")
-    made = store.begin("caesura serve", "serve", started=99.0)
-    store.append(made, [row_of(entry) for entry in ENTRIES])
-    store.end(made, 310.0)
-    store.close()
-    return tmp_path / "traces.sqlite"
-
-
-def trace(*arguments: object, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["trace", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
+    return stored(tmp_path, ENTRIES, ended=310.0)
 
 
 def rows(told: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
