@@ -194,7 +194,7 @@ async def test_idle_times_are_folded_and_unfolded(open_page: Open, exported: Any
 
 async def test_the_help_lists_the_keys(shown: Shown) -> None:
     await shown.press("?")
-    await shown.says("Keys of the timeline", within="dialog")
+    await shown.says("Keys of the timeline", within="dialog[open]")
     await shown.press("Escape")
     await shown.page.wait_for_selector("dialog[open]", state="hidden")
 
