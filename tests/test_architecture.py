@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator")
+ROOMS = ("runtime", "tools", "intercept", "scheduler", "simulator", "planning")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 INTERCEPT = {"intercept", "intercept/calls", "intercept/kv"}
@@ -27,7 +27,8 @@ MAY_IMPORT = {
         "scheduler/vllm",
     }
     | INTERCEPT,
-    "runtime": {"runtime", "tools", "scheduler", "simulator"} | INTERCEPT,
+    "planning": {"planning", "scheduler", "simulator"} | INTERCEPT,
+    "runtime": {"runtime", "tools", "scheduler", "simulator", "planning"} | INTERCEPT,
 }
 # Run in a process of their own, which imports what it needs when it is asked to.
 WORKS_APART = {"tools/picture/diffusion/child.py", "scheduler/prompt_lengths/encoder.py"}

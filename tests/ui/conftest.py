@@ -133,7 +133,8 @@ class Shown:
     async def says(self, *texts: str, within: str = "body") -> None:
         """Wait until the page shows all of these texts.
 
-        A closed dialog has its text too (`innerText` of what is not drawn), so only what is drawn counts.
+        A closed dialog has its text too (`innerText` of what is not drawn), so only what is drawn
+        counts.
         """
         from playwright.async_api import TimeoutError as TimedOut
 
@@ -141,7 +142,8 @@ class Shown:
             try:
                 await self.page.wait_for_function(
                     "([within, text]) => [...document.querySelectorAll(within)].some((one) =>"
-                    " one.checkVisibility() && one.innerText.replace(/[\\u00a0\\u202f\\u2009]/g, ' ').includes(text))",
+                    " one.checkVisibility()"
+                    " && one.innerText.replace(/[\\u00a0\\u202f\\u2009]/g, ' ').includes(text))",
                     arg=[within, text],
                 )
             except TimedOut:

@@ -1,0 +1,1 @@
+"""What an application is: its models, its tasks and their requests."""

@@ -1,0 +1,22 @@
+"""The requests of an application, as a plan sees them: numbers, and who needs whom."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a task.
+
+    `key` is its name in results, the same in every run: `task/row`, `task/row/sample` or
+    `task/row/sample/item`. `prompt_tokens` are the tokens of its prompt without the outputs of the
+    requests in `needs`, which it holds as well. It decodes at most `max_tokens`. `asks` are models
+    that it may call as tools.
+    """
+
+    key: str
+    task: str
+    model: str
+    prompt_tokens: int
+    max_tokens: int
+    needs: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""How long an application's models take: lengths, steps, loading and memory."""

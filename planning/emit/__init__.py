@@ -1,0 +1,1 @@
+"""Plans as files for deployments that run already."""

@@ -1,0 +1,74 @@
+"""The interface between a run and the machines: engines are placed, loaded, drained and evicted."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from caesura.planning.application.application import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One engine of a model: its devices, numbered from 0, and its KV cache per device in bytes.
+
+    `kv_bytes` 0 leaves the size to the engine.
+    """
+
+    model: Model
+    number: int
+    devices: tuple[int, ...]
+    kv_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return the replica's name in messages and logs."""
+        return f"{self.model.name}-{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a loaded engine answers OpenAI-style requests, and the name of its model there."""
+
+    url: str
+    model: str
+    api_key: str = ""
+
+
+class HostError(Exception):
+    """An engine could not be placed or loaded, or was lost. The message says why."""
+
+
+class EngineHost(Protocol):
+    """Machines that hold engines. Every method may raise `HostError`.
+
+    The order is: `place` reserves devices, `load` brings the model into their memory, `drain` waits
+    for running requests, and `evict` gives the devices back. A replica may be evicted in any state.
+    """
+
+    @property
+    def devices(self) -> int:
+        """Return the number of devices."""
+        ...
+
+    async def place(self, replica: Replica) -> None:
+        """Reserve the replica's devices."""
+        ...
+
+    async def load(self, replica: Replica) -> Endpoint:
+        """Start the replica's engine, or wake it up, and return once it answers."""
+        ...
+
+    async def drain(self, replica: Replica, seconds: float) -> bool:
+        """Wait until its engine runs no request; return False if `seconds` passed before."""
+        ...
+
+    async def evict(self, replica: Replica) -> None:
+        """Free the memory of the replica's devices: stop its engine, or put it to sleep."""
+        ...
+
+    async def alive(self, replica: Replica) -> bool:
+        """Return whether the replica's engine still runs."""
+        ...
+
+    async def close(self) -> None:
+        """Stop all engines. Idempotent."""
+        ...

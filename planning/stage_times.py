@@ -1,0 +1,57 @@
+"""What a search asks of a cost model: how long a stage takes, and what is done at its end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from caesura.planning.plan import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an application is: the second, finished requests by when, and what is loaded.
+
+    A request that was running when its model was evicted begins again from its prompt.
+    """
+
+    seconds: float = 0.0
+    finished: Mapping[str, float] = field(default_factory=dict)
+    loaded: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """A simulated stage.
+
+    `after` is the progress at the end. `model_ends` are the seconds at which models finished, of
+    those that did. `flops` are those computed in the stage, so `flops / seconds` is its throughput
+    (SamuLLM, section 3: T_E = FLOPs_E / t_E).
+    """
+
+    after: Progress
+    seconds: float
+    model_ends: Mapping[str, float]
+    flops: float
+
+
+class StageSimulator(Protocol):
+    """The times of stages, for one draw of the output lengths of an application's requests."""
+
+    def valid(self, placement: Placement) -> bool:
+        """Return whether devices hold the weights and the KV cache of one longest request."""
+        ...
+
+    def unfinished(self, progress: Progress) -> Sequence[str]:
+        """Return the models that have requests left, in the order of the application."""
+        ...
+
+    def run(
+        self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
+    ) -> StageTimes:
+        """Return the times of a stage that begins with `progress`.
+
+        Models that are not loaded already are loaded first, and those that are no longer placed are
+        evicted. The stage ends when the first model has finished, or with `to_the_end` when all
+        have. Requests wait for those that they need, which may run in the same stage.
+        """
+        ...
