@@ -80,8 +80,11 @@ async def test_the_canvas_follows_the_theme(open_page: Open, url: str) -> None:
     await shown.page.wait_for_timeout(300)
     light = await canvas.screenshot()
     await shown.page.emulate_media(color_scheme="dark")
-    await shown.page.wait_for_timeout(300)
-    assert await canvas.screenshot() != light
+    for _ in range(100):
+        if await canvas.screenshot() != light:
+            return
+        await shown.page.wait_for_timeout(50)
+    raise AssertionError("the canvas still shows the light theme")
 
 
 async def test_nothing_sticks_out_of_a_small_window(open_page: Open, url: str) -> None:
