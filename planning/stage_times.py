@@ -52,6 +52,8 @@ class StageSimulator(Protocol):
 
         Models that are not loaded already are loaded first, and those that are no longer placed are
         evicted. The stage ends when the first model has finished, or with `to_the_end` when all
-        have. Requests wait for those that they need, which may run in the same stage.
+        have. Requests wait for those that they need, which may run in the same stage. A stage also
+        ends when none of its models has a request that can run: those left need models that are not
+        placed. Its seconds are 0, and its progress is the given one, if none could run at all.
         """
         ...
