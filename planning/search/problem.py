@@ -1,0 +1,135 @@
+"""The problem of a search: an application, a number of devices, and what may run when."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+from caesura.planning.application.application import Application, Task
+from caesura.planning.application.requests import Request
+from caesura.planning.plan import Placement
+from caesura.planning.stage_times import Progress, StageSimulator
+
+
+class PlanError(ValueError):
+    """No plan can be made: a model fits no placement, or tasks wait for each other forever."""
+
+
+class Problem:
+    """An application's requests, the devices, and the simulator for one draw of output lengths.
+
+    Raises `PlanError` for a number of devices below 1 and for a model that fits no placement.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        requests: Sequence[Request],
+        devices: int,
+        simulator: StageSimulator,
+    ) -> None:
+        if devices < 1:
+            raise PlanError(f"a plan needs at least 1 device, got {devices}")
+        self.application = application
+        self.requests = tuple(requests)
+        self.devices = devices
+        self.simulator = simulator
+        self._inputs: dict[tuple[str, int], tuple[Progress, Progress]] = {}
+        needed = {request.model for request in requests}
+        needed |= {asked for request in requests for asked in request.asks}
+        self.models = tuple(one.name for one in application.models if one.name in needed)
+        self.choices = {name: self._placements(name) for name in self.models}
+        for name, found in self.choices.items():
+            if not found:
+                raise PlanError(
+                    f"model {name!r} fits none of its placements on {devices} device"
+                    f"{'s' * (devices > 1)}; give more devices, a larger tensor_parallel or a"
+                    " smaller max_tokens"
+                )
+
+    def _placements(self, name: str) -> tuple[Placement, ...]:
+        """Return the valid placements of a model that has devices of its own, smallest first."""
+        model = self.application.model(name)
+        found = []
+        for degree in sorted(set(model.tensor_parallel)):
+            most = self.devices // degree
+            most = min(most, model.max_replicas) if model.max_replicas else most
+            found += [Placement(name, replicas, degree) for replicas in range(1, most + 1)]
+        valid = {one.tensor_parallel: self.simulator.valid(one) for one in reversed(found)}
+        return tuple(
+            sorted(
+                (one for one in found if valid[one.tensor_parallel]),
+                key=lambda one: (one.devices, one.tensor_parallel),
+            )
+        )
+
+    @cached_property
+    def _tasks(self) -> Mapping[str, Task]:
+        return {task.name: task for task in self.application.tasks}
+
+    @cached_property
+    def _requests_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Return the keys of the requests by task."""
+        found: dict[str, list[str]] = {task.name: [] for task in self.application.tasks}
+        for request in self.requests:
+            found[request.task].append(request.key)
+        return {name: tuple(keys) for name, keys in found.items()}
+
+    @cached_property
+    def _asked(self) -> Mapping[str, frozenset[str]]:
+        """Return the models that a task's requests may call as tools, by task."""
+        found: dict[str, set[str]] = {task.name: set() for task in self.application.tasks}
+        for request in self.requests:
+            found[request.task].update(request.asks)
+        return {name: frozenset(models) for name, models in found.items()}
+
+    def open_tasks(self, progress: Progress) -> frozenset[str]:
+        """Return the tasks with unfinished requests."""
+        finished = progress.finished
+        return frozenset(
+            name
+            for name, keys in self._requests_of.items()
+            if any(key not in finished for key in keys)
+        )
+
+    def ready(self, model: str, placed: Collection[str], open_tasks: Collection[str]) -> bool:
+        """Return whether the model has work in a stage with the models `placed`.
+
+        It has if one of its open tasks needs only tasks that are finished, or that can run in the
+        stage as well (Algorithm 1, line 5). A model that others ask has work beside one of those.
+        """
+        there = {*placed, model}
+        return any(
+            self._runs(task, there, open_tasks)
+            for task in open_tasks
+            if self._tasks[task].model == model or model in self._asked[task]
+        )
+
+    def _runs(self, task: str, placed: Collection[str], open_tasks: Collection[str]) -> bool:
+        """Return whether a task can finish while these models are placed."""
+        if self._tasks[task].model not in placed or not self._asked[task] <= set(placed):
+            return False
+        return all(
+            need not in open_tasks or self._runs(need, placed, open_tasks)
+            for need in self._tasks[task].needs
+        )
+
+    def companions(self, model: str, open_tasks: Collection[str]) -> frozenset[str]:
+        """Return the models that must run beside this one, since its requests ask them."""
+        return frozenset().union(
+            *(self._asked[task] for task in open_tasks if self._tasks[task].model == model)
+        )
+
+    def alone(self, placement: Placement, progress: Progress) -> float:
+        """Return the seconds until a placed model has finished if all that it needs is there."""
+        inputs = self._with_inputs(placement.model, progress)
+        return self.simulator.run((placement,), inputs, to_the_end=True).seconds
+
+    def _with_inputs(self, model: str, progress: Progress) -> Progress:
+        key = (model, id(progress))
+        if key not in self._inputs:
+            finished = {
+                request.key: progress.seconds for request in self.requests if request.model != model
+            }
+            finished |= progress.finished
+            inputs = Progress(progress.seconds, finished, progress.loaded)
+            self._inputs[key] = (inputs, progress)  # Kept alive, so that its identity stays its.
+        return self._inputs[key][0]

@@ -1,0 +1,100 @@
+"""A small exact world of plans: models with constant rates on one server each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from caesura.planning.application.application import Application, Model, Task
+from caesura.planning.application.requests import Request
+from caesura.planning.plan import Placement
+from caesura.planning.stage_times import Progress, StageTimes
+
+
+@dataclass
+class Factory:
+    """A `StageSimulator` in which a request takes 1 / (rate devices^power) seconds of its model.
+
+    A model finishes its requests one after the other, each as soon as those that it needs have
+    finished. `loading` are the seconds to load a model, and a request computes one FLOP.
+    """
+
+    requests: Sequence[Request]
+    rates: Mapping[str, float]
+    power: float = 0.7
+    loading: float = 0.0
+    memory: Mapping[str, int] = field(default_factory=dict)
+    simulated: int = 0
+
+    def valid(self, placement: Placement) -> bool:
+        return placement.tensor_parallel >= self.memory.get(placement.model, 1)
+
+    def unfinished(self, progress: Progress) -> Sequence[str]:
+        left = (one.model for one in self.requests if one.key not in progress.finished)
+        return list(dict.fromkeys(left))
+
+    def run(
+        self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
+    ) -> StageTimes:
+        self.simulated += 1
+        placed = {one.model: one for one in placements}
+        assert len(placed) == len(placements), "a model is placed twice"
+        free = {
+            model: progress.seconds + self.loading * (one not in progress.loaded)
+            for model, one in placed.items()
+        }
+        ends: dict[str, float] = {}
+        for request in self.requests:
+            known = {**progress.finished, **ends}
+            if request.key in known or request.model not in placed:
+                continue
+            if any(need not in known for need in request.needs):
+                continue
+            start = max([free[request.model], *(known[need] for need in request.needs)])
+            rate = self.rates[request.model] * placed[request.model].devices ** self.power
+            ends[request.key] = free[request.model] = start + 1 / rate
+        return self._stage(placements, progress, ends, to_the_end)
+
+    def _stage(
+        self,
+        placements: Sequence[Placement],
+        progress: Progress,
+        ends: Mapping[str, float],
+        to_the_end: bool,
+    ) -> StageTimes:
+        model_ends: dict[str, float] = {}
+        for model in {one.model for one in placements}:
+            left = [
+                one.key
+                for one in self.requests
+                if one.model == model and one.key not in progress.finished
+            ]
+            if left and all(key in ends for key in left):
+                model_ends[model] = max(ends[key] for key in left)
+        last = max(ends.values(), default=progress.seconds)
+        end = last if to_the_end else min(model_ends.values(), default=last)
+        done = {key: second for key, second in ends.items() if second <= end}
+        after = Progress(end, {**progress.finished, **done}, tuple(placements))
+        reached = {model: second for model, second in model_ends.items() if second <= end}
+        return StageTimes(after, end - progress.seconds, reached, float(len(done)))
+
+
+def application(
+    models: Mapping[str, int],
+    needs: Mapping[str, str] | None = None,
+    degrees: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[Application, tuple[Request, ...]]:
+    """Return an application of one task per model, with these numbers of requests.
+
+    `needs` names the model whose output of the same row a model's requests need.
+    """
+    needs = needs or {}
+    degrees = degrees or {}
+    tasks = []
+    requests: list[Request] = []
+    for model, count in models.items():
+        need = needs.get(model)
+        tasks.append(Task(model, model, "{{ x }}", needs=(need,) if need else ()))
+        for row in range(count):
+            inputs = (f"{need}/{row}",) if need else ()
+            requests.append(Request(f"{model}/{row}", model, model, 10, 10, inputs))
+    made = [Model(name, name, tensor_parallel=degrees.get(name, (1,))) for name in models]
+    return Application("factory", tuple(made), tuple(tasks)), tuple(requests)
