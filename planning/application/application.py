@@ -7,6 +7,12 @@ task's prompts hold.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from caesura.scheduler.errors import UsageError
+
+
+class ApplicationError(UsageError, ValueError):
+    """An application cannot be planned as described; the message says how to fix it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -40,7 +46,10 @@ class Task:
 
     `route` is the share of the rows that this task takes in a routing, from `route_from` to
     `route_to` in [0, 1). Rows are drawn by a hash of their key, so that the tasks of one routing
-    share them without a gap. `asks` are models that the task's model may call as tools.
+    share them without a gap. `asks` are models that the task's model may call as tools, and
+    `tools` are tools of the server's configuration that it may call.
+
+    Tasks whose names agree up to an `@` form a group: the tasks of an ensemble or of a routing.
     """
 
     name: str
@@ -56,16 +65,31 @@ class Task:
     asks: tuple[str, ...] = ()
     route_from: float = 0.0
     route_to: float = 1.0
+    tools: tuple[str, ...] = ()
+
+    @property
+    def group(self) -> str:
+        """Return the name of its group: its own name up to an `@`."""
+        return self.name.partition("@")[0]
+
+    @property
+    def routed(self) -> bool:
+        """Return whether it takes only a share of the rows."""
+        return self.route_from > 0 or self.route_to < 1
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """Models and tasks, in an order in which every task stands behind those that it needs."""
+    """Models and tasks, in an order in which every task stands behind those that it needs.
+
+    `devices` is the number of devices that a plan may use; 0 leaves it to the command.
+    """
 
     name: str
     models: tuple[Model, ...]
     tasks: tuple[Task, ...]
     seed: int = 0
+    devices: int = 0
 
     def model(self, name: str) -> Model:
         """Return the model of this name; raises `KeyError` without it."""

@@ -10,7 +10,7 @@ class Request:
     `key` is its name in results, the same in every run: `task/row`, `task/row/sample` or
     `task/row/sample/item`. `prompt_tokens` are the tokens of its prompt without the outputs of the
     requests in `needs`, which it holds as well. It decodes at most `max_tokens`. `asks` are models
-    that it may call as tools.
+    that it may call as tools. `row`, `sample` and `item` are its numbers, counted from 0.
     """
 
     key: str
@@ -20,3 +20,6 @@ class Request:
     max_tokens: int
     needs: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
+    row: int = 0
+    sample: int = 0
+    item: int = 0

@@ -1,0 +1,119 @@
+"""Reading TOML and YAML together with the lines of their keys, which messages name."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from caesura.planning.application.application import ApplicationError
+
+Place = tuple[str, ...]
+"""The keys that lead to a value, such as `("tasks", "judge", "needs")`."""
+
+YAML = (".yaml", ".yml")
+
+_NAME = r"(?:[\w-]+|\"[^\"]*\"|'[^']*')"
+_HEADER = re.compile(rf"\s*\[\[?\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_QUOTES = ('"""', "'''")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's values, and the lines at which their keys stand."""
+
+    path: Path
+    values: Mapping[str, Any]
+    lines: Mapping[Place, int]
+
+    def error(self, place: Place, message: str) -> ApplicationError:
+        """Return an error that names the file, the line of the nearest known key, and the table."""
+        known = (place[:length] for length in range(len(place), 0, -1))
+        line = next((self.lines[each] for each in known if each in self.lines), None)
+        where = f"{self.path}" + ("" if line is None else f", line {line}")
+        table = f"[{'.'.join(place[:2])}] " if place else ""
+        return ApplicationError(f"{where}: {table}{message}")
+
+
+def read_source(path: Path) -> Source:
+    """Read a TOML file, or a YAML file by its suffix; raises `ApplicationError`."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ApplicationError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ApplicationError(f"{path}: is not UTF-8 text") from None
+    if path.suffix in YAML:
+        return _read_yaml(path, text)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ApplicationError(f"{path}: not valid TOML: {error}") from None
+    lines: dict[Place, int] = {}
+    for place, line in _toml_lines(text):
+        lines.setdefault(place, line)
+    return Source(path, values, lines)
+
+
+def _toml_lines(text: str) -> Iterator[tuple[Place, int]]:
+    """Yield the keys of TOML text and their lines, keys of inline tables left out.
+
+    A table that has several headers is yielded with each.
+    """
+    table: Place = ()
+    within = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if within:
+            within = "" if within in line else within
+            continue
+        if header := _HEADER.match(line):
+            table = _names(header[1])
+            yield from ((table[:length], number) for length in range(1, len(table) + 1))
+        elif key := _KEY.match(line):
+            yield (*table, *_names(key[1])), number
+        opened = [quote for quote in _QUOTES if line.count(quote) % 2]
+        within = opened[0] if opened else ""
+
+
+def _names(dotted: str) -> Place:
+    return tuple(name.strip("\"'") for name in re.findall(_NAME, dotted))
+
+
+def _read_yaml(path: Path, text: str) -> Source:
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ApplicationError(
+            f"{path}: reading YAML takes PyYAML: install it (pip install 'caesura[planning]'), or"
+            " write the application as TOML"
+        ) from None
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ApplicationError(f"{path}, line {line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ApplicationError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ApplicationError(f"{path}: must be a mapping of tables, got {values!r:.60}")
+    lines: dict[Place, int] = {}
+    for place, line in _yaml_lines(root, ()):
+        if place in lines:
+            raise ApplicationError(
+                f"{path}, line {line}: the key {'.'.join(place)!r} is given twice, first in line"
+                f" {lines[place]}: remove one"
+            )
+        lines[place] = line
+    return Source(path, values, lines)
+
+
+def _yaml_lines(node: Any, place: Place) -> Iterator[tuple[Place, int]]:
+    if not isinstance(node.value, list) or node.id != "mapping":
+        return
+    for key, value in node.value:
+        inner = (*place, str(key.value))
+        yield inner, key.start_mark.line + 1
+        yield from _yaml_lines(value, inner)
