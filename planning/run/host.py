@@ -26,7 +26,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a loaded engine answers OpenAI-style requests, and the name of its model there."""
+    """Where a loaded engine answers OpenAI-style requests, and the name of its model there.
+
+    `url` is the base of their paths, such as http://127.0.0.1:8000/v1.
+    """
 
     url: str
     model: str
@@ -67,6 +70,10 @@ class EngineHost(Protocol):
 
     async def alive(self, replica: Replica) -> bool:
         """Return whether the replica's engine still runs."""
+        ...
+
+    async def usable(self) -> tuple[int, ...]:
+        """Return the devices that can hold engines: fewer, once a machine has gone away."""
         ...
 
     async def close(self) -> None:

@@ -1,0 +1,210 @@
+"""Sending ready requests to engines, each until it has exactly one result."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from caesura.planning.application.requests import Request
+from caesura.planning.run.client import Completion, EngineBusy, EngineLost, Question, Refused
+from caesura.planning.run.errors import OutputError
+from caesura.planning.run.host import Endpoint
+from caesura.planning.run.journal import Journal, Result
+from caesura.planning.run.notices import Failed, ModelFinished, Notice, ReplicaLost
+from caesura.planning.run.work import Work
+
+MAX_IN_FLIGHT = 256
+"""The most requests that one replica is sent at a time."""
+MAX_BUSY = 8
+"""How often an engine may put the same request off, before it fails."""
+BUSY_SECONDS = 0.25
+"""The wait after the first refusal of a busy engine; it doubles with each."""
+
+Ask = Callable[[Endpoint, Question], Awaitable[Completion]]
+Questions = Callable[[Request, Mapping[str, str]], Question]
+"""Makes a request's question from the outputs that it needs; may raise any exception."""
+
+
+@dataclass(slots=True)
+class _Server:
+    """A loaded replica and its requests in flight, by key."""
+
+    name: str
+    model: str
+    endpoint: Endpoint
+    accepts: bool = True
+    in_flight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Dispatcher:
+    """Sends each ready request to the replica of its model that has the fewest in flight.
+
+    A request whose engine is lost or evicted waits again, however often. A request that the engine
+    refuses gets a row with an error, and so do those that need it. `notify` is told of models that
+    have finished, of lost replicas, and of results that can't be written.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        journal: Journal,
+        ask: Ask,
+        questions: Questions,
+        notify: Callable[[Notice], None],
+        *,
+        max_in_flight: int = MAX_IN_FLIGHT,
+    ) -> None:
+        self._work = work
+        self._journal = journal
+        self._ask = ask
+        self._questions = questions
+        self._notify = notify
+        self._max_in_flight = max_in_flight
+        self._servers: dict[str, _Server] = {}
+        self._busy: Counter[str] = Counter()
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Fail the requests whose needs have failed in a former run."""
+        self._fail_blocked()
+
+    def add(self, replica: str, model: str, endpoint: Endpoint) -> None:
+        """Send requests of a model to a replica from now on."""
+        self._servers[replica] = _Server(replica, model, endpoint)
+        self._send(model)
+
+    async def drain(self, replica: str, seconds: float) -> None:
+        """Send a replica no more, and wait for its requests; those left then wait again."""
+        server = self._servers.get(replica)
+        if server is None:
+            return
+        server.accepts = False
+        if server.in_flight and seconds > 0:
+            await asyncio.wait(server.in_flight.values(), timeout=seconds)
+        await self._stop(server)
+        self._servers.pop(replica, None)
+        self._send(server.model)
+
+    async def lose(self, replica: str) -> None:
+        """Forget a replica; its requests wait again."""
+        await self.drain(replica, 0.0)
+
+    def in_flight(self, model: str) -> int:
+        """Return how many requests of a model are at engines."""
+        return sum(len(s.in_flight) for s in self._servers.values() if s.model == model)
+
+    async def close(self) -> None:
+        """Stop sending, and wait until results under way are kept."""
+        for server in list(self._servers.values()):
+            server.accepts = False
+            await self._stop(server)
+        self._servers.clear()
+        while self._keeping:
+            await asyncio.wait(self._keeping)
+
+    async def _stop(self, server: _Server) -> None:
+        for task in server.in_flight.values():
+            task.cancel()
+        if server.in_flight:
+            await asyncio.wait(server.in_flight.values())
+
+    def _send(self, model: str) -> None:
+        """Send ready requests of a model while a replica takes more."""
+        while (server := self._least_loaded(model)) is not None:
+            request = self._work.take(model)
+            if request is None:
+                return
+            try:
+                question = self._questions(request, self._work.outputs(request))
+            except Exception as error:  # a template is the user's, and may raise anything
+                reason = f"its prompt can't be made: {type(error).__name__}: {error}"
+                self._keep(self._failed(request, reason))
+                continue
+            task = asyncio.ensure_future(self._serve(server, request, question))
+            server.in_flight[request.key] = task
+
+    def _least_loaded(self, model: str) -> _Server | None:
+        free = (
+            server
+            for server in self._servers.values()
+            if server.model == model
+            and server.accepts
+            and len(server.in_flight) < self._max_in_flight
+        )
+        return min(free, key=lambda server: len(server.in_flight), default=None)
+
+    async def _serve(self, server: _Server, request: Request, question: Question) -> None:
+        """Ask a server; keep the result, or put the request back."""
+        begun = self._journal.seconds
+        result: Result | None = None
+        try:
+            result = await self._result(server, request, question, begun)
+        finally:
+            del server.in_flight[request.key]
+            if result is None:
+                self._work.put_back(request)
+            else:
+                self._keep(result)
+            self._send(request.model)
+
+    async def _result(
+        self, server: _Server, request: Request, question: Question, begun: float
+    ) -> Result | None:
+        """Return the result, or None if the request must be sent again."""
+        try:
+            answer = await self._ask(server.endpoint, question)
+        except EngineLost as lost:
+            if server.accepts:
+                server.accepts = False
+                self._notify(ReplicaLost(server.name, str(lost)))
+            return None
+        except EngineBusy as busy:
+            self._busy[request.key] += 1
+            if self._busy[request.key] >= MAX_BUSY:
+                return self._failed(request, f"the engine put it off {MAX_BUSY} times: {busy}")
+            await asyncio.sleep(BUSY_SECONDS * 2 ** self._busy[request.key])
+            return None
+        except Refused as refused:
+            return self._failed(request, f"the engine refused it: {refused}")
+        return Result(
+            key=request.key,
+            task=request.task,
+            model=request.model,
+            output=answer.text,
+            prompt_tokens=answer.prompt_tokens,
+            output_tokens=answer.output_tokens,
+            finish=answer.finish,
+            begun=round(begun, 3),
+            seconds=round(self._journal.seconds - begun, 3),
+            replica=server.name,
+        )
+
+    def _failed(self, request: Request, reason: str) -> Result:
+        at = round(self._journal.seconds, 3)
+        return Result(request.key, request.task, request.model, error=reason, begun=at)
+
+    def _keep(self, result: Result) -> None:
+        """Write a result in a task of its own, which eviction does not cancel."""
+        task = asyncio.ensure_future(self._write(result))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def _write(self, result: Result) -> None:
+        try:
+            await self._journal.append(result)
+        except OutputError as error:
+            self._notify(Failed(error))
+            return
+        models = self._work.finish(result)
+        self._fail_blocked()
+        for model in models:
+            self._send(model)
+        if not self._work.left(result.model):
+            self._notify(ModelFinished(result.model))
+
+    def _fail_blocked(self) -> None:
+        while self._work.blocked:
+            request = self._work.blocked.popleft()
+            failed = self._work.failed_need(request)
+            assert failed is not None
+            self._keep(self._failed(request, f"it needs {failed.key}, which failed"))
