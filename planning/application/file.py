@@ -72,9 +72,16 @@ def _models(source: Source) -> Iterator[Model]:
             tuple(table.arguments),
             tuple(sorted(set(table.tensor_parallel))),
             table.max_replicas,
-            table.lengths,
-            table.machines,
+            _beside(source, table.lengths),
+            {size: _beside(source, spec) for size, spec in table.machines.items()},
         )
+
+
+def _beside(source: Source, spec: str) -> str:
+    """Return a spec (`FILE` or `KIND:FILE`) with the whole path of a file beside the source's."""
+    kind, colon, rest = spec.rpartition(":")
+    path = source.path.parent / Path(rest).expanduser()
+    return f"{kind}{colon}{path.resolve()}" if rest and path.exists() else spec
 
 
 def _model_path(source: Source, name: str, given: str) -> str:

@@ -179,3 +179,12 @@ def test_a_directory_beside_the_file_is_a_model(tmp_path: Path) -> None:
     path = written(tmp_path, (HEAD + TASK).replace("org/small", "./other"))
     with pytest.raises(ApplicationError, match=r"line 6: \[models.small\] there is no directory"):
         read_application(path)
+
+
+def test_files_of_lengths_and_machines_are_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "steps.json").write_text("{}")
+    specs = "lengths = 'records:steps.json'\nmachines = {1 = 'steps.json', 2 = 'a100'}\n"
+    path = written(tmp_path, (HEAD + TASK).replace("[models.large]", specs + "[models.large]"))
+    small = read_application(path).model("small")
+    assert small.lengths == f"records:{tmp_path / 'steps.json'}"
+    assert small.machines == {1: str(tmp_path / "steps.json"), 2: "a100"}

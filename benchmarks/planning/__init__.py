@@ -1,0 +1,1 @@
+"""Applications of several models on real engines, planned and measured."""
