@@ -25,13 +25,15 @@ class StageTimes:
 
     `after` is the progress at the end. `model_ends` are the seconds at which models finished, of
     those that did. `flops` are those computed in the stage, so `flops / seconds` is its throughput
-    (SamuLLM, section 3: T_E = FLOPs_E / t_E).
+    (SamuLLM, section 3: T_E = FLOPs_E / t_E). `loading` are the seconds for which each model that
+    was loaded did nothing else.
     """
 
     after: Progress
     seconds: float
     model_ends: Mapping[str, float]
     flops: float
+    loading: Mapping[str, float] = field(default_factory=dict)
 
 
 class StageSimulator(Protocol):

@@ -7,9 +7,10 @@ from caesura.planning.application.application import Application, Task
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Placement
 from caesura.planning.stage_times import Progress, StageSimulator
+from caesura.scheduler.errors import UsageError
 
 
-class PlanError(ValueError):
+class PlanError(UsageError, ValueError):
     """No plan can be made: a model fits no placement, or tasks wait for each other forever."""
 
 

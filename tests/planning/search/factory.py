@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Placement
+from caesura.planning.search.memo import Memo
+from caesura.planning.search.problem import Problem
 from caesura.planning.stage_times import Progress, StageTimes
 
 
@@ -74,7 +77,26 @@ class Factory:
         done = {key: second for key, second in ends.items() if second <= end}
         after = Progress(end, {**progress.finished, **done}, tuple(placements))
         reached = {model: second for model, second in model_ends.items() if second <= end}
-        return StageTimes(after, end - progress.seconds, reached, float(len(done)))
+        loading = {
+            one.model: min(self.loading, end - progress.seconds)
+            for one in placements
+            if one not in progress.loaded
+        }
+        return StageTimes(after, end - progress.seconds, reached, float(len(done)), loading)
+
+
+def problem(
+    models: Mapping[str, int],
+    devices: int = 4,
+    needs: Mapping[str, str] | None = None,
+    degrees: Mapping[str, tuple[int, ...]] | None = None,
+    rates: Mapping[str, float] | None = None,
+    **world: Any,
+) -> Problem:
+    """Return the problem of such an application in a factory with rates of 1 by default."""
+    made, requests = application(models, needs, degrees)
+    factory = Factory(requests, dict.fromkeys(models, 1.0) | dict(rates or {}), **world)
+    return Problem(made, requests, devices, Memo(factory))
 
 
 def application(

@@ -4,20 +4,13 @@ import pytest
 
 from caesura.planning.plan import Placement
 from caesura.planning.search.drafts import Draft, complete
-from caesura.planning.search.greedy import greedy
-from caesura.planning.search.heuristics import even_splits, max_heuristic, min_heuristic
-from caesura.planning.search.memo import Memo
-from caesura.planning.search.problem import PlanError, Problem
+from caesura.planning.search.problem import PlanError
+from caesura.planning.search.rules.greedy import greedy
+from caesura.planning.search.rules.heuristics import even_splits, max_heuristic, min_heuristic
 from caesura.planning.stage_times import Progress
-from tests.planning.search.factory import Factory, application
+from tests.planning.search.factory import problem
 
 START = Progress()
-
-
-def problem(models, devices=4, needs=None, degrees=None, rates=None, **world):
-    made, requests = application(models, needs, degrees)
-    rates = dict.fromkeys(models, 1.0) | (rates or {})
-    return Problem(made, requests, devices, Memo(Factory(requests, rates, **world)))
 
 
 def test_greedy_gives_each_added_device_to_the_largest_gain():

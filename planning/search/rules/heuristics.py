@@ -5,8 +5,8 @@ from itertools import combinations, islice, product
 
 from caesura.planning.plan import Placement
 from caesura.planning.search.drafts import room_for
-from caesura.planning.search.greedy import throughput_of
 from caesura.planning.search.problem import Problem
+from caesura.planning.search.rules.greedy import throughput_of
 from caesura.planning.stage_times import Progress
 
 MAX_PARTITIONS = 512

@@ -1,0 +1,113 @@
+"""Which devices hold which model, with the least reloading (SamuLLM, section 4.3)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from caesura.planning.plan import Placement
+from caesura.planning.search.problem import PlanError
+
+Slots = tuple[tuple[int, ...], ...]
+"""The devices of each replica of a placement."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """Devices that lie together: one replica, or the replicas that share devices with it."""
+
+    owner: str
+    size: int
+    cost: float
+    now: tuple[int, ...] = ()
+    devices: tuple[int, ...] = field(default=())
+
+
+def assign(
+    placements: Sequence[Placement],
+    now: Mapping[Placement, Slots],
+    devices: int,
+    reload_seconds: Callable[[Placement], float] | None = None,
+) -> dict[Placement, Slots]:
+    """Return the devices of each replica, numbered from 0.
+
+    A replica whose model ran with the same tensor parallelism stays where it is, if it can. The
+    devices of a replica begin at a multiple of their number, so that two are an NVLink pair where
+    links join devices 0 and 1, 2 and 3, and so on. Where a large replica needs a place, it takes
+    the one whose models cost the fewest `reload_seconds` (by default their devices) to move.
+    Raises `PlanError` if the devices do not suffice.
+    """
+    cost = reload_seconds or (lambda placement: float(placement.tensor_parallel))
+    groups = _groups(placements)
+    blocks = [block for name in groups for block in _blocks(name, groups[name], now, cost)]
+    # Large blocks first: what is aligned always fits. Among equals those stay that are there.
+    order = sorted(blocks, key=lambda block: (-block.size, not block.now, -block.cost))
+    free = set(range(devices))
+    for number, block in enumerate(order):
+        block.devices = _place(block, order[number + 1 :], free, devices)
+        free -= set(block.devices)
+    return {
+        one: _slots(one, [block.devices for block in blocks if block.owner == name])
+        for name, members in groups.items()
+        for one in members
+    }
+
+
+def _groups(placements: Sequence[Placement]) -> dict[str, list[Placement]]:
+    """Return the placements by the devices that they share; others are groups of their own."""
+    groups: dict[str, list[Placement]] = {}
+    for one in placements:
+        groups.setdefault(f"shared {one.shares}" if one.shares else f"own {one}", []).append(one)
+    return groups
+
+
+def _blocks(
+    name: str,
+    members: Sequence[Placement],
+    now: Mapping[Placement, Slots],
+    cost: Callable[[Placement], float],
+) -> list[_Block]:
+    size = max(one.tensor_parallel for one in members)
+    count = -(-max(one.devices for one in members) // size)
+    blocks = [_Block(name, size, sum(cost(one) for one in members)) for _ in range(count)]
+    # Devices where the first member runs; a group moves as a whole.
+    there = [slot for old, slots in now.items() if _continues(old, members[0]) for slot in slots]
+    for block, slot in zip(blocks, there, strict=False):
+        if len(slot) == size:
+            block.now = slot
+    return blocks
+
+
+def _continues(old: Placement, new: Placement) -> bool:
+    """Return whether a replica of the old placement can be one of the new placement."""
+    return (old.model, old.tensor_parallel, old.kv_bytes) == (
+        new.model,
+        new.tensor_parallel,
+        new.kv_bytes,
+    )
+
+
+def _place(block: _Block, later: Sequence[_Block], free: set[int], devices: int) -> tuple[int, ...]:
+    if block.now and free.issuperset(block.now):
+        return block.now
+    starts = range(0, devices - block.size + 1, block.size)
+    slots = [tuple(range(start, start + block.size)) for start in starts]
+    slots = [slot for slot in slots if free.issuperset(slot)]
+    if not slots:
+        if len(free) < block.size:
+            raise PlanError(
+                f"placements need {block.size} devices more, but {len(free)} of {devices} are free"
+            )
+        return tuple(sorted(free)[: block.size])  # A size that does not divide the others.
+    return min(slots, key=lambda slot: _moved(slot, later))
+
+
+def _moved(slot: tuple[int, ...], later: Sequence[_Block]) -> float:
+    """Return what it costs to move the blocks that run in the slot."""
+    return sum(block.cost for block in later if set(block.now) & set(slot))
+
+
+def _slots(placement: Placement, blocks: Sequence[tuple[int, ...]]) -> Slots:
+    devices = [device for block in blocks for device in block]
+    size = placement.tensor_parallel
+    return tuple(
+        tuple(devices[number * size : (number + 1) * size]) for number in range(placement.replicas)
+    )

@@ -1,0 +1,1 @@
+"""Rules that choose the models of the next stage."""
