@@ -1,0 +1,50 @@
+"""The example applications can be read, and their prompts are what their script makes."""
+
+import runpy
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from caesura.planning.application.expand import Requests
+from caesura.planning.application.file import read_application
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "applications"
+FILES = ("questions.jsonl", "documents.jsonl")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a copy of the examples, with empty directories as models."""
+    for path in (*EXAMPLES.glob("*.toml"), *(EXAMPLES / name for name in FILES)):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for name in ("tiny", "small", "medium", "large"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "requests"),
+    [
+        ("ensemble", {"tiny": 64, "small": 64, "medium": 64, "large": 64}),
+        ("routing", {"tiny": 32, "small": 18, "medium": 9, "large": 5}),
+        ("chain_summary", {"medium": 122, "large": 48}),
+        ("mixed", {"tiny": 64, "small": 64, "medium": 186, "large": 112}),
+    ],
+)
+def test_each_has_the_requests_of_its_kind(
+    folder: Path, name: str, requests: dict[str, int]
+) -> None:
+    application = read_application(folder / f"{name}.toml")
+    assert Counter(request.model for request in Requests(application).all) == requests
+
+
+def test_the_prompts_are_those_that_the_script_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = EXAMPLES / "make_prompts.py"
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    for name in FILES:
+        assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
