@@ -49,6 +49,14 @@ class EngineSession(Protocol):
         """
         ...
 
+    async def expect_pause(self, seconds: float) -> None:
+        """Say that the calls of the paused turn are expected to take `seconds` more.
+
+        The engine may handle the paused KV cache by it. A session that is not paused, and an
+        engine that takes no forecasts, ignore it.
+        """
+        ...
+
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session in any state and free its resources. Idempotent.
 

@@ -121,6 +121,9 @@ class CallContext:
     """Reports progress to the client, one line at a time. Call it on the event loop."""
     watch: CallWatch | None = None
     """The tracer of the call."""
+    expect: Callable[[float], None] = field(default=lambda seconds: None)
+    """Says how many more seconds the call will take, for the handling of the paused request's KV.
+    A later forecast replaces an earlier one. Call it on the event loop."""
     asker: str = ""
     """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
 

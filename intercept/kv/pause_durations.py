@@ -72,6 +72,11 @@ class Durations:
         kept = self.recent[-(SAMPLE_SIZE - 1) :]
         return Durations(self.prior_seconds, self.prior_weight, (*kept, max(0.0, seconds)))
 
+    def scaled(self, factor: float) -> "Durations":
+        """Return the durations with every second multiplied by a positive `factor`."""
+        recent = tuple(factor * seconds for seconds in self.recent)
+        return Durations(factor * self.prior_seconds, self.prior_weight, recent)
+
     @property
     def count(self) -> int:
         """Return the number of pauses in the sample."""

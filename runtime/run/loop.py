@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Literal
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed, Event, TextDelta, TurnEnded
 from caesura.runtime.engine import EngineSession
@@ -22,12 +23,15 @@ from caesura.runtime.events import (
     UsageCount,
 )
 from caesura.runtime.run.limits import Budget, Clock, Limits
+from caesura.runtime.run.pause_hints import PauseForecasts
 from caesura.runtime.run.pictures import NO_PICTURES, Pictures
 from caesura.runtime.run.transcript import NAMELESS, tool_message
 from caesura.scheduler.messages import Message, Sampling
 from caesura.tools.dispatch.dispatcher import Dispatcher, ToolCall, ToolResult, malformed
 
 DEFAULT_LIMITS = Limits()
+_FORECAST: Literal["forecast"] = "forecast"
+_Told = asyncio.Future[ToolResult] | ToolReported | Literal["forecast"]
 MAX_REPORTS = 100
 """The most unread events of a turn's tools; further progress reports are dropped."""
 
@@ -65,7 +69,7 @@ async def run(
     lead = ""  # text before in-line calls, whose sentence the next turn continues
     feed = messages
     while True:
-        turn = _Turn(dispatcher, own_tools, caller_tools, pausing)
+        turn = _Turn(dispatcher, own_tools, caller_tools, pausing, clock)
         try:
             async with aclosing(session.turn(feed, budget.begin_turn(sampling))) as events:
                 while (event := await budget.wait(anext(events, None))) is not None:
@@ -78,7 +82,7 @@ async def run(
                 yield ended
                 return
             while turn.waiting:
-                yield await budget.wait(turn.next_of_tools())
+                yield await budget.wait(turn.next_of_tools(session))
             sampling = _after_a_call(sampling)
             lead = lead + turn.text if turn.inline else ""
             feed = await turn.answers(pictures)
@@ -102,6 +106,7 @@ class _Turn:
         own_tools: Collection[str],
         caller_tools: Collection[str],
         pausing: bool,
+        clock: Clock,
     ) -> None:
         self._dispatcher = dispatcher
         self._own_tools = own_tools
@@ -112,10 +117,13 @@ class _Turn:
         self._calls: dict[str, ToolCall] = {}
         self._callers: list[ToolCall] = []
         self._tasks: list[asyncio.Task[ToolResult]] = []
-        self._returned: asyncio.Queue[asyncio.Future[ToolResult] | ToolReported] = asyncio.Queue()
+        self._returned: asyncio.Queue[_Told] = asyncio.Queue()
         dispatcher.on_report = self._report
+        dispatcher.on_expect = self._expect
+        self._forecasts = PauseForecasts(clock)
         self._results: dict[str, ToolResult] = {}
         self._end: TurnEnded | None = None
+        self._telling: list[asyncio.Task[None]] = []
         self.inline = False
 
     def take(self, event: Event) -> None:
@@ -190,14 +198,28 @@ class _Turn:
         if self._returned.qsize() < MAX_REPORTS:
             self._returned.put_nowait(ToolReported(call, text))
 
-    async def next_of_tools(self) -> ToolReturned | ToolReported:
-        """Wait for the next result or progress report of a tool, and return it."""
-        told = await self._returned.get()
-        if isinstance(told, ToolReported):
-            return told
-        result = told.result()
-        self._results[result.call_id] = result
-        return ToolReturned(self._calls[result.call_id], result)
+    def _expect(self, call: ToolCall, seconds: float) -> None:
+        self._forecasts.take(call.id, seconds)
+        if self._returned.qsize() < MAX_REPORTS:
+            self._returned.put_nowait(_FORECAST)
+
+    async def next_of_tools(self, session: EngineSession) -> ToolReturned | ToolReported:
+        """Wait for the next result or progress report of a tool, and return it.
+
+        Meanwhile the session, which is paused, is told how long the calls are expected to last.
+        """
+        while True:
+            told = await self._returned.get()
+            if isinstance(told, ToolReported):
+                return told
+            if isinstance(told, asyncio.Future):
+                result = told.result()
+                self._results[result.call_id] = result
+                return ToolReturned(self._calls[result.call_id], result)
+            left = self._forecasts.left_seconds(self._calls.keys() - self._results.keys())
+            if left is not None:
+                # In a task of its own, since the answer must not hold back a tool's result.
+                self._telling.append(asyncio.create_task(session.expect_pause(left)))
 
     async def answers(self, pictures: Pictures) -> list[Message]:
         """Return the results as messages for the model, in call order."""
@@ -212,6 +234,7 @@ class _Turn:
 
     async def cancel(self) -> None:
         """Cancel the running tools and wait until they have ended."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._telling]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -57,6 +57,8 @@ class ScriptedSession:
         """The messages that the caller sent in each turn."""
         self.samplings: list[Sampling] = []
         """The sampling settings of each turn."""
+        self.expected_pauses: list[float] = []
+        """The forecasts of the session's pauses, in seconds."""
         self.closed = False
         self.follow_up = False
         """Whether the session was closed at a call that another session will answer."""
@@ -93,6 +95,10 @@ class ScriptedSession:
             return
         history = history_of((*self.turns[0], *answer), self.spec)
         self._engine.answers.remember(history, [0] * self._context)
+
+    async def expect_pause(self, seconds: float) -> None:
+        """Record a forecast of the present pause."""
+        self.expected_pauses.append(seconds)
 
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session. Idempotent."""

@@ -56,6 +56,10 @@ class TracedSession:
         """Remember the answer; see `EngineSession.remember`."""
         await self._session.remember(answer)
 
+    async def expect_pause(self, seconds: float) -> None:
+        """Forward the forecast; see `EngineSession.expect_pause`."""
+        await self._session.expect_pause(seconds)
+
     async def close(self, *, follow_up: bool = False) -> None:
         """Close the wrapped session; see `EngineSession.close`."""
         await self._session.close(follow_up=follow_up)

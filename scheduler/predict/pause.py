@@ -11,11 +11,13 @@ from functools import lru_cache
 from typing import Any
 
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.pause_forecasts import ForecastTrust, PauseForecast
 from caesura.intercept.pause_hints import PERSON
 
 MAX_TOOLS = 1000
 UNKNOWN_SECONDS = 5.0
 KIND_WEIGHT = 2.0
+NO_TRUST_YET = ForecastTrust()
 
 
 def _kind(seconds: float, stems: str, words: str) -> tuple[re.Pattern[str], Durations]:
@@ -27,6 +29,7 @@ A_PERSON = Durations(60.0, KIND_WEIGHT)
 
 # The first pattern that matches the name counts. Stems match anywhere, short words only as a whole.
 KINDS = (
+    _kind(5.0, "language_model|expert", "ask_model|llm"),
     _kind(60.0, "human|approv|confirm", "ask|user_input"),
     _kind(1.0, "search|retriev|wiki|http|fetch|brows|lookup", "web|url|rag|curl|api"),
     _kind(20.0, "image|diffusion|picture|draw|paint", "img|photo"),
@@ -54,6 +57,7 @@ class PausePredictor:
     """
 
     def __init__(self) -> None:
+        self._trust: OrderedDict[str, ForecastTrust] = OrderedDict()
         self._tools: OrderedDict[str, Durations] = OrderedDict()
         self._expected: OrderedDict[str, Durations] = OrderedDict()
         self._unknown: Durations | None = None
@@ -81,6 +85,18 @@ class PausePredictor:
         if len(self._tools) > MAX_TOOLS:
             self._tools.popitem(last=False)
         self._unknown = None
+
+    def trust_for(self, tool: str | None) -> ForecastTrust:
+        """Return how well forecasts of single calls have predicted the pauses of a tool."""
+        return self._trust.get(tool or "", NO_TRUST_YET)
+
+    def observe_forecast(self, tool: str | None, forecast: PauseForecast, seconds: float) -> None:
+        """Learn that a pause with this forecast lasted `seconds`; call it besides `observe`."""
+        name = tool or ""
+        self._trust[name] = self.trust_for(tool).observe(forecast, seconds)
+        self._trust.move_to_end(name)
+        if len(self._trust) > MAX_TOOLS:
+            self._trust.popitem(last=False)
 
     def _of_any_tool(self) -> Durations:
         """Return the guess for an unknown tool: the mean over observed tools, each counted once."""

@@ -202,6 +202,7 @@ class Commands:
             "samples": lambda _: engine.samples(),
             "calibrate": self._calibrate,
             "measure": self._measure,
+            "expect_pause": self._expect_pause,
         }
 
     def run(self, message: Any) -> dict[str, Any]:
@@ -224,6 +225,15 @@ class Commands:
         """Install the cost model in the field `cost`."""
         cost = CostModel.from_wire(fields.get("cost"))  # type: ignore[arg-type]
         return {"cost": self._engine.go_by(cost).to_wire()}
+
+    def _expect_pause(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a forecast that the pause of `request` lasts `seconds` more."""
+        request_id, seconds = fields.get("request"), fields.get("seconds")
+        if not isinstance(request_id, str) or not request_id:
+            raise ValueError(f"expect_pause: `request` must be an id, got {request_id!r:.100}")
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+            raise ValueError(f"expect_pause: `seconds` must be a number, got {seconds!r:.100}")
+        return {"taken": self._engine.pauses.expect(request_id, float(seconds))}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Start or stop measuring, by the field `on`."""

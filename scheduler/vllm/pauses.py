@@ -75,6 +75,20 @@ class Pauses:
         # new request with computed tokens. The scheduler, not the runner, owns the blocks.
         self._port.give_slot_back(request.request_id)
 
+    def expect(self, request_id: str, seconds: float) -> bool:
+        """Take a forecast that a request's pause lasts `seconds` more; return if it is paused.
+
+        `request_id` is the client's; vLLM appends a `-` and more to it. Raises `ValueError` for
+        seconds that are not positive and finite.
+        """
+        for name, pause in self.open.items():
+            if name == request_id or name.startswith(f"{request_id}-"):
+                if pause.state is not State.PAUSED:
+                    return False
+                self._manager.expect(self._manager.paused_kvs[name], seconds, self._clock())
+                return True
+        return False
+
     def before_chunk(self, session: Request) -> None:
         """Prepare a session for the result of its tool, before that is appended.
 

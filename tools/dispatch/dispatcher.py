@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import CallContext, Scope
@@ -78,6 +79,8 @@ class Dispatcher(AsyncClosing):
         """The value of `CallContext.asker`; the owner sets it before a run."""
         self.on_report: Callable[[ToolCall, str], None] | None = None
         """Receives tools' progress reports, one line each; the owner sets it before a run."""
+        self.on_expect: Callable[[ToolCall, float], None] | None = None
+        """Receives tools' forecasts, in seconds from now; the owner sets it before a run."""
         self.on_call: OnCall | None = None
         """Returns the observer of each call that starts; the owner sets it before a run."""
         self._registry = registry
@@ -209,8 +212,20 @@ class Dispatcher(AsyncClosing):
             if self.on_report is not None and not flight.cancelled:
                 self.on_report(flight.call, text)
 
+        def expect(seconds: float) -> None:
+            if not 0 < seconds < inf:
+                raise ValueError(f"expected seconds must be positive and finite, got {seconds!r}")
+            if self.on_expect is not None and not flight.cancelled:
+                self.on_expect(flight.call, seconds)
+
         context = CallContext(
-            flight.call, self.scope, self.conversation, report, flight.watch, self.asker
+            call=flight.call,
+            scope=self.scope,
+            conversation=self.conversation,
+            report=report,
+            watch=flight.watch,
+            expect=expect,
+            asker=self.asker,
         )
         return await self._runner.run(tool, kwargs, flight, context)
 

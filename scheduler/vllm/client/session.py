@@ -126,6 +126,17 @@ class VllmSession:
             messages = (*self._asked, *answer)
             await self._engine.splicer.remember(messages, self._spec, self.tokens)
 
+    async def expect_pause(self, seconds: float) -> None:
+        """Tell the scheduler how long the pause will last; see `EngineSession.expect_pause`."""
+        if self._live is None or self._in_turn or self._closed:
+            return
+        message = {"command": "expect_pause", "request": self.request_id, "seconds": seconds}
+        try:
+            await self._engine.command(message)
+        except (UsageError, EngineFailed) as error:
+            # The forecast is only advice. If the engine is dead, the next turn reports it.
+            logger.debug("the forecast of a pause was not taken: %s", error)
+
     async def close(self, *, follow_up: bool = False) -> None:
         """End the session in any state and free its blocks and its slot.
 

@@ -113,11 +113,24 @@ class PausedKVManager:
         self._recorder.paused(kv, view, self.views.step(), self.handling.name)
         self.record_counts()
 
+    def expect(self, kv: PausedKV, seconds: float, now: float) -> None:
+        """Take a forecast that the KV's pause lasts `seconds` more.
+
+        It replaces the learned durations if forecasts have predicted this tool better. Only the
+        first forecast of a pause is compared with its end. Raises `ValueError` for seconds that
+        are not positive and finite.
+        """
+        elapsed, trust = max(0.0, now - kv.since), self._sessions.trust_for(kv.tool)
+        learned = self._sessions.durations(kv.tool, kv.session)
+        forecast = trust.forecast(seconds, elapsed, learned)
+        kv.durations = trust.durations(forecast, learned)
+        kv.forecast = kv.forecast or forecast
+
     def returned(self, kv: PausedKV, now: float) -> None:
         """Mark the KV's tool as returned, and learn the pause's duration."""
         if not kv.returned:
             kv.returned, kv.returned_at = True, now
-            self._sessions.pause_ended(kv.session, kv.tool, now - kv.since)
+            self._sessions.pause_ended(kv.session, kv.tool, now - kv.since, kv.forecast)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
         """Close the pause of a request that runs again with `computed` tokens; report on it."""

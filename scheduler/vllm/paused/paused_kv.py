@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.pause_forecasts import PauseForecast
 from caesura.intercept.kv.states import Pause, State, Step
 from caesura.intercept.kv.views import Prices
 from caesura.scheduler.vllm.engine_state import Block, EngineState
@@ -50,7 +51,7 @@ class PausedKV:
     copies among `keys`. `covered` is the number of last resident full blocks with copies, without a
     gap. `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
-    recorded when the pause began.
+    recorded when the pause began. `forecast` is the first one that was given for this pause.
     """
 
     key: str
@@ -78,6 +79,7 @@ class PausedKV:
     held_block_seconds: float = 0.0
     counted_at: float = 0.0
     opening: "Opening | None" = None
+    forecast: PauseForecast | None = None
 
     @property
     def loading(self) -> bool:

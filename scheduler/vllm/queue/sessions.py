@@ -14,6 +14,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.pause_forecasts import ForecastTrust, PauseForecast
 from caesura.scheduler.admission.programs import Origin, Programs
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.facts import Facts
@@ -234,10 +235,22 @@ class Sessions:
         if self.learns:
             self.history_file.predictor.expect(tool, seconds)
 
-    def pause_ended(self, session: SessionState, tool: str | None, seconds: float) -> None:
-        """Learn the duration of a session's pause, in seconds."""
+    def trust_for(self, tool: str | None) -> ForecastTrust:
+        """Return how well forecasts of single calls have predicted the pauses of a tool."""
+        return self.history_file.predictor.trust_for(tool)
+
+    def pause_ended(
+        self,
+        session: SessionState,
+        tool: str | None,
+        seconds: float,
+        forecast: PauseForecast | None = None,
+    ) -> None:
+        """Learn the duration of a session's pause in seconds, and how good its forecast was."""
         if self.learns:
             self.predictor.observe_pause(session.session_id, tool, seconds)
+            if forecast is not None:
+                self.history_file.predictor.observe_forecast(tool, forecast, seconds)
             self.history_file.save_if_due()
 
     def about(self, request: Request) -> About:
