@@ -48,6 +48,12 @@ BUILTINS = {
             needs_settings=True,
         ),
         Builtin("speak", "caesura.tools.speech", "speech by espeak-ng, piper or a service"),
+        Builtin(
+            "ask_model",
+            "caesura.tools.model",
+            "questions to another language model",
+            needs_settings=True,
+        ),
         Builtin("ask_user", "caesura.tools.people", "questions to a person"),
     )
 }

@@ -27,8 +27,8 @@ class Endpoint:
         *,
         timeout_seconds: float,
     ) -> None:
-        self._url = _checked(tool, url, allow_private=services.allow_private).rstrip("/")
-        self._headers = _headers(tool, api_key_env)
+        self._url = service_url(tool, url, allow_private=services.allow_private).rstrip("/")
+        self._headers = key_headers(tool, api_key_env)
         self._client = HttpClient(
             allow_private=services.allow_private,
             timeout_seconds=timeout_seconds,
@@ -49,7 +49,8 @@ class Endpoint:
         return await self._client.get_bytes(url)
 
 
-def _checked(tool: str, url: str | None, *, allow_private: bool) -> str:
+def service_url(tool: str, url: str | None, *, allow_private: bool) -> str:
+    """Return a service's configured address; raises SetupError if it is missing or refused."""
     if url is None:
         raise SetupError(
             f"the tool {tool!r} has no url: set the address of the service, up to /v1, "
@@ -68,7 +69,8 @@ def _checked(tool: str, url: str | None, *, allow_private: bool) -> str:
     return url
 
 
-def _headers(tool: str, api_key_env: str | None) -> dict[str, str]:
+def key_headers(tool: str, api_key_env: str | None) -> dict[str, str]:
+    """Return the header with the key in a variable; raises SetupError if that is not set."""
     if api_key_env is None:
         return {}
     key = os.environ.get(api_key_env, "").strip()

@@ -33,6 +33,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
     },
     "generate_image": {"prompt": "a fox in the snow"},
     "speak": {"text": "Good morning."},
+    "ask_model": {"question": "Which planet is the largest?"},
     "ask_user": {"question": "Can you read this?", "options": ["yes", "no"]},
 }
 
