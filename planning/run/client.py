@@ -34,12 +34,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a model: messages, and how to decode."""
+    """What is asked of a model: messages, how to decode, and tools of the server's to call."""
 
     messages: Messages
     max_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Client:
     async def ask(self, endpoint: Endpoint, question: Question) -> Completion:
         """Return the model's answer. Raises `EngineLost`, `EngineBusy` and `Refused`."""
         assert self._http is not None, "the client is used as a context manager"
-        body = {
+        body: dict[str, Any] = {
             "model": endpoint.model,
             "messages": list(question.messages),
             "max_tokens": question.max_tokens,
@@ -85,6 +86,8 @@ class Client:
         }
         if question.temperature > 0:
             body["seed"] = question.seed
+        if question.tools:
+            body["server_tools"] = list(question.tools)
         headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
         url = f"{endpoint.url.rstrip('/')}/chat/completions"
         try:

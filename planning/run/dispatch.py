@@ -10,7 +10,7 @@ from caesura.planning.run.client import Completion, EngineBusy, EngineLost, Ques
 from caesura.planning.run.errors import OutputError
 from caesura.planning.run.host import Endpoint
 from caesura.planning.run.journal import Journal, Result
-from caesura.planning.run.notices import Failed, ModelFinished, Notice, ReplicaLost
+from caesura.planning.run.notices import Failed, ModelFinished, Notice, ReplicaLost, Settled
 from caesura.planning.run.work import Work
 
 MAX_IN_FLIGHT = 256
@@ -41,7 +41,8 @@ class Dispatcher:
 
     A request whose engine is lost or evicted waits again, however often. A request that the engine
     refuses gets a row with an error, and so do those that need it. `notify` is told of models that
-    have finished, of lost replicas, and of results that can't be written.
+    have finished, of lost replicas, and of results that can't be written. `on_result` is called
+    with each result that was written.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Dispatcher:
         notify: Callable[[Notice], None],
         *,
         max_in_flight: int = MAX_IN_FLIGHT,
+        on_result: Callable[[Result], None] = lambda result: None,
     ) -> None:
         self._work = work
         self._journal = journal
@@ -60,6 +62,7 @@ class Dispatcher:
         self._questions = questions
         self._notify = notify
         self._max_in_flight = max_in_flight
+        self._on_result = on_result
         self._servers: dict[str, _Server] = {}
         self._busy: Counter[str] = Counter()
         self._keeping: set[asyncio.Task[None]] = set()
@@ -89,9 +92,10 @@ class Dispatcher:
         """Forget a replica; its requests wait again."""
         await self.drain(replica, 0.0)
 
-    def in_flight(self, model: str) -> int:
-        """Return how many requests of a model are at engines."""
-        return sum(len(s.in_flight) for s in self._servers.values() if s.model == model)
+    @property
+    def busy(self) -> bool:
+        """Whether requests are at engines, or results are being written."""
+        return bool(self._keeping) or any(each.in_flight for each in self._servers.values())
 
     async def close(self) -> None:
         """Stop sending, and wait until results under way are kept."""
@@ -146,6 +150,7 @@ class Dispatcher:
             else:
                 self._keep(result)
             self._send(request.model)
+            self._tell_if_settled()
 
     async def _result(
         self, server: _Server, request: Request, question: Question, begun: float
@@ -187,7 +192,15 @@ class Dispatcher:
         """Write a result in a task of its own, which eviction does not cancel."""
         task = asyncio.ensure_future(self._write(result))
         self._keeping.add(task)
-        task.add_done_callback(self._keeping.discard)
+        task.add_done_callback(self._kept)
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        self._keeping.discard(task)
+        self._tell_if_settled()
+
+    def _tell_if_settled(self) -> None:
+        if not self.busy:
+            self._notify(Settled())
 
     async def _write(self, result: Result) -> None:
         try:
@@ -196,6 +209,7 @@ class Dispatcher:
             self._notify(Failed(error))
             return
         models = self._work.finish(result)
+        self._on_result(result)
         self._fail_blocked()
         for model in models:
             self._send(model)

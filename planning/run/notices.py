@@ -27,10 +27,15 @@ class LoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Settled:
+    """No request is in flight."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The run can't go on."""
 
     error: Exception
 
 
-Notice = ModelFinished | ReplicaLost | LoadFailed | Failed
+Notice = ModelFinished | ReplicaLost | LoadFailed | Settled | Failed

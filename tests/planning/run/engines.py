@@ -12,6 +12,13 @@ Rule = Callable[[str], str]
 """Makes an answer from the text of the last message."""
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - anything may change it
+            await asyncio.sleep(0.005)
+
+
 class FakeEngine:
     """An HTTP server that answers chat completions after `seconds`."""
 
@@ -36,6 +43,10 @@ class FakeEngine:
         await site.start()
         port = self._runner.addresses[0][1]
         return Endpoint(f"http://127.0.0.1:{port}/v1", "fake")
+
+    @property
+    def runs(self) -> bool:
+        return self._runner is not None
 
     async def until_asked(self, requests: int) -> None:
         """Wait until so many requests have come."""
@@ -80,11 +91,12 @@ class FakeHost:
         self.load_seconds = load_seconds
         self.rule = rule
         self.seconds = 0.0
-        self.engines: dict[Replica, FakeEngine] = {}
-        self.placed: dict[Replica, tuple[int, ...]] = {}
+        self.engines: dict[str, FakeEngine] = {}
+        self.placed: dict[str, tuple[int, ...]] = {}
         self.gone: set[int] = set()
         self.calls: list[tuple[str, str]] = []
         self.fail_loads = 0
+        self.holds = False
         self.closed = False
 
     async def place(self, replica: Replica) -> None:
@@ -93,7 +105,7 @@ class FakeHost:
             raise HostError(f"device {min(self.gone)} has gone away")
         taken = {d for held in self.placed.values() for d in held}
         assert not taken & set(replica.devices), f"{replica.name} shares a device"
-        self.placed[replica] = replica.devices
+        self.placed[replica.name] = replica.devices
 
     async def load(self, replica: Replica) -> Endpoint:
         self.calls.append(("load", replica.name))
@@ -102,8 +114,10 @@ class FakeHost:
             self.fail_loads -= 1
             raise HostError(f"{replica.name} did not start: told to")
         engine = FakeEngine(self.rule, self.seconds)
+        if self.holds:
+            engine.held.clear()
         endpoint = await engine.start()
-        self.engines[replica] = engine
+        self.engines[replica.name] = engine
         return endpoint
 
     async def drain(self, replica: Replica, seconds: float) -> bool:
@@ -112,21 +126,31 @@ class FakeHost:
 
     async def evict(self, replica: Replica) -> None:
         self.calls.append(("evict", replica.name))
-        self.placed.pop(replica, None)
-        if (engine := self.engines.pop(replica, None)) is not None:
+        self.placed.pop(replica.name, None)
+        if (engine := self.engines.pop(replica.name, None)) is not None:
             await engine.stop()
 
     async def alive(self, replica: Replica) -> bool:
-        engine = self.engines.get(replica)
-        return engine is not None and engine._runner is not None
+        engine = self.engines.get(replica.name)
+        return engine is not None and engine.runs
 
     async def usable(self) -> tuple[int, ...]:
         return tuple(d for d in range(self.devices) if d not in self.gone)
 
     async def close(self) -> None:
-        for replica in list(self.engines):
-            await self.evict(replica)
+        for engine in self.engines.values():
+            await engine.stop()
+        self.engines.clear()
+        self.placed.clear()
         self.closed = True
 
-    def engine(self, name: str) -> FakeEngine:
-        return next(e for replica, e in self.engines.items() if replica.name == name)
+    async def kill(self, name: str) -> None:
+        """End an engine as `kill -9` does."""
+        await self.engines[name].stop()
+
+    async def lose_device(self, device: int) -> None:
+        """Take a device away with all engines on it."""
+        self.gone.add(device)
+        for name, devices in self.placed.items():
+            if device in devices and name in self.engines:
+                await self.engines[name].stop()

@@ -1,0 +1,229 @@
+"""Carrying a plan out: stage after stage, as models finish in their own order."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from caesura.planning.application.application import Application
+from caesura.planning.plan import Placement, Plan
+from caesura.planning.run.dispatch import Dispatcher
+from caesura.planning.run.errors import RunError
+from caesura.planning.run.fleet import Fleet, Seat
+from caesura.planning.run.host import EngineHost
+from caesura.planning.run.journal import Journal
+from caesura.planning.run.notices import (
+    Failed,
+    LoadFailed,
+    ModelFinished,
+    Notice,
+    ReplicaLost,
+    Settled,
+)
+from caesura.planning.run.work import Work
+from caesura.planning.search.adjust import Turn, first_turn, next_turn
+from caesura.planning.search.devices import Slots, assign
+from caesura.planning.stage_times import Progress
+
+MAX_LOSSES = 3
+"""How many engines of a model may end before the run gives up, unless requests finish between."""
+
+Replan = Callable[[Progress, int], Plan]
+"""Makes a plan for what is left, on a number of devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What a conductor directs."""
+
+    application: Application
+    work: Work
+    dispatcher: Dispatcher
+    fleet: Fleet
+    host: EngineHost
+    journal: Journal
+    notices: "asyncio.Queue[Notice]"
+
+
+class Conductor:
+    """Runs the stages of a plan until all requests are done.
+
+    A stage ends when its first model has finished (SamuLLM, section 3). What runs then is chosen by
+    `next_turn`, and where by `assign`. An engine that ends is started again. If a device goes away,
+    `replan` makes a plan for those that are left.
+    """
+
+    def __init__(self, crew: Crew, plan: Plan, replan: Replan) -> None:
+        self._crew = crew
+        self._plan = plan
+        self._replan = replan
+        self._usable = tuple(range(plan.devices))
+        self._placed: dict[Placement, Slots] = {}
+        self._losses: Counter[str] = Counter()
+        self._left_at_loss: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Return once every request has a result.
+
+        Raises `RunError` if a model can't be loaded, or if its engines end again and again.
+        """
+        work = self._crew.work
+        self._crew.dispatcher.start()
+        self._crew.fleet.start()
+        await self._settle()
+        await self._plan_without_lost_devices()
+        turn = first_turn(self._plan, work.unfinished) if work.unfinished else None
+        while turn is not None and work.unfinished:
+            await self._enter(turn)
+            plan, finished = self._plan, await self._until_end(turn)
+            if not work.unfinished:
+                return
+            if self._plan is not plan:
+                turn = first_turn(self._plan, work.unfinished)
+                continue
+            following = next_turn(self._plan, turn, work.unfinished, finished)
+            if not finished and following.placements == turn.placements:
+                raise RunError(
+                    f"stage {turn.stage + 1} of the plan can't go on: its models"
+                    f" ({_names(turn.placements)}) wait for models that it does not place"
+                )
+            turn = following
+
+    async def _settle(self) -> None:
+        """Wait until the requests that former runs have made impossible are written."""
+        while self._crew.dispatcher.busy:
+            await self._next_notice()
+
+    async def _enter(self, turn: Turn) -> None:
+        """Begin to place a turn's models on devices."""
+        self._placed = self._assign(turn.placements)
+        await self._crew.journal.event(
+            "stage",
+            stage=turn.stage,
+            placements=[
+                {"model": one.model, "replicas": one.replicas, "tp": one.tensor_parallel}
+                for one in turn.placements
+            ],
+        )
+        self._crew.fleet.become(
+            [
+                Seat(self._crew.application.model(one.model), slot, one.kv_bytes)
+                for one, slots in self._placed.items()
+                for slot in slots
+            ]
+        )
+
+    def _assign(self, placements: Sequence[Placement]) -> dict[Placement, Slots]:
+        """Return the devices of each replica; devices that have gone away are left out."""
+        number = {device: n for n, device in enumerate(self._usable)}
+        now = {
+            one: kept
+            for one, slots in self._placed.items()
+            if (kept := tuple(_mapped(slot, number) for slot in slots if set(slot) <= set(number)))
+        }
+        found = assign(placements, now, len(self._usable))
+        back = dict(enumerate(self._usable))
+        return {one: tuple(_mapped(slot, back) for slot in slots) for one, slots in found.items()}
+
+    async def _until_end(self, turn: Turn) -> tuple[str, ...]:
+        """Return the models that ended the turn; none if it can't go on, or the plan is new."""
+        models = {one.model for one in turn.placements}
+        plan = self._plan
+        while self._can_go_on(models):
+            match await self._next_notice():
+                case ModelFinished(model):
+                    return self._finished(model)
+                case ReplicaLost(replica, reason):
+                    await self._restore(replica, reason)
+                    if self._plan is not plan:
+                        return ()
+                case Settled():
+                    pass
+        return ()
+
+    def _can_go_on(self, models: set[str]) -> bool:
+        work = self._crew.work
+        notices = self._crew.notices
+        return (
+            not notices.empty()
+            or self._crew.dispatcher.busy
+            or any(work.ready(model) for model in models)
+        )
+
+    def _finished(self, model: str) -> tuple[str, ...]:
+        """Return the model and those that have finished with it."""
+        models, others = [model], []
+        while not self._crew.notices.empty():
+            notice = self._crew.notices.get_nowait()
+            if isinstance(notice, ModelFinished):
+                models.append(notice.model)
+            else:
+                others.append(notice)
+        for notice in others:
+            self._crew.notices.put_nowait(notice)
+        return tuple(models)
+
+    async def _next_notice(self) -> Notice:
+        """Return the next notice; raise what ends the run."""
+        match await self._crew.notices.get():
+            case Failed(error):
+                raise error
+            case LoadFailed(replica, reason):
+                if len(await self._still_usable()) == len(self._usable):
+                    raise RunError(f"{replica} can't be loaded: {reason}")
+                return ReplicaLost(replica, reason)
+            case notice:
+                return notice
+
+    async def _restore(self, replica: str, reason: str) -> None:
+        """Load a lost engine again, or plan anew without its devices.
+
+        Raises `RunError` once too many engines of the model have ended.
+        """
+        model = self._crew.fleet.model_of(replica)
+        seat = await self._crew.fleet.lose(replica, reason)
+        if seat is None:
+            return
+        left = self._crew.work.left(model)
+        again = self._left_at_loss.get(model) == left
+        self._left_at_loss[model] = left
+        self._losses[model] = 1 + (self._losses[model] if again else 0)
+        if self._losses[model] >= MAX_LOSSES:
+            raise RunError(
+                f"{MAX_LOSSES} engines of {model} have ended without finishing a request, the last"
+                f" one, {replica}, since {reason}"
+            )
+        if not await self._plan_without_lost_devices():
+            self._crew.fleet.become([*self._crew.fleet.seats, seat])
+
+    async def _plan_without_lost_devices(self) -> bool:
+        """Make a plan for the devices that are left; return False if none has gone away."""
+        usable = await self._still_usable()
+        if len(usable) == len(self._usable):
+            return False
+        if not usable:
+            raise RunError(
+                f"no device is left of {self._plan.devices}: the machines of the run have gone away"
+            )
+        self._usable = usable
+        await self._crew.journal.event("devices", usable=list(usable))
+        self._plan = await asyncio.to_thread(self._replan, self._progress(), len(usable))
+        return True
+
+    async def _still_usable(self) -> tuple[int, ...]:
+        there = await self._crew.host.usable()
+        return tuple(device for device in self._usable if device in there)
+
+    def _progress(self) -> Progress:
+        finished = {
+            key: result.begun + result.seconds for key, result in self._crew.work.done.items()
+        }
+        return Progress(self._crew.journal.seconds, finished, tuple(self._placed))
+
+
+def _mapped(devices: Sequence[int], numbers: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(numbers[device] for device in devices)
+
+
+def _names(placements: Sequence[Placement]) -> str:
+    return ", ".join(one.model for one in placements)
