@@ -1,0 +1,103 @@
+"""Which model holds which device when: bars of a plan, and of the run that carried it out."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from caesura.planning.plan import Placement, Plan
+from caesura.planning.search.devices import Slots, assign
+
+Kind = Literal["loading", "running", "lost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A model on a device from `begin` to `end`, in seconds of the run.
+
+    While it is `loading` it answers no request; a bar is `lost` if its engine ended by itself.
+    """
+
+    device: int
+    model: str
+    begin: float
+    end: float
+    kind: Kind = "running"
+    text: str = ""
+
+
+def _no_time(placement: Placement) -> float:
+    return 0.0
+
+
+def plan_bars(plan: Plan, load_seconds: Callable[[Placement], float] = _no_time) -> list[Bar]:
+    """Return the bars of a plan, with devices assigned as a run assigns them.
+
+    A model whose placement stays on its devices over several stages is one bar.
+    """
+    now: dict[Placement, Slots] = {}
+    began: dict[_Engine, float] = {}
+    bars: list[Bar] = []
+    at = 0.0
+    for stage in plan.stages:
+        now = assign(stage.placements, now, plan.devices)
+        placed = {_Engine(one, slot) for one, slots in now.items() for slot in slots}
+        for gone in sorted(began.keys() - placed):
+            bars += gone.bars(began.pop(gone), at, load_seconds)
+        for one in placed:
+            began.setdefault(one, at)
+        at += stage.seconds
+    for one, begin in began.items():
+        bars += one.bars(begin, at, load_seconds)
+    return sorted(bars, key=lambda bar: (bar.device, bar.begin))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Engine:
+    """One replica on its devices. Two are equal if one can go on as the other."""
+
+    placement: Placement = field(compare=False)
+    devices: tuple[int, ...]
+    model: str = field(init=False)
+    kv_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", self.placement.model)
+        object.__setattr__(self, "kv_bytes", self.placement.kv_bytes)
+
+    def bars(
+        self, begin: float, end: float, load_seconds: Callable[[Placement], float]
+    ) -> Iterator[Bar]:
+        """Yield its bars on each of its devices: loading, then running."""
+        loaded = min(end, begin + load_seconds(self.placement))
+        text = f"tensor parallel {self.placement.tensor_parallel}"
+        for device in self.devices:
+            if loaded > begin:
+                yield Bar(device, self.model, begin, loaded, "loading", text)
+            if end > loaded:
+                yield Bar(device, self.model, loaded, end, "running", text)
+
+
+def run_bars(events: Iterable[Mapping[str, Any]]) -> list[Bar]:
+    """Return the bars of the last run in the events of a run's journal."""
+    bars: list[Bar] = []
+    open_: dict[str, tuple[Mapping[str, Any], Kind]] = {}
+    last = 0.0
+
+    def close(replica: str, end: float, kind: Kind | None = None) -> None:
+        event, held = open_.pop(replica)
+        for device in event["devices"]:
+            bars.append(Bar(device, event["model"], event["at"], end, kind or held, replica))
+
+    for event in events:
+        name, replica = event.get("event"), str(event.get("replica", ""))
+        if name == "started":
+            bars, open_, last = [], {}, 0.0
+            continue
+        last = max(last, float(event.get("at", 0.0)))
+        if replica in open_ and name in ("loaded", "not loaded", "evicted", "lost"):
+            close(replica, last, "lost" if name == "lost" else None)
+        if name in ("loading", "loaded"):
+            open_[replica] = event, "loading" if name == "loading" else "running"
+    for replica in list(open_):
+        close(replica, last)
+    return sorted(bars, key=lambda bar: (bar.device, bar.begin))

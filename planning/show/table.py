@@ -1,0 +1,48 @@
+"""A plan as a table for the terminal."""
+
+from collections.abc import Callable
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from caesura.planning.plan import Makespan, Placement, Plan
+
+GIB = 1 << 30
+
+MemoryBytes = Callable[[Placement], float]
+"""The bytes that a placement takes of each of its devices."""
+
+
+def plan_table(plan: Plan, memory: MemoryBytes) -> Table:
+    """Return a row per stage and model: its replicas, their devices and memory, and the seconds."""
+    table = Table(box=SIMPLE_HEAD, title_justify="left")
+    table.add_column("stage", justify="right")
+    table.add_column("model", no_wrap=True)
+    for name in ("replicas", "tensor parallel", "devices", "GiB per device"):
+        table.add_column(name, justify="right")
+    table.add_column("seconds", justify="right")
+    table.add_column("finishes")
+    at = 0.0
+    for number, stage in enumerate(plan.stages, 1):
+        for first, one in enumerate(stage.placements):
+            shared = f" ({one.shares})" if one.shares else ""
+            table.add_row(
+                "" if first else str(number),
+                escape(one.model),
+                str(one.replicas),
+                str(one.tensor_parallel),
+                f"{one.devices}{escape(shared)}",
+                f"{memory(one) / GIB:.2f}",
+                "" if first else f"{at:.0f} to {at + stage.seconds:.0f}",
+                "yes" if one.model in stage.finishes else "",
+            )
+        at += stage.seconds
+    return table
+
+
+def makespan_text(makespan: Makespan) -> str:
+    """Return the expected seconds, with the range over the draws of output lengths."""
+    if makespan.low == makespan.high:
+        return f"{makespan.mean:.1f} s"
+    return f"{makespan.mean:.1f} s ({makespan.low:.1f} to {makespan.high:.1f} s)"
