@@ -1,0 +1,76 @@
+"""Plans of one application: its requests, what its models cost, and a search."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol
+
+from caesura.planning.application.expand import Requests
+from caesura.planning.plan import Placement, Plan
+from caesura.planning.search.effort import Effort
+from caesura.planning.search.strategies import Choice, Watch, plan_application
+from caesura.planning.stage_times import Progress, StageSimulator
+
+DRAWS = 5
+"""Draws of all output lengths with which plans are checked, by default."""
+
+
+class CostModel(Protocol):
+    """What the engines of an application's models cost: times, and memory."""
+
+    def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
+        """Return the times of stages, for each of some draws of the output lengths."""
+        ...
+
+    def device_bytes(self, placement: Placement) -> float:
+        """Return the memory that a placement takes of each of its devices."""
+        ...
+
+    def load_seconds(self, placement: Placement) -> float:
+        """Return the seconds until an engine of the placement answers."""
+        ...
+
+
+class Planner:
+    """Makes plans of an application, before a run and during it.
+
+    The same seed, costs and devices give the same plan.
+    """
+
+    def __init__(
+        self, requests: Requests, costs: CostModel, *, draws: int = DRAWS, seed: int | None = None
+    ) -> None:
+        """`seed` is that of the drawn output lengths; None: the application's."""
+        self.requests = requests
+        self.costs = costs
+        self._draws = draws
+        self._seed = requests.application.seed if seed is None else seed
+
+    @cached_property
+    def simulators(self) -> Sequence[StageSimulator]:
+        """The times of stages, for each draw of the output lengths."""
+        return self.costs.simulators(self._draws, self._seed)
+
+    def plan(
+        self,
+        devices: int,
+        *,
+        strategy: str = "best",
+        progress: Progress | None = None,
+        effort: Effort | None = None,
+        watch: Watch | None = None,
+    ) -> Choice:
+        """Return the plan for what is left of the application; raises `PlanError`."""
+        return plan_application(
+            self.requests.application,
+            self.requests.all,
+            devices,
+            self.simulators,
+            strategy=strategy,
+            progress=progress,
+            effort=effort,
+            watch=watch,
+        )
+
+    def replan(self, progress: Progress, devices: int) -> Plan:
+        """Return the best plan from `progress` on, as a run asks for it."""
+        return self.plan(devices, progress=progress).plan

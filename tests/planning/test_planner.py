@@ -1,0 +1,55 @@
+"""A planner makes the same plan from the same seed, and plans again for what is left."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from caesura.planning.application.application import Application, Model, Task
+from caesura.planning.application.expand import Requests
+from caesura.planning.plan import Placement
+from caesura.planning.planner import Planner
+from caesura.planning.stage_times import Progress, StageSimulator
+from tests.planning.search.factory import Factory
+
+ROWS = tuple({"prompt": str(number)} for number in range(8))
+APPLICATION = Application(
+    "test",
+    (Model("small", "org/small"), Model("large", "org/large")),
+    (Task("a", "small", "{{ prompt }}", ROWS), Task("b", "large", "{{ prompt }}", ROWS[:2])),
+    seed=7,
+)
+
+
+@dataclass
+class FactoryCosts:
+    """Costs in a world of constant rates; draws are alike."""
+
+    requests: Requests
+    asked: tuple[int, int] = (0, 0)
+
+    def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
+        self.asked = draws, seed
+        return [Factory(self.requests.all, {"small": 2.0, "large": 1.0}, loading=1.0)] * draws
+
+    def device_bytes(self, placement: Placement) -> float:
+        return 1 << 30
+
+    def load_seconds(self, placement: Placement) -> float:
+        return 1.0
+
+
+def test_a_plan_is_made_with_the_seed_of_the_application() -> None:
+    requests = Requests(APPLICATION)
+    costs = FactoryCosts(requests)
+    found = Planner(requests, costs, draws=3).plan(2)
+    assert costs.asked == (3, 7)
+    assert {one.model for one in found.plan.stages[0].placements} == {"small", "large"}
+    assert found.plan == Planner(requests, costs, draws=3).plan(2).plan
+
+
+def test_finished_models_are_left_out_of_a_new_plan() -> None:
+    requests = Requests(APPLICATION)
+    planner = Planner(requests, FactoryCosts(requests))
+    done = {request.key: 5.0 for request in requests.all if request.model == "small"}
+    plan = planner.replan(Progress(5.0, done), 1)
+    assert {one.model for stage in plan.stages for one in stage.placements} == {"large"}
+    assert plan.devices == 1
