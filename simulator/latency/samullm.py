@@ -105,9 +105,9 @@ class SamuLLM:
     def seconds(self, step: StepShape) -> float:
         """Return the seconds that the step takes, without copies."""
         prompts, tokens = step.sequences - step.decodes, step.tokens - step.decodes
-        if not prompts:
+        if not prompts or not tokens:
             return self._decode(step.decodes, step.context, step.longest)
-        flops = self.per_token * (tokens - prompts) + self.per_pair * 2 * step.pairs
+        flops = self.per_token * max(0, tokens - prompts) + self.per_pair * 2 * step.pairs
         prefill = self.prefill.seconds(Work(prompts, flops, tokens, tokens))
         if not step.decodes:
             return prefill

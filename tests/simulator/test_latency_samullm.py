@@ -139,3 +139,10 @@ def test_a_mixed_step_takes_longer_than_either_and_less_than_both(
     assert max(alone) - 1e-9 <= model.seconds(mixed) <= most * (1 + 1e-9)
     more = replace(mixed, context=mixed.context + 1000, longest=mixed.longest + 1000)
     assert model.seconds(more) >= model.seconds(mixed)
+
+
+def test_a_step_without_the_tokens_of_its_prompts_takes_the_time_of_its_decodes() -> None:
+    both = StepShape(tokens=12, sequences=3, decodes=2, context=60, longest=30, pairs=55.0)
+    rest = replace(both, tokens=2, pairs=0.0)
+    assert PLAIN.seconds(rest) == PLAIN.seconds(replace(rest, sequences=2))
+    assert PLAIN.seconds(rest) < PLAIN.seconds(both)
