@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from caesura.simulator.machine import Machine
+from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.session import Workload
 from caesura.simulator.study.plan import Cell
@@ -31,6 +33,13 @@ def trace_cell(cell: Cell, progress: Progress) -> RunResult:
     if cell.policy.engine != "caesura":
         run.records = coarse(run, workload)
     return run
+
+
+def simulate_workload(workload: Workload, machine: Machine, policy: Policy) -> RunResult:
+    """Return the run of a workload that is no cell of a study; raises the errors of `simulate`."""
+    from caesura.simulator.engine import simulate
+
+    return simulate(workload, machine, policy)
 
 
 def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult, Workload]:

@@ -1,0 +1,86 @@
+"""What an engine of a model costs at one tensor-parallel size: time, memory and FLOPs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from caesura.planning.plan import Placement
+from caesura.simulator.machine import BLOCK_TOKENS, LatencyModel
+
+Array = NDArray[np.float64]
+
+MOST_RUNNING = 256
+"""The default of vLLM's `max_num_seqs`."""
+
+CHUNK_TOKENS = 2048
+"""The default of vLLM's `max_num_batched_tokens`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flops:
+    """FLOPs of a model on all its devices together (SamuLLM, equations 1 and 2).
+
+    `per_token` is L c, with c as 2 FLOPs per weight of a layer's matrices, and `per_pair` is 2 L h:
+    an attended pair of a query and a key takes this much.
+    """
+
+    per_token: float
+    per_pair: float
+
+    def of(self, prompts: Array, decoded: Array) -> Array:
+        """Return the FLOPs (n,) of prompts (n,) in tokens, and of the tokens (n,) behind them.
+
+        The prefill gives the first token, and each decode attends to all tokens before it. A
+        request without a token has none.
+        """
+        decodes = np.maximum(0.0, decoded - 1)
+        prefill = self.per_token * prompts + self.per_pair * prompts**2.0
+        pairs = decodes * prompts + decodes * (decodes + 1) / 2
+        decode = self.per_token * decodes + self.per_pair * pairs
+        return np.where(decoded > 0, prefill + decode, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCosts:
+    """An engine of a model on the devices of one tensor-parallel size.
+
+    `room` are the bytes of a device for weights and KV cache, `weight_bytes` those of the weights
+    on a device, and `kv_bytes` those of a token's KV on a device. `longest` is l_max, the tokens of
+    the longest context. `load_seconds` pass until a started engine answers, and `stop_seconds`
+    until the devices of a stopped one are free. A step has at most `chunk_tokens` query tokens of
+    `most_running` requests.
+    """
+
+    latency: LatencyModel
+    room: float
+    weight_bytes: float
+    kv_bytes: int
+    longest: int
+    flops: Flops
+    load_seconds: float = 0.0
+    stop_seconds: float = 0.0
+    block_tokens: int = BLOCK_TOKENS
+    most_running: int = MOST_RUNNING
+    chunk_tokens: int = CHUNK_TOKENS
+
+    def kv_room(self, placement: Placement) -> float:
+        """Return the bytes of KV cache on each device: the placement's, or what weights leave."""
+        return float(placement.kv_bytes) if placement.kv_bytes else self.room - self.weight_bytes
+
+    def kv_tokens(self, placement: Placement) -> int:
+        """Return the tokens that its KV cache holds, in whole blocks."""
+        tokens = int(max(0.0, self.kv_room(placement)) // self.kv_bytes)
+        return tokens // self.block_tokens * self.block_tokens
+
+    def held(self, placement: Placement) -> float:
+        """Return the bytes that it takes of each device."""
+        return self.weight_bytes + max(0.0, self.kv_room(placement))
+
+    def valid(self, placement: Placement) -> bool:
+        """Return whether a device holds its weights, and the KV of one longest request.
+
+        SamuLLM, section 3; vLLM refuses to start with less.
+        """
+        fits = self.held(placement) <= self.room
+        return fits and self.kv_tokens(placement) >= self.longest

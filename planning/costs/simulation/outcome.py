@@ -1,0 +1,114 @@
+"""What became of requests in a stage: when they ended, and how far the others are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from caesura.planning.costs.engine import Flops
+from caesura.planning.costs.simulation.work import Array, Indices, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulated component of k requests, whose seconds count from its first model's loading.
+
+    `first` and `end` (k,) are the seconds of the first token and of the end, infinite for requests
+    that never run. `had` (k,) are the tokens that they had decoded before.
+    """
+
+    numbers: Indices
+    had: Array
+    first: Array
+    end: Array
+
+    def decoded(self, work: Work, at: float) -> Array:
+        """Return the tokens (k,) decoded at the second `at`: a request decodes evenly."""
+        outputs, had = work.outputs[self.numbers], np.maximum(1.0, self.had)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.clip((at - self.first) / (self.end - self.first), 0.0, 1.0)
+            now = np.floor(had + (outputs - had) * np.nan_to_num(share))
+        now = np.where(self.end <= at, outputs, np.minimum(now, outputs - 1))
+        return np.where(self.first <= at, now, self.had)
+
+    def flops(self, work: Work, at: float, of: Mapping[int, Flops]) -> float:
+        """Return the FLOPs computed by the second `at`; `of` has those of models by place."""
+        now = self.decoded(work, at)
+        total = 0.0
+        for place, flops in of.items():
+            ours = work.model_of[self.numbers] == place
+            prompts = work.prompts[self.numbers][ours].astype(np.float64)
+            total += float((flops.of(prompts, now[ours]) - flops.of(prompts, self.had[ours])).sum())
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A run that began `base` seconds after its stage."""
+
+    run: Run
+    base: float
+
+
+class Finished(Mapping[str, float]):
+    """The seconds at which requests finished, by key, computed when they are asked for.
+
+    `before` are the times before a stage that began at the second `began` and ended `end` seconds
+    later, with these `parts`.
+    """
+
+    def __init__(
+        self, work: Work, before: Array, parts: Sequence[Placed], began: float, end: float
+    ) -> None:
+        self.work = work
+        self._before, self._parts = before, parts
+        self._began, self._end = began, end
+
+    @cached_property
+    def at(self) -> Array:
+        """Return the seconds (n,), infinite for unfinished requests."""
+        at = self._before.copy()
+        for part in self._parts:
+            end = part.run.end + part.base
+            at[part.run.numbers] = np.where(end <= self._end, self._began + end, np.inf)
+        return at
+
+    @cached_property
+    def decoded(self) -> Array:
+        """Return the tokens (n,) that unfinished requests of the stage's models have decoded."""
+        decoded = np.zeros(len(self.work))
+        for part in self._parts:
+            numbers = part.run.numbers
+            now = part.run.decoded(self.work, self._end - part.base)
+            decoded[numbers] = np.where(now < self.work.outputs[numbers], now, 0.0)
+        return decoded
+
+    def __getitem__(self, key: str) -> float:
+        at = self.at[self.work.number[key]]
+        if at == np.inf:
+            raise KeyError(key)
+        return float(at)
+
+    def __contains__(self, key: object) -> bool:
+        number = self.work.number.get(key) if isinstance(key, str) else None
+        return number is not None and bool(self.at[number] != np.inf)
+
+    def __iter__(self) -> Iterator[str]:
+        keys = self.work.keys
+        return (keys[number] for number in np.flatnonzero(np.isfinite(self.at)))
+
+    def __len__(self) -> int:
+        return int(np.isfinite(self.at).sum())
+
+
+def finish_times(work: Work, finished: Mapping[str, float]) -> Array:
+    """Return the seconds (n,) at which requests finished; infinite for unfinished ones."""
+    if isinstance(finished, Finished) and finished.work is work:
+        return finished.at
+    at = np.full(len(work), np.inf)
+    for key, second in finished.items():
+        number = work.number.get(key)
+        if number is not None:
+            at[number] = second
+    return at

@@ -1,0 +1,221 @@
+"""One engine that batches continuously, simulated in jumps of many steps.
+
+Requests are served in their order. A step takes one token of each decoding request and prefills up
+to the chunk budget. Between two events the batch stays the same, and a step's time is close to
+linear in the context: k steps take k times the step in their middle.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from caesura.planning.costs.engine import EngineCosts
+from caesura.simulator.machine import StepShape
+
+Items = Sequence[int]
+
+
+class Replica:
+    """An engine with requests, numbered as in `prompts` and `outputs` (tokens of each).
+
+    An action is one step that prefills, or some steps that only decode. `plan` begins it,
+    `complete` ends it, and `cut` shortens it. `begun` are tokens that requests have decoded before,
+    with their KV on the devices. `slowdown` is how many engines share the devices' time.
+
+    The KV cache holds `kv_tokens`. Every request wastes half of its last block on average, which
+    counts as held. Without room for the next step the request that was admitted last is preempted
+    and waits at the head; it is computed again from its prompt.
+    """
+
+    def __init__(
+        self,
+        engine: EngineCosts,
+        kv_tokens: int,
+        prompts: Items,
+        outputs: Items,
+        begun: dict[int, int] | None = None,
+    ) -> None:
+        self.now = 0.0
+        self.end = math.inf
+        self.slowdown = 1.0
+        self.first: dict[int, float] = {}
+        self.preemptions = 0
+        self.steps = 0
+        self._seconds = engine.latency.seconds
+        self._most, self._chunk = engine.most_running, engine.chunk_tokens
+        self._half = (engine.block_tokens - 1) / 2
+        self._room = kv_tokens
+        self._prompts, self._outputs = prompts, outputs
+        self._resident = begun or {}
+        self._decoded: dict[int, int] = {}
+        self._waiting: deque[int] = deque()
+        self._prefilling: deque[tuple[int, int, int]] = deque()  # request, computed, in all
+        self._prefill_held = 0
+        self._running: dict[int, int] = {}  # request -> context at step 0, extrapolated
+        self._base = 0
+        self._ends: list[tuple[int, int, int]] = []  # the step, the request, its base
+        self._longest: list[tuple[int, int]] = []
+        self._jump = 0
+        self._prefilled: list[int] = []
+        self._prefilled_held = 0.0
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of requests that it has."""
+        return len(self._waiting) + len(self._prefilling) + len(self._running)
+
+    @property
+    def idle(self) -> bool:
+        """Return whether no action is under way."""
+        return self.end == math.inf
+
+    def add(self, request: int) -> None:
+        """Add a request behind the others; `plan` or `cut` must follow."""
+        self._waiting.append(request)
+
+    def plan(self, at: float) -> None:
+        """Begin the next action at the second `at`, if there is work."""
+        self.now = at
+        self.end = math.inf
+        if self._resident:
+            self._continue()
+        if not (self._waiting or self._prefilling or self._running):
+            return
+        self._make_room()
+        if (self._waiting or self._prefilling) and self._prefill():
+            return
+        if not self._running:
+            raise ValueError(
+                f"a request of {self._prompts[self._waiting[0]]} tokens does not fit into a KV"
+                f" cache of {self._room} tokens"
+            )
+        self._decode(self._next_end() - self.steps)
+
+    def cut(self, at: float) -> None:
+        """End a jump with the step that is under way at the second `at`."""
+        if self._jump > 1 and at < self.end:
+            share = (at - self.now) / (self.end - self.now)
+            self._decode(max(1, min(self._jump, math.ceil(share * self._jump))))
+
+    def complete(self) -> list[int]:
+        """End the action, and return the requests that finished with it."""
+        self.now, self.steps = self.end, self.steps + self._jump
+        for request in self._prefilled:
+            self._start(request, self._prompts[request] + self._decoded.get(request, 0))
+        self._prefilled, self._prefilled_held = [], 0.0
+        finished = []
+        while self._ends and self._ends[0][0] <= self.steps:
+            _, request, base = heappop(self._ends)
+            if self._running.get(request) == base:
+                del self._running[request]
+                self._base -= base
+                finished.append(request)
+        self.end = math.inf
+        return finished
+
+    def _continue(self) -> None:
+        """Take up the waiting requests whose KV is on the devices already."""
+        for request in [each for each in self._waiting if each in self._resident]:
+            decoded = self._resident[request]
+            self._decoded[request] = decoded - 1
+            self._waiting.remove(request)
+            self._start(request, self._prompts[request] + decoded - 1)
+        self._resident = {}
+
+    def _start(self, request: int, context: int) -> None:
+        """Let a request decode that has sampled a token behind `context` computed tokens."""
+        base = context - self.steps
+        left = self._outputs[request] - self._decoded.get(request, 0) - 1
+        self._running[request] = base
+        self._base += base
+        self.first.setdefault(request, self.now)
+        heappush(self._ends, (self.steps + left, request, base))
+        heappush(self._longest, (-base, request))
+
+    def _next_end(self) -> int:
+        while self._running.get(self._ends[0][1]) != self._ends[0][2]:
+            heappop(self._ends)
+        return self._ends[0][0]
+
+    def _longest_context(self, step: float) -> float:
+        longest = self._longest
+        while longest and self._running.get(longest[0][1]) != -longest[0][0]:
+            heappop(longest)
+        return step - longest[0][0] if longest else 0.0
+
+    def _context(self, step: float) -> float:
+        return self._base + len(self._running) * step
+
+    def _held(self) -> float:
+        count = len(self._running) + len(self._prefilling)
+        return self._context(self.steps) + self._prefill_held + count * self._half
+
+    def _make_room(self) -> None:
+        """Preempt requests until the others have room for the next step."""
+        while len(self._running) > 1 and self._held() + len(self._running) > self._room:
+            request, base = self._running.popitem()
+            self._base -= base
+            self._decoded[request] = self.steps + base - self._prompts[request] + 1
+            self._waiting.appendleft(request)
+            self.preemptions += 1
+
+    def _prefill(self) -> bool:
+        """Begin a step with prefills; return False if none has room."""
+        decodes = len(self._running)
+        budget = self._chunk - decodes
+        tokens, sequences, pairs = decodes, decodes, 0.0
+        context = self._context(self.steps + 1)
+        longest = self._longest_context(self.steps + 1)
+        while budget > 0 and (request := self._to_prefill(len(self._prefilled))) is not None:
+            _, computed, total = request
+            taken = min(budget, total - computed)
+            budget -= taken
+            tokens, sequences = tokens + taken, sequences + 1
+            pairs += taken * computed + taken * (taken + 1) / 2
+            context += computed + taken
+            longest = max(longest, computed + taken)
+            self._advance(request, taken)
+        if tokens == decodes:
+            return False
+        shape = StepShape(tokens, sequences, decodes, int(context), int(longest), pairs)
+        self._jump = 1
+        self.end = self.now + self._seconds(shape) * self.slowdown
+        return True
+
+    def _to_prefill(self, done: int) -> tuple[int, int, int] | None:
+        """Return the next request to prefill: one that has begun, or one that is admitted now."""
+        if self._prefilling:
+            return self._prefilling[0]
+        count = len(self._running) + done
+        if not self._waiting or count >= self._most:
+            return None
+        request = self._waiting[0]
+        total = self._prompts[request] + self._decoded.get(request, 0)
+        held = self._held() + len(self._running) + self._prefilled_held
+        if held + total + self._half > self._room:
+            return None
+        self._waiting.popleft()
+        self._prefilling.append((request, 0, total))
+        self._prefill_held += total
+        return self._prefilling[0]
+
+    def _advance(self, prefill: tuple[int, int, int], taken: int) -> None:
+        request, computed, total = prefill
+        self._prefilling.popleft()
+        if computed + taken < total:
+            self._prefilling.appendleft((request, computed + taken, total))
+        else:
+            self._prefill_held -= total
+            self._prefilled_held += total + self._half
+            self._prefilled.append(request)
+
+    def _decode(self, steps: int) -> None:
+        """Begin a jump of at most `steps` steps, for which the KV cache has room."""
+        count = len(self._running)
+        room = int((self._room - self._held()) // count)
+        self._jump = max(1, min(steps, room))
+        middle = self.steps + (self._jump + 1) / 2
+        context, longest = self._context(middle), self._longest_context(middle)
+        shape = StepShape(count, count, count, int(context), int(longest), 0.0)
+        self.end = self.now + self._jump * self._seconds(shape) * self.slowdown

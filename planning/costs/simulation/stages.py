@@ -1,0 +1,269 @@
+"""The times of stages (`StageSimulator`), from one draw of output lengths."""
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from caesura.planning.application.requests import Request
+from caesura.planning.costs.engine import EngineCosts, Flops
+from caesura.planning.costs.simulation.cluster import Cluster, Pool
+from caesura.planning.costs.simulation.order import components
+from caesura.planning.costs.simulation.outcome import Finished, Placed, Run, finish_times
+from caesura.planning.costs.simulation.replica import Replica
+from caesura.planning.costs.simulation.work import Array, Indices, Work
+from caesura.planning.plan import Placement
+from caesura.planning.stage_times import Progress, StageTimes
+
+Engines = Callable[[str, int], EngineCosts | None]
+"""Returns the costs of a model's engine at a tensor-parallel size; None if it cannot run so."""
+
+MAX_RUNS = 20_000
+"""The number of simulated components that are kept; the oldest go first."""
+
+Edges = tuple[Indices, Indices]
+"""Who waits (the second) for whom (the first), both (m,)."""
+
+
+class FastStages:
+    """A stage simulator that jumps over steps in which no batch changes.
+
+    `lengths` are the output tokens of the requests by key, and `engines` the costs of the models'
+    engines. Data-parallel replicas take the requests of one queue, the one with the fewest in
+    flight first, as a run does. Models that share devices are slowed down by each other. A model
+    that needs others of its stage is simulated behind them, or with them if they need each other.
+    A model that keeps its placement continues its requests, if the progress is one of this
+    simulator's own. What was simulated is kept, so that a search asks for a stage at little cost.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str],
+        requests: Sequence[Request],
+        lengths: Mapping[str, int],
+        engines: Engines,
+    ) -> None:
+        """`models` are in the order of the application. Raises `ValueError` without a length."""
+        self._work = Work(models, requests, lengths)
+        self._engines = engines
+        self._runs: dict[bytes, Run] = {}
+        self.simulated = 0
+
+    def valid(self, placement: Placement) -> bool:
+        """Return whether devices hold the weights and the KV cache of one longest request."""
+        engine = self._engines(placement.model, placement.tensor_parallel)
+        return engine is not None and engine.valid(placement)
+
+    def fits(self, placements: Sequence[Placement]) -> bool:
+        """Return whether each placement is valid, and devices hold all models that share them."""
+        if not all(self.valid(placement) for placement in placements):
+            return False
+        shared: dict[str, list[Placement]] = {}
+        for placement in placements:
+            if placement.shares:
+                shared.setdefault(placement.shares, []).append(placement)
+        return all(self._fit_together(group) for group in shared.values())
+
+    def unfinished(self, progress: Progress) -> Sequence[str]:
+        """Return the models that have requests left, in the order of the application."""
+        left = self._work.model_of[~np.isfinite(finish_times(self._work, progress.finished))]
+        counts = np.bincount(left, minlength=len(self._work.models))
+        return [model for model, count in zip(self._work.models, counts, strict=True) if count]
+
+    def run(
+        self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
+    ) -> StageTimes:
+        """Return the times of a stage that begins with `progress`.
+
+        Raises `ValueError` for a model that is placed twice, for a placement that is not valid, and
+        for models that do not fit on the devices that they share.
+        """
+        self._check(placements)
+        at = finish_times(self._work, progress.finished)
+        parts = self._simulate(placements, at, self._carried(placements, progress), progress)
+        ends, last = self._ends(parts)
+        done = {model: end for model, end in ends.items() if end < np.inf}
+        if last is None:
+            return StageTimes(progress, 0.0, {}, 0.0)
+        end = last if to_the_end or not done else min(done.values())
+        finished = Finished(self._work, at, parts, progress.seconds, end)
+        flops = self._flops(placements)
+        computed = sum(part.run.flops(self._work, end - part.base, flops) for part in parts)
+        times = {model: progress.seconds + each for model, each in done.items() if each <= end}
+        after = Progress(progress.seconds + end, finished, tuple(placements))
+        return StageTimes(after, end, times, computed)
+
+    def _check(self, placements: Sequence[Placement]) -> None:
+        models = [placement.model for placement in placements]
+        twice = [model for model in models if models.count(model) > 1]
+        if twice:
+            raise ValueError(f"model {twice[0]} is placed twice in a stage")
+        if not self.fits(placements):
+            shown = ", ".join(map(str, placements))
+            raise ValueError(f"devices do not hold the weights and a longest request of: {shown}")
+
+    def _fit_together(self, placements: Sequence[Placement]) -> bool:
+        engines = [self._engine(each) for each in placements]
+        held = sum(e.held(p) for e, p in zip(engines, placements, strict=True))
+        return held <= max(engine.room for engine in engines)
+
+    def _engine(self, placement: Placement) -> EngineCosts:
+        engine = self._engines(placement.model, placement.tensor_parallel)
+        assert engine is not None
+        return engine
+
+    def _flops(self, placements: Sequence[Placement]) -> dict[int, Flops]:
+        return {self._work.models.index(p.model): self._engine(p).flops for p in placements}
+
+    def _ends(self, parts: Sequence[Placed]) -> tuple[dict[str, float], float | None]:
+        """Return when models have finished, and the last end of a request; None without one."""
+        ends: dict[str, float] = {}
+        last: float | None = None
+        for part in parts:
+            end, models = part.run.end + part.base, self._work.model_of[part.run.numbers]
+            for place in np.unique(models).tolist():
+                ends[self._work.models[place]] = float(end[models == place].max())
+            reached = end[np.isfinite(end)]
+            if len(reached):
+                last = max(last or 0.0, float(reached.max()))
+        return ends, last
+
+    def _left(self, model: str, at: Array) -> Indices:
+        numbers = self._work.of(model)
+        left: Indices = numbers[~np.isfinite(at[numbers])]
+        return left
+
+    def _carried(self, placements: Sequence[Placement], progress: Progress) -> Array:
+        """Return the tokens (n,) that requests of engines which stay loaded have decoded."""
+        kept = np.zeros(len(self._work))
+        finished = progress.finished
+        if isinstance(finished, Finished) and finished.work is self._work:
+            for placement in placements:
+                if placement in progress.loaded:
+                    numbers = self._work.of(placement.model)
+                    kept[numbers] = finished.decoded[numbers]
+        return kept
+
+    def _ready(self, placements: Sequence[Placement], progress: Progress) -> dict[str, float]:
+        """Return the seconds until each model is loaded, behind the stopping of evicted ones."""
+        evicted = [each for each in progress.loaded if each not in placements]
+        stopping = max((self._engine(each).stop_seconds for each in evicted), default=0.0)
+        return {
+            each.model: 0.0
+            if each in progress.loaded
+            else stopping + self._engine(each).load_seconds
+            for each in placements
+        }
+
+    def _simulate(
+        self, placements: Sequence[Placement], at: Array, decoded: Array, progress: Progress
+    ) -> list[Placed]:
+        """Return the runs of the stage's components, in the order of their needs."""
+        work, ready = self._work, self._ready(placements, progress)
+        waits = ~np.isfinite(at[work.targets]) & ~np.isfinite(at[work.sources])
+        edges = work.sources[waits], work.targets[waits]
+        between = np.unique(np.stack([work.model_of[each] for each in edges], axis=1), axis=0)
+        pairs = [(work.models[a], work.models[b]) for a, b in between.tolist()]
+        placed = {placement.model: placement for placement in placements}
+        ends = np.full(len(work) if len(edges[0]) else 0, np.inf)
+        parts = []
+        for names in components(list(placed), pairs, [p.shares for p in placements]):
+            numbers = np.concatenate([self._left(name, at) for name in names])
+            base = min(ready[name] for name in names)
+            starts = [ready[name] - base for name in names]
+            arrivals = np.zeros(len(numbers))
+            inside = (np.empty(0, np.int64), np.empty(0, np.int64))
+            if len(ends):
+                arrivals, inside = self._arrivals(numbers, edges, ends, base)
+            run = self._component(
+                [placed[name] for name in names],
+                starts,
+                (numbers, arrivals, decoded[numbers]),
+                inside,
+            )
+            parts.append(Placed(run, base))
+            if len(ends):
+                ends[run.numbers] = run.end + base
+        return parts
+
+    def _arrivals(
+        self, numbers: Indices, edges: Edges, ends: Array, base: float
+    ) -> tuple[Array, Edges]:
+        """Return when what others give to requests is there (k,), and the needs among them."""
+        sources, targets = edges
+        ours = np.zeros(len(self._work), np.bool_)
+        ours[numbers] = True
+        outside = ours[targets] & ~ours[sources]
+        arrivals = np.zeros(len(self._work))
+        np.maximum.at(arrivals, targets[outside], ends[sources[outside]] - base)
+        inside = ours[targets] & ours[sources]
+        return arrivals[numbers], (sources[inside], targets[inside])
+
+    def _component(
+        self,
+        placements: Sequence[Placement],
+        starts: Sequence[float],
+        requests: tuple[Indices, Array, Array],
+        edges: Edges,
+    ) -> Run:
+        """Return the run of models that are simulated together; the kept one if there is one."""
+        numbers, _, decoded = requests
+        digest = blake2b(repr((placements, starts)).encode(), digest_size=16)
+        for part in requests:
+            digest.update(part.tobytes())
+        key = digest.digest()
+        if key not in self._runs:
+            if len(self._runs) >= MAX_RUNS:
+                del self._runs[next(iter(self._runs))]
+            pools = [
+                self._pool(placement, start, numbers, decoded)
+                for placement, start in zip(placements, starts, strict=True)
+            ]
+            self._runs[key] = _simulated(self._work, pools, requests, edges)
+            self.simulated += 1
+        return self._runs[key]
+
+    def _pool(self, placement: Placement, start: float, numbers: Indices, decoded: Array) -> Pool:
+        engine, work = self._engine(placement), self._work
+        begun = decoded > 0
+        resident = dict(zip(numbers[begun].tolist(), map(int, decoded[begun]), strict=True))
+        tokens = engine.kv_tokens(placement)
+        replicas = tuple(
+            Replica(engine, tokens, work.prompt_list, work.output_list, resident)
+            for _ in range(placement.replicas)
+        )
+        return Pool(placement.model, replicas, engine.most_running, start, placement.shares)
+
+
+def _simulated(
+    work: Work, pools: Sequence[Pool], requests: tuple[Indices, Array, Array], edges: Edges
+) -> Run:
+    """Return the run of a component; requests that have begun already go first."""
+    numbers, arrivals, decoded = requests
+    by_model = {pool.model: pool for pool in pools}
+    places = work.model_of[numbers].tolist()
+    pool_of = {
+        number: by_model[work.models[place]]
+        for number, place in zip(numbers.tolist(), places, strict=True)
+    }
+    needs: dict[int, int] = {}
+    needed_by: dict[int, list[int]] = {}
+    for source, target in zip(*(each.tolist() for each in edges), strict=True):
+        needs[target] = needs.get(target, 0) + 1
+        needed_by.setdefault(source, []).append(target)
+    there = dict(zip(numbers.tolist(), arrivals.tolist(), strict=True))
+    for number in numbers[decoded > 0].tolist():
+        there[number] = -1.0
+    cluster = Cluster(pools, pool_of, there, needs, needed_by)
+    cluster.run()
+    first: dict[int, float] = {}
+    for pool in pools:
+        for replica in pool.replicas:
+            first |= replica.first
+    ends = cluster.finished
+    return Run(
+        numbers,
+        decoded,
+        np.array([first.get(number, np.inf) for number in numbers.tolist()]),
+        np.array([ends.get(number, np.inf) for number in numbers.tolist()]),
+    )
