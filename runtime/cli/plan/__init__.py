@@ -1,0 +1,1 @@
+"""Planning applications of several models, and running plans."""

@@ -1,0 +1,84 @@
+"""The options of `caesura plan` and `caesura run`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caesura.planning.planner import DRAWS
+from caesura.planning.search.strategies import STRATEGIES
+
+SEARCH = "Search"
+"""A panel of `--help`."""
+
+MAX_DRAWS = 100
+
+ApplicationFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="APPLICATION", help="A TOML or YAML file: docs/planning.md.", dir_okay=False
+    ),
+]
+Devices = Annotated[
+    int | None,
+    typer.Option(
+        "--devices", "-n", min=1, help="How many devices a plan may use. Default: the file's."
+    ),
+]
+GanttFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--gantt", metavar="FILE", dir_okay=False, help="Draw devices over time: .svg or .html."
+    ),
+]
+
+
+def _strategy(name: str) -> str:
+    if name not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise typer.BadParameter(f"unknown strategy {name!r}; choose from: {known}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How a plan is searched for."""
+
+    devices: Devices = None
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            callback=_strategy,
+            help=f"{', '.join(STRATEGIES)}. `greedy` is SamuLLM's search, `max` and `min` its"
+            " heuristics.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "best"
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the drawn output lengths. Default: the file's.", rich_help_panel=SEARCH
+        ),
+    ] = None
+    draws: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=MAX_DRAWS,
+            help="Draws of all output lengths with which plans are checked.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = DRAWS
+    search_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="End the search after so long. The plan then depends on the machine's speed.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None

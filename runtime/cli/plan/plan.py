@@ -1,0 +1,127 @@
+"""`caesura plan`: the plan of an application as a table, JSON, a chart, or deployment files."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from caesura.planning.application.application import Application
+from caesura.planning.emit.emit import emit
+from caesura.planning.plan import Plan
+from caesura.planning.plan_file import plan_to_json
+from caesura.planning.planner import CostModel
+from caesura.planning.search.strategies import Choice
+from caesura.planning.show.bars import plan_bars
+from caesura.planning.show.gantt import Chart, to_html, to_svg
+from caesura.planning.show.table import makespan_text, plan_table
+from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, prepare
+from caesura.runtime.errors import UsageError
+
+CHARTS = (".svg", ".html")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a plan is written to, besides the terminal."""
+
+    json: bool = False
+    gantt: Path | None = None
+    emit: str | None = None
+    out: Path | None = None
+
+
+def show_plan(path: Path, how: PlanOptions, outputs: Outputs, make_costs: MakeCosts) -> None:
+    """Find a plan and show it; raises `UsageError` for what is wrong with the application."""
+    demand_chart(outputs.gantt)
+    console, errors = Console(soft_wrap=False), Console(stderr=True)
+    search = prepare(path, how, make_costs)
+    began = time.monotonic()
+    choice = find_plan(search, how, errors)
+    seconds = time.monotonic() - began
+    if outputs.json:
+        print(json.dumps(choice_to_json(choice, search.application, seconds), indent=2))
+    else:
+        _print(console, search, choice, how, seconds)
+    if outputs.gantt is not None:
+        chart = plan_chart(choice.plan, search.planner.costs)
+        write_chart(outputs.gantt, [chart], search.devices, search.application.name)
+        errors.print(f"written: {outputs.gantt}", highlight=False, soft_wrap=True)
+    if outputs.emit is not None:
+        folder = outputs.out or Path(f"{search.application.name}-{outputs.emit}")
+        for name in write_deployment(choice.plan, search.application, outputs.emit, folder):
+            errors.print(f"written: {name}", highlight=False, soft_wrap=True)
+
+
+def choice_to_json(choice: Choice, application: Application, seconds: float) -> dict[str, object]:
+    """Return a plan, the next best one and why it lost, as JSON values."""
+    return plan_to_json(
+        choice.plan,
+        application.name,
+        next_best=choice.next_best and asdict(choice.next_best),
+        reason=choice.reason,
+        search_seconds=round(seconds, 3),
+    )
+
+
+def plan_chart(plan: Plan, costs: CostModel) -> Chart:
+    """Return the panel of a plan."""
+    title = f"{plan.strategy}: {makespan_text(plan.makespan)}"
+    return Chart(title, plan_bars(plan, costs.load_seconds))
+
+
+def demand_chart(path: Path | None) -> None:
+    """Raise `UsageError` for a chart that cannot be written, before anything is computed."""
+    if path is None:
+        return
+    if path.suffix not in CHARTS:
+        raise UsageError(f"--gantt writes .svg or .html, got {path.name!r}")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"there is no directory {path.absolute().parent} for --gantt: create it")
+
+
+def write_chart(path: Path, charts: list[Chart], devices: int, title: str) -> None:
+    """Write charts to an SVG file, or to a page by its suffix; raises `UsageError`."""
+    text = to_html(charts, devices, title) if path.suffix == ".html" else to_svg(charts, devices)
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+
+
+def write_deployment(plan: Plan, application: Application, kind: str, folder: Path) -> list[Path]:
+    """Write the files of a deployment into a folder, and return their paths."""
+    written = []
+    for name, text in emit(plan, application, kind).items():
+        path = folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        written.append(path)
+    return written
+
+
+def _print(
+    console: Console, search: Search, choice: Choice, how: PlanOptions, seconds: float
+) -> None:
+    application = search.application
+    console.print(
+        f"{application.name}: {len(application.models)} models, {len(application.tasks)} tasks,"
+        f" {len(search.requests.all)} requests, on {search.devices} devices",
+        markup=False,
+        highlight=False,
+    )
+    console.print(plan_table(choice.plan, search.planner.costs.device_bytes))
+    lines = [
+        f"makespan: {makespan_text(choice.plan.makespan)}, by {choice.plan.strategy},"
+        f" over {how.draws} draws of the output lengths"
+    ]
+    if choice.next_best is not None:
+        lines.append(f"next best: {makespan_text(choice.next_best.makespan)}. {choice.reason}")
+    lines.append(f"searched for {seconds:.1f} s, {choice.simulated} stages simulated")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

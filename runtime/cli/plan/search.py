@@ -1,0 +1,68 @@
+"""Reading an application and searching for its plan, with a progress bar."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from caesura.planning.application.application import Application
+from caesura.planning.application.expand import Requests
+from caesura.planning.application.file import read_application
+from caesura.planning.planner import CostModel, Planner
+from caesura.planning.search.effort import Effort
+from caesura.planning.search.strategies import Choice
+from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.errors import UsageError
+
+MakeCosts = Callable[[Requests], CostModel]
+"""Returns what the models of an application cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An application, how many devices it may use, and what makes its plans."""
+
+    application: Application
+    requests: Requests
+    devices: int
+    planner: Planner
+
+
+def prepare(path: Path, how: PlanOptions, make_costs: MakeCosts) -> Search:
+    """Read an application and the costs of its models; raises `UsageError`."""
+    application = read_application(path)
+    devices = how.devices or application.devices
+    if not devices:
+        raise UsageError(
+            f"{path} does not say how many devices there are: give --devices, or `devices` in"
+            " [application]"
+        )
+    requests = Requests(application)
+    planner = Planner(requests, make_costs(requests), draws=how.draws, seed=how.seed)
+    return Search(application, requests, devices, planner)
+
+
+def find_plan(search: Search, how: PlanOptions, console: Console) -> Choice:
+    """Return the plan of the chosen strategy; a bar on `console` shows how far the search is."""
+    columns = (
+        TextColumn("searching"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    effort = Effort()
+    if how.search_seconds is not None:
+        effort = Effort(seconds=how.search_seconds, clock=time.monotonic)
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def watch(part: float, seconds: float) -> None:
+            bar.update(task, completed=part, description=f"best so far: {seconds:.1f} s")
+
+        return search.planner.plan(
+            search.devices, strategy=how.strategy, effort=effort, watch=watch
+        )

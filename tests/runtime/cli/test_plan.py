@@ -1,0 +1,94 @@
+"""`caesura plan`: a plan as a table, JSON, a chart and deployment files."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from caesura.planning.application.expand import Requests
+from caesura.planning.plan import Placement
+from caesura.planning.plan_file import read_plan
+from caesura.planning.stage_times import StageSimulator
+from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.cli.plan.plan import Outputs, show_plan
+from caesura.runtime.errors import UsageError
+from tests.planning.search.factory import Factory
+
+APPLICATION = """
+[application]
+name = "two"
+[models.small]
+path = "org/small"
+[models.large]
+path = "org/large"
+[tasks.answer]
+models = ["small", "large"]
+prompts = "prompts.txt"
+"""
+
+
+class MadeUpCosts:
+    """Models with constant rates, half a GiB and a second to load."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._requests = requests.all
+
+    def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
+        return [Factory(self._requests, {"small": 2.0, "large": 1.0}, loading=1.0)] * draws
+
+    def device_bytes(self, placement: Placement) -> float:
+        return 1 << 29
+
+    def load_seconds(self, placement: Placement) -> float:
+        return 1.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "prompts.txt").write_text("one\ntwo\nthree\nfour\n")
+    (tmp_path / "app.toml").write_text(APPLICATION)
+    return tmp_path / "app.toml"
+
+
+def show(path: Path, *outputs: object, devices: int | None = 2) -> None:
+    show_plan(path, PlanOptions(devices=devices), Outputs(*outputs), MadeUpCosts)  # type: ignore[arg-type]
+
+
+def test_the_table_has_stages_models_and_the_next_best_plan(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(path)
+    shown = capsys.readouterr().out
+    assert "two: 2 models, 2 tasks, 8 requests, on 2 devices" in shown
+    rows = [line.split() for line in shown.splitlines() if " small " in line or " large " in line]
+    assert rows[0][0] == "1"
+    assert ["small", "1", "1", "1", "0.50"] in (rows[0][1:6], rows[1][:5])
+    assert "makespan: 5.0 s, by " in shown
+    assert "next best: " in shown
+
+
+def test_json_can_be_carried_out(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show(path, True)
+    shown = capsys.readouterr().out
+    saved = path.with_name("plan.json")
+    saved.write_text(shown)
+    plan = read_plan(saved, "two", {"small": 0, "large": 0})
+    assert plan.makespan.mean == 5.0
+    assert json.loads(shown)["next_best"]["strategy"]
+
+
+def test_a_chart_and_deployment_files_are_written(path: Path) -> None:
+    chart = path.with_name("chart.html")
+    show(path, False, chart, "compose", path.with_name("deploy"))
+    assert "<svg" in chart.read_text()
+    assert list(path.with_name("deploy").iterdir())
+
+
+def test_mistakes_say_how_to_fix_them(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not say how many devices there are: give --devices"):
+        show(path, devices=None)
+    with pytest.raises(UsageError, match=r"writes \.svg or \.html, got 'chart\.png'"):
+        show(path, False, tmp_path / "chart.png")
+    with pytest.raises(UsageError, match="there is no directory"):
+        show(path, False, tmp_path / "none" / "chart.svg")
