@@ -8,6 +8,7 @@ import numpy as np
 
 from caesura.planning.costs.engine import Flops
 from caesura.planning.costs.simulation.work import Array, Indices, Work
+from caesura.planning.plan import Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A run that began `base` seconds after its stage."""
+    """A run of `placements` that began `base` seconds after its stage; before it if negative."""
 
     run: Run
     base: float
+    placements: tuple[Placement, ...] = ()
+
+    def flops(self, work: Work, end: float, of: Mapping[int, Flops]) -> float:
+        """Return the FLOPs computed in the first `end` seconds of the stage."""
+        computed = self.run.flops(work, end - self.base, of)
+        return computed - self.run.flops(work, -self.base, of) if self.base < 0 else computed
 
 
 class Finished(Mapping[str, float]):
@@ -62,25 +69,26 @@ class Finished(Mapping[str, float]):
         self, work: Work, before: Array, parts: Sequence[Placed], began: float, end: float
     ) -> None:
         self.work = work
-        self._before, self._parts = before, parts
-        self._began, self._end = began, end
+        self._before, self.parts = before, parts
+        self._began, self.end = began, end
 
     @cached_property
     def at(self) -> Array:
         """Return the seconds (n,), infinite for unfinished requests."""
         at = self._before.copy()
-        for part in self._parts:
-            end = part.run.end + part.base
-            at[part.run.numbers] = np.where(end <= self._end, self._began + end, np.inf)
+        for part in self.parts:
+            left = ~np.isfinite(self._before[part.run.numbers])
+            end = part.run.end[left] + part.base
+            at[part.run.numbers[left]] = np.where(end <= self.end, self._began + end, np.inf)
         return at
 
     @cached_property
     def decoded(self) -> Array:
         """Return the tokens (n,) that unfinished requests of the stage's models have decoded."""
         decoded = np.zeros(len(self.work))
-        for part in self._parts:
+        for part in self.parts:
             numbers = part.run.numbers
-            now = part.run.decoded(self.work, self._end - part.base)
+            now = part.run.decoded(self.work, self.end - part.base)
             decoded[numbers] = np.where(now < self.work.outputs[numbers], now, 0.0)
         return decoded
 

@@ -33,7 +33,8 @@ class FastStages:
     flight first, as a run does. Models that share devices are slowed down by each other. A model
     that needs others of its stage is simulated behind them, or with them if they need each other.
     A model that keeps its placement continues its requests, if the progress is one of this
-    simulator's own. What was simulated is kept, so that a search asks for a stage at little cost.
+    simulator's own; where nothing changes for it, what was simulated of it holds on. What was
+    simulated is kept, so that a search asks for a stage at little cost.
     """
 
     def __init__(
@@ -81,17 +82,19 @@ class FastStages:
         self._check(placements)
         at = finish_times(self._work, progress.finished)
         parts = self._simulate(placements, at, self._carried(placements, progress), progress)
-        ends, last = self._ends(parts)
+        ends, last = self._ends(parts, at)
         done = {model: end for model, end in ends.items() if end < np.inf}
         if last is None:
             return StageTimes(progress, 0.0, {}, 0.0)
         end = last if to_the_end or not done else min(done.values())
         finished = Finished(self._work, at, parts, progress.seconds, end)
         flops = self._flops(placements)
-        computed = sum(part.run.flops(self._work, end - part.base, flops) for part in parts)
+        computed = sum(part.flops(self._work, end, flops) for part in parts)
         times = {model: progress.seconds + each for model, each in done.items() if each <= end}
         after = Progress(progress.seconds + end, finished, tuple(placements))
-        return StageTimes(after, end, times, computed)
+        ready = self._ready(placements, progress)
+        loading = {model: min(seconds, end) for model, seconds in ready.items() if seconds}
+        return StageTimes(after, end, times, computed, loading)
 
     def _check(self, placements: Sequence[Placement]) -> None:
         models = [placement.model for placement in placements]
@@ -115,12 +118,14 @@ class FastStages:
     def _flops(self, placements: Sequence[Placement]) -> dict[int, Flops]:
         return {self._work.models.index(p.model): self._engine(p).flops for p in placements}
 
-    def _ends(self, parts: Sequence[Placed]) -> tuple[dict[str, float], float | None]:
+    def _ends(self, parts: Sequence[Placed], at: Array) -> tuple[dict[str, float], float | None]:
         """Return when models have finished, and the last end of a request; None without one."""
         ends: dict[str, float] = {}
         last: float | None = None
         for part in parts:
-            end, models = part.run.end + part.base, self._work.model_of[part.run.numbers]
+            left = ~np.isfinite(at[part.run.numbers])
+            end = part.run.end[left] + part.base
+            models = self._work.model_of[part.run.numbers[left]]
             for place in np.unique(models).tolist():
                 ends[self._work.models[place]] = float(end[models == place].max())
             reached = end[np.isfinite(end)]
@@ -166,8 +171,18 @@ class FastStages:
         pairs = [(work.models[a], work.models[b]) for a, b in between.tolist()]
         placed = {placement.model: placement for placement in placements}
         ends = np.full(len(work) if len(edges[0]) else 0, np.inf)
-        parts = []
+        parts: list[Placed] = []
+        before = _parts_before(work, progress)
+        changed: set[str] = set(placed) ^ {one.model for part in before for one in part.placements}
         for names in components(list(placed), pairs, [p.shares for p in placements]):
+            group = tuple(placed[name] for name in names)
+            sources = {source for source, target in pairs if target in names} - set(names)
+            if not changed & sources and (part := self._continued(group, before, at, progress)):
+                parts.append(part)
+                if len(ends):
+                    ends[part.run.numbers] = part.run.end + part.base
+                continue
+            changed |= set(names)
             numbers = np.concatenate([self._left(name, at) for name in names])
             base = min(ready[name] for name in names)
             starts = [ready[name] - base for name in names]
@@ -176,15 +191,32 @@ class FastStages:
             if len(ends):
                 arrivals, inside = self._arrivals(numbers, edges, ends, base)
             run = self._component(
-                [placed[name] for name in names],
+                group,
                 starts,
                 (numbers, arrivals, decoded[numbers]),
                 inside,
             )
-            parts.append(Placed(run, base))
+            parts.append(Placed(run, base, group))
             if len(ends):
                 ends[run.numbers] = run.end + base
         return parts
+
+    def _continued(
+        self,
+        group: tuple[Placement, ...],
+        before: Sequence[Placed],
+        at: Array,
+        progress: Progress,
+    ) -> Placed | None:
+        """Return the run of a component that only goes on; None if its models have changed."""
+        for part in before:
+            if set(group) <= set(part.placements):
+                others = (one.model for one in part.placements if one not in group)
+                if any(len(self._left(name, at)) for name in others):
+                    return None
+                assert isinstance(progress.finished, Finished)
+                return Placed(part.run, part.base - progress.finished.end, group)
+        return None
 
     def _arrivals(
         self, numbers: Indices, edges: Edges, ends: Array, base: float
@@ -233,6 +265,14 @@ class FastStages:
             for _ in range(placement.replicas)
         )
         return Pool(placement.model, replicas, engine.most_running, start, placement.shares)
+
+
+def _parts_before(work: Work, progress: Progress) -> Sequence[Placed]:
+    """Return the runs of the stage before, if the progress is one of this simulator's own."""
+    finished = progress.finished
+    if not isinstance(finished, Finished) or finished.work is not work:
+        return []
+    return [part for part in finished.parts if set(part.placements) & set(progress.loaded)]
 
 
 def _simulated(

@@ -75,6 +75,47 @@ def test_the_stage_ends_with_the_first_model_and_a_kept_one_continues() -> None:
     assert moved.seconds == pytest.approx(2 + 5 + 50)
 
 
+def test_a_model_that_loads_when_a_stage_ends_loads_on() -> None:
+    both = [*requests("a", 1), *requests("b", 1)]
+    slow = engine(load_seconds=20.0)
+    simulator = stages(both, {"a/0": 6, "b/0": 50}, a=engine(), b=slow)
+    first = simulator.run([Placement("a"), Placement("b")], START)
+    assert first.loading == {"a": 5.0, "b": pytest.approx(11)}
+    assert simulator.run([Placement("b")], first.after).seconds == pytest.approx(20 + 50 - 11)
+
+
+def test_what_goes_on_unchanged_is_not_simulated_again() -> None:
+    three = [*requests("a", 1), *requests("b", 4), *requests("c", 1)]
+    simulator = stages(
+        three,
+        {"a/0": 6} | {f"b/{n}": 20 + n for n in range(4)} | {"c/0": 3},
+        a=engine(),
+        b=engine(),
+        c=engine(),
+    )
+    first = simulator.run([Placement("a"), Placement("b")], START)
+    simulated = simulator.simulated
+    second = simulator.run([Placement("b"), Placement("c")], first.after)
+    third = simulator.run([Placement("b")], second.after)
+    assert simulator.simulated == simulated + 1
+    assert third.after.seconds == pytest.approx(5 + 23)
+    total = sum(times.flops for times in (first, second, third))
+    # Six prompts of four tokens, and all tokens but the first of each request.
+    assert total == pytest.approx(10.0 * (6 * 4 + 5 + 19 + 20 + 21 + 22 + 2))
+
+
+def test_a_reader_is_simulated_again_when_its_source_moves() -> None:
+    chain = [*requests("a", 2), *requests("b", 2, needs="a"), *requests("c", 1)]
+    lengths = {"a/0": 3, "a/1": 30, "b/0": 5, "b/1": 5, "c/0": 4}
+    simulator = stages(chain, lengths, a=engine(), b=engine(), c=engine())
+    first = simulator.run([Placement("a"), Placement("b"), Placement("c")], START)
+    assert first.after.seconds == pytest.approx(9)
+    kept = simulator.run([Placement("a"), Placement("b")], first.after, to_the_end=True)
+    assert kept.after.seconds == pytest.approx(5 + 30 + 5)
+    moved = simulator.run([Placement("a", 2), Placement("b")], first.after, to_the_end=True)
+    assert moved.after.seconds == pytest.approx(9 + 2 + 5 + 30 + 5)
+
+
 def test_the_flops_of_stages_add_up_to_those_of_the_requests() -> None:
     both = [*requests("a", 2), *requests("b", 3, prompt=9)]
     flops = Flops(10.0, 0.5)
