@@ -1,6 +1,7 @@
 """The problem of a search: an application, a number of devices, and what may run when."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from caesura.planning.application.application import Application, Task
@@ -33,6 +34,7 @@ class Problem:
         self.requests = tuple(requests)
         self.devices = devices
         self.simulator = simulator
+        self._open: dict[int, tuple[frozenset[str], Progress]] = {}
         self._inputs: dict[tuple[str, int], tuple[Progress, Progress]] = {}
         needed = {request.model for request in requests}
         needed |= {asked for request in requests for asked in request.asks}
@@ -84,12 +86,17 @@ class Problem:
 
     def open_tasks(self, progress: Progress) -> frozenset[str]:
         """Return the tasks with unfinished requests."""
-        finished = progress.finished
-        return frozenset(
-            name
-            for name, keys in self._requests_of.items()
-            if any(key not in finished for key in keys)
-        )
+        kept = self._open.get(id(progress))
+        if kept is None:
+            finished = progress.finished
+            tasks = frozenset(
+                name
+                for name, keys in self._requests_of.items()
+                if any(key not in finished for key in reversed(keys))
+            )
+            # The progress is kept alive, so that its identity stays its own.
+            kept = self._open[id(progress)] = (tasks, progress)
+        return kept[0]
 
     def ready(self, model: str, placed: Collection[str], open_tasks: Collection[str]) -> bool:
         """Return whether the model has work in a stage with the models `placed`.
@@ -125,12 +132,25 @@ class Problem:
         return self.simulator.run((placement,), inputs, to_the_end=True).seconds
 
     def _with_inputs(self, model: str, progress: Progress) -> Progress:
+        """Return the progress as if the tasks that the model's tasks need had finished."""
+        tasks = self.open_tasks(progress)
+        needed = self._needed({one for one in tasks if self._tasks[one].model == model}) & tasks
+        if not any(self._tasks[one].model != model for one in needed):
+            return progress
         key = (model, id(progress))
         if key not in self._inputs:
-            finished = {
-                request.key: progress.seconds for request in self.requests if request.model != model
-            }
-            finished |= progress.finished
-            inputs = Progress(progress.seconds, finished, progress.loaded)
-            self._inputs[key] = (inputs, progress)  # Kept alive, so that its identity stays its.
+            finished = dict(progress.finished)
+            for task in needed:
+                if self._tasks[task].model != model:
+                    finished |= dict.fromkeys(self._requests_of[task], progress.seconds)
+            self._inputs[key] = (replace(progress, finished=finished), progress)
         return self._inputs[key][0]
+
+    def _needed(self, tasks: Collection[str]) -> set[str]:
+        """Return the tasks that these need, and those that these need in turn."""
+        found: set[str] = set()
+        new = set(tasks)
+        while new:
+            new = {need for task in new for need in self._tasks[task].needs} - found
+            found |= new
+        return found
