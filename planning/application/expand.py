@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from caesura.planning.application.application import Application, Task
+from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.check import checked
 from caesura.planning.application.requests import Request
 from caesura.planning.application.templates import (
@@ -28,6 +28,10 @@ def estimate_tokens(text: str) -> int:
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
 
 
+def _estimates(model: Model) -> CountTokens:
+    return estimate_tokens
+
+
 class Requests:
     """The requests of an application, in an order in which each stands behind its needs.
 
@@ -37,16 +41,18 @@ class Requests:
     """
 
     def __init__(
-        self, application: Application, count_tokens: CountTokens = estimate_tokens
+        self, application: Application, counters: Callable[[Model], CountTokens] = _estimates
     ) -> None:
+        """`counters` gives each model's counter of tokens; by default characters are counted."""
         self.application = checked(application)
         self._tasks = {task.name: task for task in self.application.tasks}
         self._templates = {name: Template(task.template) for name, task in self._tasks.items()}
+        self._counters = {model.name: counters(model) for model in self.application.models}
         self._rows: dict[str, set[int]] = {}
         for task in self.application.tasks:
             self._rows[task.name] = self._rows_of(task)
         self.all = tuple(
-            self._request(task, row, sample, item, count_tokens)
+            self._request(task, row, sample, item)
             for task in self.application.tasks
             for row in sorted(self._rows[task.name])
             for sample in range(task.samples)
@@ -64,6 +70,16 @@ class Requests:
         system = [{"role": "system", "content": task.system}] if task.system else []
         return [*system, {"role": "user", "content": text}]
 
+    def text(self, request: Request) -> str:
+        """Return what is known of a request's prompt before the run: all but the outputs in it."""
+        task = self._tasks[request.task]
+        try:
+            messages = self.messages(request, dict.fromkeys(request.needs, ""))
+        except PromptError:
+            # The template reads its outputs, say as JSON, so that empty ones do not fit it.
+            return task.system + task.template
+        return "\n".join(message["content"] for message in messages)
+
     def _rows_of(self, task: Task) -> set[int]:
         found = {row for row in range(len(task.rows)) if self._routed(task, row)}
         groups: dict[str, set[int]] = {}
@@ -79,9 +95,7 @@ class Requests:
         drawn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6]) / 2**48
         return task.route_from <= drawn < task.route_to
 
-    def _request(
-        self, task: Task, row: int, sample: int, item: int, count_tokens: CountTokens
-    ) -> Request:
+    def _request(self, task: Task, row: int, sample: int, item: int) -> Request:
         before = (_key(task, row, sample, item - 1),) if item else ()
         outer = [
             key
@@ -101,16 +115,7 @@ class Requests:
             sample,
             item,
         )
-        text = self._text_without_outputs(task, request)
-        return replace(request, prompt_tokens=count_tokens(text))
-
-    def _text_without_outputs(self, task: Task, request: Request) -> str:
-        try:
-            messages = self.messages(request, dict.fromkeys(request.needs, ""))
-        except PromptError:
-            # The template reads its outputs, say as JSON, so that empty ones do not fit it.
-            return task.system + task.template
-        return "\n".join(message["content"] for message in messages)
+        return replace(request, prompt_tokens=self._counters[task.model](self.text(request)))
 
     def _values(
         self, task: Task, request: Request, outputs: Mapping[str, str]

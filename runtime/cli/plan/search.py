@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from caesura.planning.application.application import Application
-from caesura.planning.application.expand import Requests
+from caesura.planning.application.expand import Requests, estimate_tokens
 from caesura.planning.application.file import read_application
 from caesura.planning.planner import CostModel, Planner
 from caesura.planning.search.effort import Effort
 from caesura.planning.search.strategies import Choice
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.errors import UsageError
+from caesura.runtime.token_counter import token_counter
 
 MakeCosts = Callable[[Requests], CostModel]
 """Returns what the models of an application cost."""
@@ -40,7 +41,7 @@ def prepare(path: Path, how: PlanOptions, make_costs: MakeCosts) -> Search:
             f"{path} does not say how many devices there are: give --devices, or `devices` in"
             " [application]"
         )
-    requests = Requests(application)
+    requests = Requests(application, lambda model: token_counter(model.path) or estimate_tokens)
     planner = Planner(requests, make_costs(requests), draws=how.draws, seed=how.seed)
     return Search(application, requests, devices, planner)
 

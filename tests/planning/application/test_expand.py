@@ -3,7 +3,7 @@
 import pytest
 
 from caesura.planning.application.application import Application, ApplicationError, Model, Task
-from caesura.planning.application.expand import Requests
+from caesura.planning.application.expand import Requests, estimate_tokens
 from caesura.planning.application.groups import ensemble, routing
 from caesura.planning.application.templates import PromptError
 
@@ -91,8 +91,13 @@ def test_samples_are_passed_on_as_a_list() -> None:
 
 def test_prompt_tokens_leave_out_the_outputs() -> None:
     judge = Task("judge", "large", "of {{ question }}: {{ outputs.answer }}", needs=("answer",))
-    expanded = Requests(Application("test", MODELS, (ASK, judge)), lambda text: len(text.split()))
-    assert [request.prompt_tokens for request in expanded.all] == [2, 2, 3, 3]
+    application = Application("test", MODELS, (ASK, judge))
+    expanded = Requests(
+        application, lambda model: str.__len__ if model.name == "small" else lambda t: t.count(" ")
+    )
+    assert [request.prompt_tokens for request in expanded.all] == [10, 10, 3, 3]
+    assert expanded.text(expanded.all[-1]) == "of question 1: "
+    assert estimate_tokens("four characters") == 4
 
 
 def test_an_output_that_does_not_fit_the_template_says_why() -> None:
