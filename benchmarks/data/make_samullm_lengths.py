@@ -3,7 +3,7 @@
     python benchmarks/data/make_samullm_lengths.py OUTPUT_LENGTH_PDFS.jsonl.gz
 
 The input has a model's distribution on requests of No Robots per line. Of each model the first one
-is kept, as `LEVELS` equally likely lengths of at least one token.
+is kept, as `LEVELS` equally likely lengths of at least one token, and the model's longest context.
 """
 
 import gzip
@@ -26,6 +26,7 @@ def quantiles(pairs: list[list[float]]) -> list[int]:
 
 def main(path: str) -> None:
     models: dict[str, list[int]] = {}
+    longest: dict[str, int] = {}
     with gzip.open(path, "rt") as file:
         for line in file:
             row = json.loads(line)
@@ -33,8 +34,9 @@ def main(path: str) -> None:
             shift = 1 if row["source"].endswith("sampler_2.py") else 0
             if row["model"] not in models:
                 models[row["model"]] = quantiles([[i + shift, p] for i, p in row["pdf_nonzero"]])
+                longest[row["model"]] = row["n_bins"]
     rows = ",\n".join(f"  {json.dumps(model)}: {json.dumps(own)}" for model, own in models.items())
-    FILE.write_text(f'{{"quantiles": {{\n{rows}\n}}}}\n')
+    FILE.write_text(f'{{"longest": {json.dumps(longest)},\n"quantiles": {{\n{rows}\n}}}}\n')
     print(f"wrote {FILE} of {len(models)} models")
 
 

@@ -67,11 +67,21 @@ def samullm_lengths() -> dict[str, Empirical]:
     The file keeps equally likely quantiles of each; `benchmarks/data/make_samullm_lengths.py` makes
     it.
     """
-    found = json.loads(SAMULLM.read_text())["quantiles"]
+    found = _samullm()["quantiles"]
     return {
         model: Empirical(np.array(rows, np.float64), np.arange(1, len(rows) + 1) / len(rows))
         for model, rows in found.items()
     }
+
+
+def samullm_longest() -> dict[str, int]:
+    """Return the tokens of the longest context of each of these models."""
+    return {model: int(tokens) for model, tokens in _samullm()["longest"].items()}
+
+
+@cache
+def _samullm() -> Any:
+    return json.loads(SAMULLM.read_text())
 
 
 def _items(path: Path) -> list[tuple[int, Any]]:

@@ -1,0 +1,55 @@
+"""The devices of this machine, as far as a plan has to know them without starting an engine."""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+
+from caesura.simulator.latency.models import A100_80G, H100_80G, Device
+
+CPU = "cpu"
+USED_MEMORY = 0.8
+"""The share of the main memory that engines on cores may take together."""
+
+CORE_BANDWIDTH = 10e9
+CORE_FLOPS = 50e9
+CORE_BASE = 4e-3
+"""Bytes and FLOP per second of a core and the base time of a step, assumed until measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of device: its name in files of measurements, and its rates, which are assumed.
+
+    `workspace` are the bytes that an engine takes beside weights and KV cache.
+    """
+
+    name: str
+    device: Device
+    workspace: float
+
+
+@cache
+def this_machine() -> Kind:
+    """Return the kind of this machine's devices: a GPU as `nvidia-smi` names it, or a core."""
+    name = _gpu()
+    if name:
+        device = H100_80G if "H100" in name or "H200" in name else A100_80G
+        return Kind(name, device, 2e9)
+    cores = os.cpu_count() or 1
+    memory = USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / cores
+    return Kind(CPU, Device(memory, CORE_BANDWIDTH, CORE_FLOPS, CORE_BASE, 1e9), 5e8)
+
+
+def _gpu() -> str:
+    """Return the name of the first GPU; empty without one."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    asked = [program, "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        shown = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return next(iter(shown.stdout.splitlines()), "").strip()

@@ -1,0 +1,103 @@
+"""The file of measured engines: step times, memory, and the seconds of loading and stopping."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from caesura.intercept.kv.costs import CostModel
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.paths import calibration_directory
+
+FORMAT = 1
+
+
+class CostsError(UsageError, ValueError):
+    """The costs of a model are unknown, or their file is broken; the message says how to fix it."""
+
+
+class MeasuredEngine(BaseModel):
+    """A model's engine at one tensor-parallel size, as it was measured on one kind of device.
+
+    `steps` are the step times of an engine that is asked over HTTP. The KV cache has `kv_tokens` of
+    `kv_bytes` on each device. `load_seconds` pass from the start of an engine to its first answer,
+    and `stop_seconds` until its devices are free. `sleep_seconds` and `wake_seconds` are by level
+    of vLLM's sleep mode. `weight_bytes` are those of one device.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    device: str
+    tensor_parallel: int = Field(default=1, ge=1)
+    date: str = ""
+    steps: CostModel
+    step_error: float = 0.0
+    kv_tokens: int = Field(ge=1)
+    kv_bytes: int = Field(ge=1)
+    weight_bytes: float = Field(ge=0)
+    block_tokens: int = Field(default=16, ge=1)
+    load_seconds: float = Field(ge=0)
+    stop_seconds: float = Field(default=0.0, ge=0)
+    sleep_seconds: dict[int, float] = Field(default_factory=dict)
+    wake_seconds: dict[int, float] = Field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Return what an engine is known by: model, device, tensor-parallel size."""
+        return self.model, self.device, self.tensor_parallel
+
+
+class MeasuredCosts(BaseModel):
+    """The measured engines of a machine."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: int = Field(default=FORMAT, ge=FORMAT, le=FORMAT)
+    engines: tuple[MeasuredEngine, ...] = ()
+
+    def find(self, model: str, device: str, tensor_parallel: int) -> MeasuredEngine | None:
+        """Return the measurement of an engine; None without one."""
+        wanted = (model, device, tensor_parallel)
+        return next((each for each in self.engines if each.key == wanted), None)
+
+    def updated(self, engines: Sequence[MeasuredEngine]) -> "MeasuredCosts":
+        """Return the measurements with these in place of older ones of the same engines."""
+        found = {each.key: each for each in (*self.engines, *engines)}
+        return MeasuredCosts(engines=tuple(found.values()))
+
+    def save(self, path: Path) -> None:
+        """Write the file; a reader finds the old file or the new one. Raises `OSError`."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(path.name + ".part")
+        part.write_text(self.model_dump_json(indent=1) + "\n")
+        part.replace(path)
+
+
+def costs_path() -> Path:
+    """Return the default file of measured engines."""
+    return calibration_directory() / "engines.json"
+
+
+def read_costs(path: Path) -> MeasuredCosts:
+    """Return the measured engines of a file; raises `CostsError` for one that is broken."""
+    try:
+        return MeasuredCosts.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise CostsError(
+            f"no measured engines in {path} ({error.strerror}): make the file with"
+            " `caesura plan measure`"
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CostsError(
+            f"{path} holds no measured engines ({place}: {first['msg']}): measure again with"
+            " `caesura plan measure`"
+        ) from error
+
+
+def model_name(path: str) -> str:
+    """Return the name of a model in the file: an absolute path of a directory, or a name."""
+    found = Path(path).expanduser()
+    return str(found.resolve()) if found.is_dir() else path

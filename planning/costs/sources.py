@@ -1,0 +1,184 @@
+"""Where the costs of an engine come from: a simulated machine, measurements, or a roofline."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from caesura.planning.application.application import Model
+from caesura.planning.costs.devices import Kind
+from caesura.planning.costs.engine import EngineCosts, Flops
+from caesura.planning.costs.length_files import samullm_longest
+from caesura.planning.costs.measured import (
+    CostsError,
+    MeasuredCosts,
+    MeasuredEngine,
+    model_name,
+)
+from caesura.planning.costs.shapes import (
+    DEFAULT_LONGEST,
+    ModelShape,
+    longest_of,
+    read_shape,
+)
+from caesura.simulator.latency.analytic import Roofline
+from caesura.simulator.latency.calibrated import Calibrated
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.latency.models import BYTES, USED, roofline
+from caesura.simulator.latency.samullm import SamuLLM, fits
+from caesura.simulator.machine import Machine
+
+LOAD_SECONDS = 8.0
+LOAD_BYTES = 3e9
+"""Seconds of any start and bytes of weights per second, assumed: 12 s for 7B, 17 s for 13B.
+
+SamuLLM's engines took 11 to 47 s (section 5.1), with models of up to 70B.
+"""
+
+CPU_LOAD_SECONDS = 20.0
+"""Seconds until an engine on cores answers, most of which are imports; assumed."""
+
+TERA = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An engine's costs, None if its weights do not fit; `assumed`: nothing of them is measured."""
+
+    costs: EngineCosts | None
+    assumed: bool = False
+
+
+def engine_of(model: Model, degree: int, measured: MeasuredCosts, kind: Kind) -> Source:
+    """Return the costs of a model's engine at a tensor-parallel size.
+
+    Raises `CostsError` if nothing is known of the model, or if the spec of its machine is wrong.
+    """
+    shape = read_shape(Path(model.path).expanduser())
+    found = measured.find(model_name(model.path), kind.name, degree)
+    spec = model.machines.get(degree)
+    if spec is not None:
+        return Source(_of_machine(model, degree, spec, shape, found, kind))
+    if found is not None:
+        return Source(_of_measured(model, found, shape))
+    if shape is None:
+        raise CostsError(
+            f"the costs of model {model.name!r} at tensor_parallel {degree} are unknown: measure"
+            f" them with `caesura plan measure`, or give it `machines = {{ {degree} = SPEC }}` as"
+            " `caesura simulate --machine` takes it"
+        )
+    return Source(_assumed(model, degree, shape, kind), assumed=True)
+
+
+def _of_machine(
+    model: Model,
+    degree: int,
+    spec: str,
+    shape: ModelShape | None,
+    found: MeasuredEngine | None,
+    kind: Kind,
+) -> EngineCosts:
+    """Return the costs on a simulated machine; its memory beside the KV cache is the weights'."""
+    try:
+        machine = make_machine(spec)
+    except ValueError as error:
+        raise CostsError(f"model {model.name!r}, machines: {error}") from error
+    weights = _weights(machine, shape, degree)
+    # The longest context is the model's own, if its KV cache holds so many tokens.
+    longest = min(longest_of(model.arguments, _longest(machine, shape)), machine.kv_tokens)
+    return EngineCosts(
+        latency=machine.latency,
+        room=weights + machine.kv_tokens * machine.kv_bytes,
+        weight_bytes=weights,
+        kv_bytes=machine.kv_bytes,
+        longest=longest,
+        flops=_flops(machine, shape, weights * degree),
+        load_seconds=found.load_seconds if found else load_seconds(weights, kind),
+        stop_seconds=found.stop_seconds if found else 0.0,
+        block_tokens=machine.block_tokens,
+    )
+
+
+def _of_measured(model: Model, found: MeasuredEngine, shape: ModelShape | None) -> EngineCosts:
+    own = shape.longest if shape else DEFAULT_LONGEST
+    weights = found.weight_bytes
+    return EngineCosts(
+        latency=Calibrated(f"{model.name} as measured", found.steps),
+        room=weights + found.kv_tokens * found.kv_bytes,
+        weight_bytes=weights,
+        kv_bytes=found.kv_bytes,
+        longest=min(longest_of(model.arguments, own), found.kv_tokens),
+        flops=shape.flops if shape else Flops(weights * found.tensor_parallel, 0.0),
+        load_seconds=found.load_seconds,
+        stop_seconds=found.stop_seconds,
+        block_tokens=found.block_tokens,
+    )
+
+
+def _assumed(model: Model, degree: int, shape: ModelShape, kind: Kind) -> EngineCosts | None:
+    """Return the costs of a roofline; None if the weights do not fit on the devices."""
+    weights = shape.weight_bytes / degree
+    room = USED * kind.device.memory - kind.workspace
+    if room <= weights:
+        return None
+    kv_bytes = max(1, shape.decoder.kv_bytes // degree)
+    return EngineCosts(
+        latency=roofline(f"{model.name} on {kind.name}", shape.decoder, kind.device, degree),
+        room=room,
+        weight_bytes=weights,
+        kv_bytes=kv_bytes,
+        longest=longest_of(model.arguments, shape.longest),
+        flops=shape.flops,
+        load_seconds=load_seconds(weights, kind),
+    )
+
+
+def load_seconds(weight_bytes: float, kind: Kind) -> float:
+    """Return the assumed seconds to load so many bytes of weights on each device."""
+    base = CPU_LOAD_SECONDS if kind.name == "cpu" else LOAD_SECONDS
+    return base + weight_bytes / LOAD_BYTES
+
+
+def _weights(machine: Machine, shape: ModelShape | None, degree: int) -> float:
+    """Return the bytes of weights on each device."""
+    if shape is not None:
+        return shape.weight_bytes / degree
+    latency = machine.latency
+    if isinstance(latency, Roofline):
+        return latency.weight_bytes / latency.devices
+    if isinstance(latency, SamuLLM):
+        return BYTES * TERA * _per_token(latency) / degree
+    return 0.0
+
+
+def _per_token(latency: SamuLLM) -> float:
+    """Return L c of the whole model in 10^12; the authors' logs do not always divide it by tp."""
+    own = next(
+        degrees for degrees in fits().values() if any(each is latency for each in degrees.values())
+    )
+    return max(each.per_token for each in own.values())
+
+
+def _flops(machine: Machine, shape: ModelShape | None, weights: float) -> Flops:
+    """Return the model's FLOPs; two per weight of two bytes if only the weights are known."""
+    if shape is not None:
+        return shape.flops
+    latency = machine.latency
+    if isinstance(latency, Roofline):
+        return Flops(2 * latency.parameters, 2.0 * latency.layers * latency.hidden)
+    if isinstance(latency, SamuLLM):
+        devices = next(
+            degree
+            for degrees in fits().values()
+            for degree, each in degrees.items()
+            if each is latency
+        )
+        return Flops(2 * TERA * _per_token(latency), latency.per_pair * devices * TERA)
+    return Flops(max(1.0, weights), 0.0)
+
+
+def _longest(machine: Machine, shape: ModelShape | None) -> int:
+    if shape is not None:
+        return shape.longest
+    if isinstance(machine.latency, SamuLLM):
+        model = machine.latency.name.split()[1]
+        return samullm_longest().get(model, DEFAULT_LONGEST)
+    return DEFAULT_LONGEST
