@@ -155,7 +155,9 @@ class Fleet:
             self._notify(LoadFailed(replica.name, reason))
             return
         seconds = round(self._journal.seconds - began, 3)
-        await self._journal.event("loaded", seconds=seconds, **_named(replica))
+        await self._journal.event(
+            "loaded", seconds=seconds, kv_tokens=endpoint.kv_tokens, **_named(replica)
+        )
         held.serves = True
         self._dispatcher.add(replica.name, replica.model.name, endpoint)
 

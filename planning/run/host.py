@@ -28,12 +28,14 @@ class Replica:
 class Endpoint:
     """Where a loaded engine answers OpenAI-style requests, and the name of its model there.
 
-    `url` is the base of their paths, such as http://127.0.0.1:8000/v1.
+    `url` is the base of their paths, such as http://127.0.0.1:8000/v1. `kv_tokens` is how many
+    tokens the engine says that its KV cache holds, 0 if it does not say.
     """
 
     url: str
     model: str
     api_key: str = ""
+    kv_tokens: int = 0
 
 
 class HostError(Exception):

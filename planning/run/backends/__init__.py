@@ -1,0 +1,1 @@
+"""Hosts of engines: local processes, devices that sleep, and clusters."""
