@@ -72,6 +72,50 @@ class Core:
         self._steps = 0
         self._empty = 0
         self._fruitless = 0
+        self._asleep = False
+        self._wakes_at: float | None = None
+
+    @property
+    def now(self) -> float:
+        """Return the second up to which this engine has run."""
+        return self._clock.now
+
+    @property
+    def next_at(self) -> float | None:
+        """Return when the engine steps next; None if it has nothing to do, or waits for others."""
+        sent = self._clients.next_at
+        if self._asleep:
+            times = [at for at in (self._wakes_at, sent) if at is not None]
+            return max(self._clock.now, min(times)) if times else None
+        if self._scheduler.has_requests():
+            return self._clock.now
+        return None if sent is None else max(self._clock.now, sent)
+
+    @property
+    def has_requests(self) -> bool:
+        """Return whether the engine has requests, those that are paused included."""
+        return bool(self._scheduler.has_requests())
+
+    def step_at(self, at: float, progress: Progress | None = None) -> None:
+        """Pass the time up to `at`, take what the clients have sent by then, and run one step.
+
+        For engines that run side by side: a step without tokens passes no time, and leaves it to
+        `next_at` to say when the next one is due.
+        """
+        self._wait_until(at)
+        self._asleep = False
+        self._clients.hand_over(self._clock.now)
+        if self._scheduler.has_requests():
+            self._step()
+            if not self._steps % STEPS_PER_ROUND:
+                self._round(progress)
+        self.meter.sample(self._clock.now)
+
+    def end(self) -> None:
+        """Add the last row to the timeline; raise `RuntimeError` if requests are left."""
+        if self._scheduler.has_requests():
+            raise stuck(self._scheduler, self._clock.now)
+        self.meter.sample(self._clock.now, last=True)
 
     def run(self, window: float | None = None, progress: Progress | None = None) -> None:
         """Run to the end, or until the first step that ends after the window.
@@ -83,6 +127,7 @@ class Core:
             clients.hand_over(clock.now)
             if scheduler.has_requests():
                 self._step()
+                self._sleep()
                 if not self._steps % STEPS_PER_ROUND:
                     self._round(progress)
                 self.meter.sample(clock.now)
@@ -131,8 +176,16 @@ class Core:
         if work.ended:
             self._clients.receive(work.ended, outputs, span.ends)
 
+    def _sleep(self) -> None:
+        """After a step without tokens, advance time to the next event if requests remain."""
+        if self._asleep:
+            self._asleep = False
+            if self._wakes_at is None:
+                raise stuck(self._scheduler, self._clock.now)
+            self._wait_until(self._wakes_at)
+
     def _idle(self, output: Any) -> None:
-        """Run a step without tokens, and advance time to the next event if requests remain."""
+        """Run a step without tokens, and note when the next event comes if requests remain."""
         clock, copies, clients = self._clock, self._copies, self._clients
         if copies is not None:
             self._wait_until(copies.held_until(clock.now))
@@ -146,9 +199,7 @@ class Core:
         elif self._empty <= SHORT_WAITS:
             waited = clock.now + IDLE_SECONDS
             soon = waited if soon is None else min(waited, soon)
-        if soon is None:
-            raise stuck(self._scheduler, clock.now)
-        self._wait_until(soon)
+        self._asleep, self._wakes_at = True, soon
 
     def _update(self, output: Any, result: ModelRunnerOutput) -> dict[int, Any]:
         """Give a step's result to the scheduler, with the copies done by now."""

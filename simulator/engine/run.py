@@ -6,6 +6,7 @@ step is in flight at a time (no asynchronous scheduling), and scheduling takes n
 """
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -13,12 +14,13 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from caesura.scheduler.vllm.scheduler import PausingScheduler
 from caesura.simulator.engine.build import build_scheduler
 from caesura.simulator.engine.check import port_of
-from caesura.simulator.engine.clients.clients import Clients
+from caesura.simulator.engine.clients.clients import Clients, Peers
+from caesura.simulator.engine.clients.forecasts import Forecaster
 from caesura.simulator.engine.clients.styles import Anew, Pausing, Style
 from caesura.simulator.engine.clock import Clock
 from caesura.simulator.engine.core import Core, Progress, collecting_rarely
 from caesura.simulator.engine.describe import describe, rate_of
-from caesura.simulator.engine.plan import plan_for
+from caesura.simulator.engine.plan import Plan, plan_for
 from caesura.simulator.engine.predictions.forecasts import ForecastRecorder
 from caesura.simulator.engine.tokens import Tokens
 from caesura.simulator.engine.transfer.copies import Copies, SwapCopies
@@ -27,6 +29,80 @@ from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
 from caesura.simulator.session import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A workload on a machine under a policy: what one engine of a run is made from."""
+
+    workload: Workload
+    machine: Machine
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One engine that is ready to run, with its clients."""
+
+    member: Member
+    plan: Plan
+    scheduler: Scheduler
+    clients: Clients
+    core: Core
+    noted: list[dict[str, Any]]
+    forecasts: ForecastRecorder | None
+
+    def close(self) -> None:
+        """Write the last records, and stop the scheduler."""
+        if isinstance(self.scheduler, PausingScheduler):
+            self.scheduler.parts.recorder.flush()
+        self.scheduler.shutdown()
+
+    def result(self, seed: int, window: float | None, wall_seconds: float) -> RunResult:
+        """Return the results of the run, which has ended."""
+        workload, machine, policy = self.member.workload, self.member.machine, self.member.policy
+        return RunResult(
+            policy=policy.name,
+            workload=workload.name,
+            machine=machine.name,
+            rate=rate_of(workload),
+            seed=seed,
+            sessions=self.clients.results(),
+            totals=self.core.meter.totals,
+            timeline=self.core.meter.timeline(),
+            records=self.noted,
+            settings=describe(workload, machine, policy, self.plan, window),
+            wall_seconds=wall_seconds,
+            predictions=[] if self.forecasts is None else self.forecasts.accuracies(),
+        )
+
+
+def prepare(
+    member: Member,
+    clock: Clock,
+    *,
+    records: bool = False,
+    predictions: bool = False,
+    check: bool = False,
+    peers: Peers | None = None,
+    forecaster: Forecaster | None = None,
+) -> Prepared:
+    """Return an engine that is ready to run on `clock`; the arguments are those of `simulate`.
+
+    `peers` are the clients of engines that run side by side, to which this one's are added.
+    """
+    workload, machine, policy = member.workload, member.machine, member.policy
+    tokens = Tokens(workload)
+    plan = plan_for(workload, machine, policy)
+    noted: list[dict[str, Any]] = []
+    outbox = noted if records else None
+    forecasts = ForecastRecorder(clock, workload) if predictions and not records else None
+    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox, forecasts)
+    style: Style = Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
+    clients = Clients(workload, tokens, style, scheduler, plan, peers, forecaster)
+    copies = _copies(scheduler, machine, policy, clients)
+    core = Core(scheduler, clients, copies, machine.latency, clock, check)
+    return Prepared(member, plan, scheduler, clients, core, noted, forecasts)
 
 
 def simulate(
@@ -41,6 +117,7 @@ def simulate(
     progress: Progress | None = None,
     check: bool = False,
     clock: Clock | None = None,
+    forecaster: Forecaster | None = None,
 ) -> RunResult:
     """Run a workload and return its results.
 
@@ -49,7 +126,7 @@ def simulate(
     records of Caesura's scheduler, and `predictions` compares its forecasts with the workload; only
     one of the two can be asked for. `check` checks the scheduler's invariants often, which is slow.
     The run sets `clock` from second 0.0 on; others may read it, such as a latency model that
-    changes with time.
+    changes with time. The `forecaster` forecasts each call when it begins.
 
     Raises `ValueError` for unknown settings and for sessions that do not fit, and `RuntimeError`
     for a scheduler that makes no progress.
@@ -57,35 +134,18 @@ def simulate(
     began = time.perf_counter()
     clock = Clock() if clock is None else clock
     clock.now = 0.0
-    tokens = Tokens(workload)
-    plan = plan_for(workload, machine, policy)
-    noted: list[dict[str, Any]] = []
-    outbox = noted if records else None
-    forecasts = ForecastRecorder(clock, workload) if predictions and not records else None
-    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox, forecasts)
-    style: Style = Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
-    clients = Clients(workload, tokens, style, scheduler, plan)
-    copies = _copies(scheduler, machine, policy, clients)
-    core = Core(scheduler, clients, copies, machine.latency, clock, check)
-    with collecting_rarely():
-        core.run(window, progress)
-    if isinstance(scheduler, PausingScheduler):
-        scheduler.parts.recorder.flush()
-    scheduler.shutdown()
-    return RunResult(
-        policy=policy.name,
-        workload=workload.name,
-        machine=machine.name,
-        rate=rate_of(workload),
-        seed=seed,
-        sessions=clients.results(),
-        totals=core.meter.totals,
-        timeline=core.meter.timeline(),
-        records=noted,
-        settings=describe(workload, machine, policy, plan, window),
-        wall_seconds=time.perf_counter() - began,
-        predictions=[] if forecasts is None else forecasts.accuracies(),
+    prepared = prepare(
+        Member(workload, machine, policy),
+        clock,
+        records=records,
+        predictions=predictions,
+        check=check,
+        forecaster=forecaster,
     )
+    with collecting_rarely():
+        prepared.core.run(window, progress)
+    prepared.close()
+    return prepared.result(seed, window, time.perf_counter() - began)
 
 
 def _copies(

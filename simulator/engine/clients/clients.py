@@ -1,12 +1,13 @@
 """The clients: they send sessions, run tools as long as the workload says, and send results."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from caesura.scheduler.vllm.wire import REPORT_KEY
 from caesura.simulator.engine.clients.families import Families
+from caesura.simulator.engine.clients.forecasts import Forecaster, Foretold
 from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.clients.styles import Style
 from caesura.simulator.engine.clock import Agenda
@@ -14,6 +15,33 @@ from caesura.simulator.engine.plan import Plan
 from caesura.simulator.engine.tokens import Tokens, names_of
 from caesura.simulator.results import SessionResult
 from caesura.simulator.session import Session, Workload
+
+
+class Peers:
+    """The clients of engines that run side by side, whose sessions may start each other.
+
+    Raises `ValueError` for two sessions of the same key, and for a sub-agent whose parent is
+    unknown or never makes its call.
+    """
+
+    def __init__(self, workloads: Sequence[Workload]) -> None:
+        sessions = [session for workload in workloads for session in workload.sessions]
+        if len({session.key for session in sessions}) < len(sessions):
+            raise ValueError("two sessions of the workloads have the same key: make keys unique")
+        self.families = Families(sessions)
+        self._of: dict[str, Clients] = {}
+
+    def join(self, clients: "Clients", workload: Workload) -> None:
+        """Add the clients of one engine, which send the sessions of `workload`."""
+        self._of.update(dict.fromkeys((session.key for session in workload.sessions), clients))
+
+    def of(self, session: Session) -> "Clients":
+        """Return the clients that send a session."""
+        return self._of[session.key]
+
+    def load_of(self, sessions: Iterable[Session]) -> int:
+        """Return the most requests that an engine of these sessions runs or queues."""
+        return max((len(self.of(session).live) for session in sessions), default=0)
 
 
 class Clients:
@@ -26,8 +54,14 @@ class Clients:
         style: Style,
         scheduler: Scheduler,
         plan: Plan,
+        peers: "Peers | None" = None,
+        forecaster: Forecaster | None = None,
     ) -> None:
-        """The `plan` gives the model's longest context and the block size."""
+        """The `plan` gives the model's longest context and the block size.
+
+        `peers` are the clients of engines that run side by side, this one included; None: it runs
+        alone. The `forecaster` forecasts the pauses of calls.
+        """
         self._tokens = tokens
         self._style = style
         self._scheduler = scheduler
@@ -36,7 +70,9 @@ class Clients:
         self._agenda: Agenda[Live] = Agenda()
         self._begun: list[Live] = []
         own = [session for session in workload.sessions if not session.parent]
-        self._families = Families(workload.sessions)
+        self._peers = Peers([workload]) if peers is None else peers
+        self._peers.join(self, workload)
+        self._foretold = None if forecaster is None else Foretold(forecaster, scheduler)
         self._waiting = list(reversed(own)) if workload.clients else []
         self.live: dict[str, Live] = {}
         self.segments_done = 0
@@ -93,20 +129,33 @@ class Clients:
         seconds = live.segment.tool_seconds
         if not live.end(now):
             live.result.tool_seconds += seconds
-            agents = self._families.started_by(live)
+            agents = self._peers.families.started_by(live)
+            if self._foretold is not None:
+                load = self._peers.load_of(agents)
+                self._foretold.paused(live, self._style.request_id(live), agents, load, now)
             for agent in agents:
-                self._agenda.add(now, self._live(agent))
+                self._peers.of(agent).begin(agent, now)
             if not agents:
-                self._agenda.add(now + seconds, live)
+                self.go_on(live, now + seconds)
             return
-        parent = self._families.ended(live)
+        parent = self._peers.families.ended(live)
         if parent is not None:
-            self._agenda.add(now, parent)
+            self._peers.of(parent.session).go_on(parent, now)
         goodbye = self._style.goodbye(live)
         if goodbye is not None:
             self._scheduler.add_request(goodbye)
         if self._waiting:
             self._agenda.add(now, self._live(self._waiting.pop()))
+
+    def begin(self, session: Session, at: float) -> None:
+        """Send a session at the second `at`."""
+        self._agenda.add(at, self._live(session))
+
+    def go_on(self, live: Live, at: float) -> None:
+        """Send a call's result at the second `at`."""
+        if self._foretold is not None:
+            self._foretold.returned(live, at)
+        self._agenda.add(at, live)
 
     def _live(self, session: Session) -> Live:
         result = SessionResult(
