@@ -17,6 +17,11 @@ DRAWS = 5
 class CostModel(Protocol):
     """What the engines of an application's models cost: times, and memory."""
 
+    @property
+    def assumed(self) -> Sequence[str]:
+        """Return the models whose costs are assumed instead of measured."""
+        ...
+
     def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
         """Return the times of stages, for each of some draws of the output lengths."""
         ...

@@ -15,13 +15,16 @@ MemoryBytes = Callable[[Placement], float]
 
 
 def plan_table(plan: Plan, memory: MemoryBytes) -> Table:
-    """Return a row per stage and model: its replicas, their devices and memory, and the seconds."""
+    """Return a row per stage and model, with its execution plan, memory and seconds.
+
+    `dp` are its replicas, `tp` the devices of each, and GiB is the memory on each device.
+    """
     table = Table(box=SIMPLE_HEAD, title_justify="left")
     table.add_column("stage", justify="right")
     table.add_column("model", no_wrap=True)
-    for name in ("replicas", "tensor parallel", "devices", "GiB per device"):
+    for name in ("dp", "tp", "devices", "GiB"):
         table.add_column(name, justify="right")
-    table.add_column("seconds", justify="right")
+    table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("finishes")
     at = 0.0
     for number, stage in enumerate(plan.stages, 1):

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from caesura.planning.application.application import ApplicationError
 from caesura.runtime.errors import CaesuraError
 from caesura.scheduler.calibration import CalibrationError
 from caesura.simulator.study.plan import StudyError
@@ -34,5 +35,5 @@ def mistakes_told() -> Iterator[None]:
     except (CaesuraError, SetupError) as error:
         errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         # 2 is the exit code of invalid options.
-        named = isinstance(error, CalibrationError | StudyError | SetupError)
+        named = isinstance(error, CalibrationError | StudyError | SetupError | ApplicationError)
         raise typer.Exit(2 if named else 1) from None

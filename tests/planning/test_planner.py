@@ -26,6 +26,10 @@ class FactoryCosts:
     requests: Requests
     asked: tuple[int, int] = (0, 0)
 
+    @property
+    def assumed(self) -> Sequence[str]:
+        return ("large",)
+
     def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
         self.asked = draws, seed
         return [Factory(self.requests.all, {"small": 2.0, "large": 1.0}, loading=1.0)] * draws

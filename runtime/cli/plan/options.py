@@ -26,6 +26,15 @@ Devices = Annotated[
         "--devices", "-n", min=1, help="How many devices a plan may use. Default: the file's."
     ),
 ]
+CostsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--costs",
+        metavar="FILE",
+        dir_okay=False,
+        help="What was measured on this machine: steps, memory, loading. Default: the user's file.",
+    ),
+]
 GanttFile = Annotated[
     Path | None,
     typer.Option(
@@ -46,6 +55,7 @@ class PlanOptions:
     """How a plan is searched for."""
 
     devices: Devices = None
+    costs: CostsFile = None
     strategy: Annotated[
         str,
         typer.Option(

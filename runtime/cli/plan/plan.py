@@ -13,11 +13,12 @@ from caesura.planning.plan import Plan
 from caesura.planning.plan_file import plan_to_json
 from caesura.planning.planner import CostModel
 from caesura.planning.search.strategies import Choice
-from caesura.planning.show.bars import plan_bars
+from caesura.planning.show.bars import plan_bars, run_bars
 from caesura.planning.show.gantt import Chart, to_html, to_svg
+from caesura.planning.show.reality import ends_of, ends_table, read_run
 from caesura.planning.show.table import makespan_text, plan_table
 from caesura.runtime.cli.plan.options import PlanOptions
-from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, prepare
+from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
 from caesura.runtime.errors import UsageError
 
 CHARTS = (".svg", ".html")
@@ -31,13 +32,16 @@ class Outputs:
     gantt: Path | None = None
     emit: str | None = None
     out: Path | None = None
+    against: Path | None = None
 
 
-def show_plan(path: Path, how: PlanOptions, outputs: Outputs, make_costs: MakeCosts) -> None:
+def show_plan(
+    path: Path, how: PlanOptions, outputs: Outputs, costs: MakeCosts = measured_costs
+) -> None:
     """Find a plan and show it; raises `UsageError` for what is wrong with the application."""
     demand_chart(outputs.gantt)
     console, errors = Console(soft_wrap=False), Console(stderr=True)
-    search = prepare(path, how, make_costs)
+    search = prepare(path, how, costs)
     began = time.monotonic()
     choice = find_plan(search, how, errors)
     seconds = time.monotonic() - began
@@ -45,9 +49,13 @@ def show_plan(path: Path, how: PlanOptions, outputs: Outputs, make_costs: MakeCo
         print(json.dumps(choice_to_json(choice, search.application, seconds), indent=2))
     else:
         _print(console, search, choice, how, seconds)
+    charts = [plan_chart(choice.plan, search.planner.costs)]
+    if outputs.against is not None:
+        results, events = read_run(outputs.against)
+        console.print(ends_table(ends_of(choice.plan, results, events)))
+        charts.append(Chart(f"run: {outputs.against.name}", run_bars(events)))
     if outputs.gantt is not None:
-        chart = plan_chart(choice.plan, search.planner.costs)
-        write_chart(outputs.gantt, [chart], search.devices, search.application.name)
+        write_chart(outputs.gantt, charts, search.devices, search.application.name)
         errors.print(f"written: {outputs.gantt}", highlight=False, soft_wrap=True)
     if outputs.emit is not None:
         folder = outputs.out or Path(f"{search.application.name}-{outputs.emit}")
@@ -121,7 +129,11 @@ def _print(
         f" over {how.draws} draws of the output lengths"
     ]
     if choice.next_best is not None:
-        lines.append(f"next best: {makespan_text(choice.next_best.makespan)}. {choice.reason}")
+        lines.append(f"next best: {makespan_text(choice.next_best.makespan)}: {choice.reason}")
     lines.append(f"searched for {seconds:.1f} s, {choice.simulated} stages simulated")
+    if search.planner.costs.assumed:
+        lines.append(
+            f"not measured, so that times are rough: {', '.join(search.planner.costs.assumed)}"
+        )
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from caesura.planning.application.application import Application
 from caesura.planning.application.expand import Requests, estimate_tokens
 from caesura.planning.application.file import read_application
+from caesura.planning.costs.estimate import make_costs
 from caesura.planning.planner import CostModel, Planner
 from caesura.planning.search.effort import Effort
 from caesura.planning.search.strategies import Choice
@@ -18,8 +19,13 @@ from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.token_counter import token_counter
 
-MakeCosts = Callable[[Requests], CostModel]
-"""Returns what the models of an application cost."""
+MakeCosts = Callable[[Requests, Path | None], CostModel]
+"""Returns what the models of an application cost, with what a file says was measured."""
+
+
+def measured_costs(requests: Requests, path: Path | None) -> CostModel:
+    """Return the costs of an application's models; raises `UsageError`."""
+    return make_costs(requests.application, requests, path=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ class Search:
     planner: Planner
 
 
-def prepare(path: Path, how: PlanOptions, make_costs: MakeCosts) -> Search:
+def prepare(path: Path, how: PlanOptions, costs: MakeCosts = measured_costs) -> Search:
     """Read an application and the costs of its models; raises `UsageError`."""
     application = read_application(path)
     devices = how.devices or application.devices
@@ -42,7 +48,7 @@ def prepare(path: Path, how: PlanOptions, make_costs: MakeCosts) -> Search:
             " [application]"
         )
     requests = Requests(application, lambda model: token_counter(model.path) or estimate_tokens)
-    planner = Planner(requests, make_costs(requests), draws=how.draws, seed=how.seed)
+    planner = Planner(requests, costs(requests, how.costs), draws=how.draws, seed=how.seed)
     return Search(application, requests, devices, planner)
 
 

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from caesura.planning.application.expand import Requests
 from caesura.planning.plan import Placement
 from caesura.planning.plan_file import read_plan
+from caesura.planning.run.journal import events_path
 from caesura.planning.stage_times import StageSimulator
+from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.errors import UsageError
@@ -27,12 +30,18 @@ models = ["small", "large"]
 prompts = "prompts.txt"
 """
 
+ENGINE = (("loading", 0.0), ("loaded", 1.0), ("evicted", 10.0))
+
 
 class MadeUpCosts:
     """Models with constant rates, half a GiB and a second to load."""
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: Requests, file: Path | None) -> None:
         self._requests = requests.all
+
+    @property
+    def assumed(self) -> Sequence[str]:
+        return ("large",)
 
     def simulators(self, draws: int, seed: int) -> Sequence[StageSimulator]:
         return [Factory(self._requests, {"small": 2.0, "large": 1.0}, loading=1.0)] * draws
@@ -66,6 +75,7 @@ def test_the_table_has_stages_models_and_the_next_best_plan(
     assert ["small", "1", "1", "1", "0.50"] in (rows[0][1:6], rows[1][:5])
     assert "makespan: 5.0 s, by " in shown
     assert "next best: " in shown
+    assert "not measured, so that times are rough: large" in shown
 
 
 def test_json_can_be_carried_out(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,3 +102,27 @@ def test_mistakes_say_how_to_fix_them(path: Path, tmp_path: Path) -> None:
         show(path, False, tmp_path / "chart.png")
     with pytest.raises(UsageError, match="there is no directory"):
         show(path, False, tmp_path / "none" / "chart.svg")
+
+
+def test_a_plan_is_compared_with_its_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = path.with_name("out.jsonl")
+    results.write_text('{"key": "a", "model": "large", "begun": 1.0, "seconds": 9.0}\n')
+    engine = {"replica": "large-0", "model": "large", "devices": [1]}
+    events = [{"event": "started"}, *({"event": name, "at": at, **engine} for name, at in ENGINE)]
+    events_path(results).write_text("\n".join(map(json.dumps, events)))
+    chart = path.with_name("chart.svg")
+    show(path, False, chart, None, None, results)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in shown if line.split()[:1] == ["all"]] == [
+        ["all", "5.0", "s", "10.0", "s", "0.50"]
+    ]
+    assert "large, running, 1.0 to 10.0 s, large-0" in chart.read_text()
+
+
+def test_the_command_says_what_is_wrong(path: Path) -> None:
+    path.write_text(path.read_text().replace("prompts.txt", "none.txt"))
+    done = CliRunner().invoke(app, ["plan", str(path), "--devices", "2"])
+    assert done.exit_code == 2
+    assert "line 10: [tasks.answer]" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "--emit knows compose" in CliRunner().invoke(app, ["plan", "x", "--emit", "y"]).stderr

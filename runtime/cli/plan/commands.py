@@ -1,0 +1,50 @@
+"""The commands of plans. They import their implementation when they run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from caesura.planning.emit.emit import KINDS
+from caesura.runtime.cli.errors import mistakes_told
+from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.plan.options import ApplicationFile, GanttFile, PlanOptions
+from caesura.runtime.errors import UsageError
+
+
+@filled
+def plan(
+    application: ApplicationFile,
+    how: PlanOptions,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, which `caesura run --plan FILE` reads.")
+    ] = False,
+    gantt: GanttFile = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RESULTS",
+            dir_okay=False,
+            help="A file of `caesura run`: compare the plan with this run, in --gantt too.",
+        ),
+    ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help=f"Write files of a deployment: {', '.join(KINDS)}."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", file_okay=False, help="Where --emit writes."),
+    ] = None,
+) -> None:
+    """Plan an application of several models: which run when, on how many devices.
+
+    Output lengths are drawn from each model's distribution, engines are simulated,
+    and plans are compared by their expected makespan. Nothing is started.
+    """
+    from caesura.runtime.cli.plan.plan import Outputs, show_plan
+
+    with mistakes_told():
+        if emit is not None and emit not in KINDS:
+            raise UsageError(f"--emit knows {', '.join(KINDS)}, got {emit!r}")
+        show_plan(application, how, Outputs(as_json, gantt, emit, out, against))
