@@ -3,18 +3,20 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from caesura.planning.plan import Placement
-from caesura.planning.search.drafts import Chooser, Draft, complete, lengthen, room_for
+from caesura.planning.search.drafts import Chooser, Draft, complete, lengthen
 from caesura.planning.search.problem import PlanError, Problem
-from caesura.planning.search.rules.greedy import greedy, grown
-from caesura.planning.search.rules.heuristics import min_heuristic
-from caesura.planning.search.rules.lists import ByList, longest_first
+from caesura.planning.search.rules.greedy import grown
 
 WIDTH = 3
 """Partial plans that are continued."""
 
 
 def beam(
-    problem: Problem, start: Draft, spent: Callable[[], bool], width: int = WIDTH
+    problem: Problem,
+    start: Draft,
+    rules: Sequence[Chooser],
+    spent: Callable[[], bool],
+    width: int = WIDTH,
 ) -> Iterator[Draft]:
     """Yield finished drafts: those that rules make of the partial plans kept after each stage.
 
@@ -23,27 +25,25 @@ def beam(
     """
     kept = [start]
     while kept and not spent():
-        found: list[tuple[float, int, Draft]] = []
+        found: list[tuple[float, Draft]] = []
         seen: set[tuple[tuple[Placement, ...], ...]] = set()
         for draft in kept:
-            for longer in _lengthened(problem, draft, spent):
+            for longer in _lengthened(problem, draft, rules, spent):
                 stages = tuple(tuple(sorted(stage.placements)) for stage in longer.stages)
                 if stages in seen:
                     continue
                 seen.add(stages)
-                finished = rolled_out(problem, longer)
+                finished = _finished(problem, longer, rules)
                 if finished is not None:
                     yield finished
                     if problem.simulator.unfinished(longer.progress):
-                        found.append((finished.progress.seconds, len(found), longer))
-        kept = [draft for _, _, draft in sorted(found, key=lambda one: one[:2])[:width]]
+                        found.append((finished.progress.seconds, longer))
+        kept = [draft for _, draft in sorted(found, key=lambda one: one[0])[:width]]
 
 
-def rolled_out(problem: Problem, draft: Draft) -> Draft | None:
-    """Return the shortest plan that list scheduling and min-heuristic make of a partial plan."""
-    jobs = longest_first(problem, draft.progress)
+def _finished(problem: Problem, draft: Draft, rules: Sequence[Chooser]) -> Draft | None:
+    """Return the shortest plan that the rules make of a partial plan; None if none can."""
     finished = []
-    rules: list[Chooser] = [ByList(jobs), ByList(jobs, pipelined=False)]
     for rule in rules:
         try:
             finished.append(complete(problem, rule, draft))
@@ -52,9 +52,11 @@ def rolled_out(problem: Problem, draft: Draft) -> Draft | None:
     return min(finished, key=lambda one: one.progress.seconds, default=None)
 
 
-def _lengthened(problem: Problem, draft: Draft, spent: Callable[[], bool]) -> Iterator[Draft]:
+def _lengthened(
+    problem: Problem, draft: Draft, rules: Sequence[Chooser], spent: Callable[[], bool]
+) -> Iterator[Draft]:
     tried: set[tuple[Placement, ...]] = set()
-    for stage in _stages(problem, draft):
+    for stage in _stages(problem, draft, rules):
         key = tuple(sorted(stage))
         if key in tried or not stage or spent():
             continue
@@ -65,34 +67,26 @@ def _lengthened(problem: Problem, draft: Draft, spent: Callable[[], bool]) -> It
             continue
 
 
-def _stages(problem: Problem, draft: Draft) -> Iterator[tuple[Placement, ...]]:
+def _stages(
+    problem: Problem, draft: Draft, rules: Sequence[Chooser]
+) -> Iterator[tuple[Placement, ...]]:
     """Yield the next stages to consider: those of the rules, and those with one change."""
     progress = draft.progress
     unfinished = problem.simulator.unfinished(progress)
     running = tuple(one for one in progress.loaded if one.model in unfinished)
-    jobs = longest_first(problem, progress)
-    chosen = [
-        ByList(jobs)(problem, progress, ()),
-        ByList(jobs)(problem, progress, running),
-        greedy(problem, progress, running),
-        greedy(problem, progress),
-        min_heuristic(problem, progress, running),
-    ]
+    chosen = [rule(problem, progress, kept) for rule in rules for kept in ((), running)]
+    chosen = list(dict.fromkeys(chosen))
     yield from chosen
-    for stage in dict.fromkeys(chosen[:3]):
+    for stage in chosen:
         yield from _neighbours(problem, draft, stage)
 
 
 def _neighbours(
     problem: Problem, draft: Draft, stage: Sequence[Placement]
 ) -> Iterator[tuple[Placement, ...]]:
-    """Yield the stage with one model less, smaller, larger, exchanged or more."""
+    """Yield the stage with one model more, less, smaller, larger or exchanged."""
+    yield from grown(problem, draft.progress, stage)
     for now in stage:
         rest = tuple(one for one in stage if one != now)
         yield rest
-        yield from (
-            larger
-            for larger in grown(problem, draft.progress, rest)
-            if room_for(problem.devices, larger) >= 0
-        )
-    yield from grown(problem, draft.progress, stage)
+        yield from grown(problem, draft.progress, rest)

@@ -3,21 +3,23 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from caesura.planning.search.memo import Memo
+MAX_STAGES = 4_000
+"""Stages that a search simulates beyond those of the rules, by default."""
 
-MAX_STAGES = 20_000
-"""Stages that a search simulates, by default."""
+MAX_REQUESTS = 40_000_000
+"""Requests in these stages, by default: a stage costs about as much time as it has requests."""
 
 
 @dataclass(slots=True)
 class Effort:
     """A bound on the stages that a search simulates, and if wanted on its seconds.
 
-    A search that ends by the number of stages is deterministic. One that ends by `seconds`, which
-    `clock` counts, depends on the speed of the machine.
+    The rules' plans are always made; the bound is on what is searched beyond them. A search that
+    ends by the number of `stages` (0: by `MAX_STAGES` and `MAX_REQUESTS`) is deterministic. One
+    that ends by `seconds`, which `clock` counts, depends on the speed of the machine.
     """
 
-    stages: int = MAX_STAGES
+    stages: int = 0
     seconds: float = float("inf")
     clock: Callable[[], float] = field(default=lambda: 0.0)
     _begin: float = field(init=False)
@@ -25,11 +27,11 @@ class Effort:
     def __post_init__(self) -> None:
         self._begin = self.clock()
 
-    def share(self, simulated: int) -> float:
-        """Return the part that is used up after `simulated` stages, at most 1."""
-        elapsed = (self.clock() - self._begin) / self.seconds
-        return min(1.0, max(simulated / self.stages, elapsed))
+    def share(self, simulated: int, requests: int) -> float:
+        """Return the part that is used up, at most 1.
 
-    def spent(self, memo: Memo) -> bool:
-        """Return whether the search must end."""
-        return self.share(memo.simulated) >= 1.0
+        `simulated` counts the stages of an application that has so many `requests`.
+        """
+        stages = self.stages or max(1, min(MAX_STAGES, MAX_REQUESTS // max(1, requests)))
+        elapsed = (self.clock() - self._begin) / self.seconds
+        return min(1.0, max(simulated / stages, elapsed))

@@ -1,6 +1,7 @@
 """A list of placements, changed step by step while its plan becomes shorter."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from caesura.planning.plan import Placement
@@ -19,25 +20,27 @@ def improved(
 ) -> tuple[ByList, Draft]:
     """Return the list, and its plan, after which no single change makes the plan shorter.
 
-    Changes are tried in a fixed order, and each that helps is kept at once. It also returns when
-    `spent` says so.
+    Changes are tried in a fixed order, round and round, and each that helps is kept at once. It
+    also returns when `spent` says so. Raises `PlanError` if the list makes no plan.
     """
     best, draft = chooser, complete(problem, chooser, start)
-    again = True
-    while again and not spent():
-        again = False
-        for jobs in changed(problem, best.jobs):
-            if spent():
-                break
-            tried = ByList(jobs, best.pipelined, best.grows)
-            try:
-                other = complete(problem, tried, start)
-            except PlanError:
-                continue
-            if other.progress.seconds < draft.progress.seconds:
-                best, draft, again = tried, other, True
-                break
+    changes = list(changed(problem, best.jobs))
+    place = failed = 0
+    while failed < len(changes) and not spent():
+        tried = replace(best, jobs=changes[place % len(changes)])
+        other = _tried(problem, tried, start)
+        place, failed = place + 1, failed + 1
+        if other is not None and other.progress.seconds < draft.progress.seconds:
+            best, draft, failed = tried, other, 0
+            changes = list(changed(problem, best.jobs))
     return best, draft
+
+
+def _tried(problem: Problem, chooser: ByList, start: Draft) -> Draft | None:
+    try:
+        return complete(problem, chooser, start)
+    except PlanError:
+        return None
 
 
 def changed(problem: Problem, jobs: Jobs) -> Iterator[Jobs]:

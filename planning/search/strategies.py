@@ -1,6 +1,7 @@
 """Searches by name, and the plan that they find for an application."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,14 +18,17 @@ from caesura.planning.search.problem import PlanError, Problem
 from caesura.planning.search.reasons import why_not
 from caesura.planning.search.rules.greedy import greedy
 from caesura.planning.search.rules.heuristics import max_heuristic, min_heuristic
-from caesura.planning.search.rules.lists import ByList, longest_first
+from caesura.planning.search.rules.lists import ByList, jobs_of, longest_first
 from caesura.planning.stage_times import Progress, StageSimulator
 
 FINALISTS = 6
 """Plans of `best` that are checked with every draw of output lengths."""
 
-LISTS = 0.5
-"""The share of the effort of `best` after which lists are no longer improved."""
+STARTS = 2
+"""Lists of placements that `best` improves."""
+
+LISTS = 0.6
+"""The share of its effort that goes into lists; the rest goes into the beam search."""
 
 Watch = Callable[[float, float], None]
 """Told while a search runs: the part that is done, and the seconds of the best plan so far."""
@@ -119,35 +123,62 @@ def _best(
     problem: Problem, start: Draft, effort: Effort, memo: Memo, watch: Watch
 ) -> list[tuple[str, Draft]]:
     """Return the plans of all rules, and the shortest that lists and the beam search find."""
-    found: list[tuple[str, Draft]] = []
-    shortest = float("inf")
-    for name, draft in _tried(problem, start, effort, memo):
-        found.append((name, draft))
+    found = _by_rules(problem, start)
+    base = memo.simulated
+
+    def share() -> float:
+        return effort.share(memo.simulated - base, len(problem.requests))
+
+    shortest = min(draft.progress.seconds for _, draft in found)
+    searched: list[tuple[str, Draft]] = []
+    for name, draft in _searched(problem, start, [draft for _, draft in found], share):
+        searched.append((name, draft))
         shortest = min(shortest, draft.progress.seconds)
-        watch(effort.share(memo.simulated), shortest - start.progress.seconds)
-    kept = {name: draft for name, draft in found if name in RULES}
-    distinct = {draft.stages: (name, draft) for name, draft in reversed(found)}
+        watch(share(), shortest - start.progress.seconds)
+    distinct = {draft.stages: (name, draft) for name, draft in reversed(searched)}
+    for _, draft in found:
+        distinct.pop(draft.stages, None)
     ranked = sorted(distinct.values(), key=lambda one: one[1].progress.seconds)
-    named = [one for one in ranked if one[0] not in RULES][:FINALISTS]
-    return [*named, *kept.items()]
+    return [*ranked[:FINALISTS], *found]
 
 
-def _tried(
-    problem: Problem, start: Draft, effort: Effort, memo: Memo
-) -> Iterator[tuple[str, Draft]]:
+def _by_rules(problem: Problem, start: Draft) -> list[tuple[str, Draft]]:
+    """Return the plans of the rules; raises `PlanError` if none of them makes one."""
+    found = []
+    error = None
     for name, rule in RULES.items():
         try:
-            yield name, rule(problem, start)
-        except PlanError:
-            if name == "greedy":
-                raise
-    jobs = longest_first(problem, start.progress)
+            found.append((name, rule(problem, start)))
+        except PlanError as failed:
+            error = failed
+    if error is not None and not found:
+        raise error
+    return found
 
-    def lists_spent() -> bool:
-        return effort.share(memo.simulated) >= LISTS
 
-    for pipelined in (True, False):
-        _, draft = improved(problem, start, ByList(jobs, pipelined), lists_spent)
+def _searched(
+    problem: Problem, start: Draft, found: Sequence[Draft], share: Callable[[], float]
+) -> Iterator[tuple[str, Draft]]:
+    """Yield the plans of improved lists, and those of a beam search that goes on with the lists."""
+    lists = [
+        ByList(longest_first(problem, start.progress), pipelined) for pipelined in (True, False)
+    ]
+    lists += [ByList(jobs_of(draft)) for draft in found]
+    made = []
+    for chooser in dict.fromkeys(lists):
+        with suppress(PlanError):
+            made.append((chooser, complete(problem, chooser, start)))
+    made.sort(key=lambda one: one[1].progress.seconds)
+    yield from (("list", draft) for _, draft in made)
+    better = []
+    for number, (chooser, _) in enumerate(made[:STARTS], 1):
+        chooser, draft = improved(problem, start, chooser, _until(share, LISTS * number / STARTS))
+        better.append((draft.progress.seconds, chooser))
         yield "list", draft
-    for draft in beam(problem, start, lambda: effort.spent(memo)):
+    rules = [chooser for _, chooser in sorted(better, key=lambda one: one[0])[:1]]
+    for draft in beam(problem, start, rules, _until(share, 1.0)):
         yield "beam", draft
+
+
+def _until(share: Callable[[], float], end: float) -> Callable[[], bool]:
+    return lambda: share() >= end

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caesura.planning.plan import Placement
-from caesura.planning.search.drafts import room_for
+from caesura.planning.search.drafts import Draft, room_for
 from caesura.planning.search.problem import Problem
 from caesura.planning.stage_times import Progress
 
@@ -68,6 +68,15 @@ def longest_first(problem: Problem, progress: Progress) -> tuple[Placement, ...]
     return tuple(sorted(best, key=lambda one: -times[one]))
 
 
+def jobs_of(draft: Draft) -> tuple[Placement, ...]:
+    """Return a plan as a list: each model with its first placement, in the order of its start."""
+    first: dict[str, Placement] = {}
+    for stage in draft.stages:
+        for one in stage.placements:
+            first.setdefault(one.model, one)
+    return tuple(first.values())
+
+
 def _within(
     problem: Problem, progress: Progress, times: dict[Placement, float], bound: float
 ) -> list[Placement]:
@@ -86,12 +95,11 @@ def _grown(problem: Problem, progress: Progress, stage: Sequence[Placement]) -> 
     chosen = list(stage)
     last_first = sorted(stage, key=lambda one: -problem.alone(one, progress))
     for now in last_first:
-        free = room_for(problem.devices, chosen)
-        larger = [
-            one
-            for one in problem.choices[now.model]
-            if now.devices < one.devices <= now.devices + free
-        ]
+        most = now.devices + room_for(problem.devices, chosen)
+        fitting = [one for one in problem.choices[now.model] if one.devices <= most]
+        # The widest of each tensor-parallel size: simulating the others costs more than it gains.
+        widest = {one.tensor_parallel: one for one in fitting}
+        larger = [one for one in widest.values() if one.devices > now.devices]
         best = min([now, *larger], key=lambda one: problem.alone(one, progress))
         chosen[chosen.index(now)] = best
     return chosen
