@@ -31,6 +31,7 @@ from vllm.config import (
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -251,6 +252,23 @@ class World:
         """Give up all blocks of a paused request; what is not evicted meanwhile is found again."""
         manager = self.parts.manager
         manager.drop(manager.paused_kvs[request_id], self.now, "reset")
+
+    def sleep(self) -> None:
+        """Sleep as vLLM's engine core does, at level 1 or 2 with mode `keep`: all KV is lost."""
+        self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
+        for _ in range(100):
+            if not self.scheduler.has_requests() and not self._in_flight:
+                break
+            self.step()
+            self.drain()
+        else:
+            raise AssertionError("the engine does not come to rest")
+        self.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+        self._memory.clear()
+
+    def wake_up(self) -> None:
+        """Go on, with KV memory that holds nothing."""
+        self.scheduler.set_pause_state(PauseState.UNPAUSED)
 
     # -- clients ---------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ vLLM creates one instance in the scheduler and one in every worker. The connecto
 """
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -55,7 +56,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         workers = vllm_config.parallel_config.world_size
-        host_bytes = int(float(extra.get("host_gib", DEFAULT_HOST_GIB)) * (1 << 30)) // workers
+        host_bytes = int(_host_gib(extra) * (1 << 30)) // workers
         self.planner: SwapPlanner | None = None
         self._worker: SwapWorker | None = None
         self.outbox: list[dict[str, Any]] = []
@@ -91,8 +92,12 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
-        """Return False: sleep mode unmaps the KV cache that the worker copies from and to."""
-        return False
+        """Return whether nothing is swapped: sleep mode unmaps the KV cache that copies refer to.
+
+        vLLM 0.33 asks before it starts an engine. The reset before a sleep drops every copy, but
+        copies after a wake-up have not been tested on a GPU.
+        """
+        return _host_gib(kv_transfer_config.kv_connector_extra_config) == 0
 
     # -- in the scheduler ------------------------------------------------------------------------
 
@@ -247,6 +252,10 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     ) -> KVConnectorPromMetrics | None:
         """Return the Prometheus metrics, in the API process."""
         return SwapMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _host_gib(extra: Mapping[str, Any]) -> float:
+    return float(extra.get("host_gib", DEFAULT_HOST_GIB))
 
 
 def _why_not(kv_cache_config: Any) -> str:
