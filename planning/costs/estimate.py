@@ -18,6 +18,7 @@ from caesura.planning.costs.measured import (
     costs_path,
     read_costs,
 )
+from caesura.planning.costs.simulation.component import Simulate, run_component
 from caesura.planning.costs.simulation.stages import FastStages
 from caesura.planning.costs.sources import engine_of
 from caesura.planning.plan import Placement
@@ -88,9 +89,9 @@ class ApplicationCosts:
         """Return the times of stages, for each of some draws of the output lengths."""
         return [self.known(self.draw(seed, draw)) for draw in range(draws)]
 
-    def known(self, lengths: Mapping[str, int]) -> FastStages:
+    def known(self, lengths: Mapping[str, int], simulate: Simulate = run_component) -> FastStages:
         """Return the times of stages for known output lengths, by key."""
-        return FastStages(list(self._models), self._requests, lengths, self.engine)
+        return FastStages(list(self._models), self._requests, lengths, self.engine, simulate)
 
     def device_bytes(self, placement: Placement) -> float:
         """Return the memory that a placement takes of each of its devices."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from caesura.planning.costs.engine import EngineCosts
 from caesura.planning.costs.simulation.replica import Replica
 
 
@@ -13,25 +14,31 @@ from caesura.planning.costs.simulation.replica import Replica
 class Pool:
     """The replicas of a model, loaded at the second `ready`, and its requests without one.
 
-    A request goes to the replica with the fewest in flight once one has fewer than `most`, in the
-    order in which requests become ready. `shares` names devices that other pools use as well.
+    A request goes to the replica with the fewest in flight once one has fewer than its engine runs
+    at a time, in the order in which requests become ready. `shares` names devices that other pools
+    use as well. Each replica's KV cache holds `kv_tokens`. `sent` is when each request went to a
+    replica, and to which one.
     """
 
     model: str
+    engine: EngineCosts
+    kv_tokens: int
     replicas: tuple[Replica, ...]
-    most: int
     ready: float = 0.0
     shares: str = ""
     queue: deque[int] = field(default_factory=deque)
+    sent: dict[int, tuple[float, Replica]] = field(default_factory=dict)
 
-    def take(self) -> Replica | None:
+    def take(self, at: float) -> Replica | None:
         """Give the first request in the queue to a replica, and return it; None without room."""
         if not self.queue:
             return None
         replica = min(self.replicas, key=lambda each: each.in_flight)
-        if replica.in_flight >= self.most:
+        if replica.in_flight >= self.engine.most_running:
             return None
-        replica.add(self.queue.popleft())
+        request = self.queue.popleft()
+        replica.add(request)
+        self.sent[request] = (at, replica)
         return replica
 
 
@@ -112,7 +119,7 @@ class Cluster:
     def _send(self, pool: Pool, at: float) -> None:
         """Send queued requests; an engine sees them behind the step that is under way."""
         told: dict[int, Replica] = {}
-        while (replica := pool.take()) is not None:
+        while (replica := pool.take(at)) is not None:
             told[id(replica)] = replica
         for replica in told.values():
             if replica.idle:

@@ -7,7 +7,8 @@ import numpy as np
 
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.engine import EngineCosts, Flops
-from caesura.planning.costs.simulation.cluster import Cluster, Pool
+from caesura.planning.costs.simulation.cluster import Pool
+from caesura.planning.costs.simulation.component import Edges, Part, Simulate, run_component
 from caesura.planning.costs.simulation.order import components
 from caesura.planning.costs.simulation.outcome import Finished, Placed, Run, finish_times
 from caesura.planning.costs.simulation.replica import Replica
@@ -20,9 +21,6 @@ Engines = Callable[[str, int], EngineCosts | None]
 
 MAX_RUNS = 20_000
 """The number of simulated components that are kept; the oldest go first."""
-
-Edges = tuple[Indices, Indices]
-"""Who waits (the second) for whom (the first), both (m,)."""
 
 
 class FastStages:
@@ -43,10 +41,12 @@ class FastStages:
         requests: Sequence[Request],
         lengths: Mapping[str, int],
         engines: Engines,
+        simulate: Simulate = run_component,
     ) -> None:
         """`models` are in the order of the application. Raises `ValueError` without a length."""
         self._work = Work(models, requests, lengths)
         self._engines = engines
+        self._simulate_part = simulate
         self._runs: dict[bytes, Run] = {}
         self.simulated = 0
 
@@ -235,7 +235,7 @@ class FastStages:
         self,
         placements: Sequence[Placement],
         starts: Sequence[float],
-        requests: tuple[Indices, Array, Array],
+        requests: Part,
         edges: Edges,
     ) -> Run:
         """Return the run of models that are simulated together; the kept one if there is one."""
@@ -251,7 +251,7 @@ class FastStages:
                 self._pool(placement, start, numbers, decoded)
                 for placement, start in zip(placements, starts, strict=True)
             ]
-            self._runs[key] = _simulated(self._work, pools, requests, edges)
+            self._runs[key] = self._simulate_part(self._work, pools, requests, edges)
             self.simulated += 1
         return self._runs[key]
 
@@ -264,7 +264,7 @@ class FastStages:
             Replica(engine, tokens, work.prompt_list, work.output_list, resident)
             for _ in range(placement.replicas)
         )
-        return Pool(placement.model, replicas, engine.most_running, start, placement.shares)
+        return Pool(placement.model, engine, tokens, replicas, start, placement.shares)
 
 
 def _parts_before(work: Work, progress: Progress) -> Sequence[Placed]:
@@ -273,37 +273,3 @@ def _parts_before(work: Work, progress: Progress) -> Sequence[Placed]:
     if not isinstance(finished, Finished) or finished.work is not work:
         return []
     return [part for part in finished.parts if set(part.placements) & set(progress.loaded)]
-
-
-def _simulated(
-    work: Work, pools: Sequence[Pool], requests: tuple[Indices, Array, Array], edges: Edges
-) -> Run:
-    """Return the run of a component; requests that have begun already go first."""
-    numbers, arrivals, decoded = requests
-    by_model = {pool.model: pool for pool in pools}
-    places = work.model_of[numbers].tolist()
-    pool_of = {
-        number: by_model[work.models[place]]
-        for number, place in zip(numbers.tolist(), places, strict=True)
-    }
-    needs: dict[int, int] = {}
-    needed_by: dict[int, list[int]] = {}
-    for source, target in zip(*(each.tolist() for each in edges), strict=True):
-        needs[target] = needs.get(target, 0) + 1
-        needed_by.setdefault(source, []).append(target)
-    there = dict(zip(numbers.tolist(), arrivals.tolist(), strict=True))
-    for number in numbers[decoded > 0].tolist():
-        there[number] = -1.0
-    cluster = Cluster(pools, pool_of, there, needs, needed_by)
-    cluster.run()
-    first: dict[int, float] = {}
-    for pool in pools:
-        for replica in pool.replicas:
-            first |= replica.first
-    ends = cluster.finished
-    return Run(
-        numbers,
-        decoded,
-        np.array([first.get(number, np.inf) for number in numbers.tolist()]),
-        np.array([ends.get(number, np.inf) for number in numbers.tolist()]),
-    )

@@ -1,49 +1,74 @@
 """The fast simulator beside the scheduler that serves, on the same requests."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.engine import EngineCosts, Flops
 from caesura.planning.costs.lengths import draw_lengths, make_lengths
+from caesura.planning.costs.simulation.component import run_component
 from caesura.planning.costs.simulation.stages import FastStages
+from caesura.planning.costs.whole import real_run
 from caesura.planning.plan import Placement
-from caesura.planning.stage_times import Progress
+from caesura.planning.stage_times import Progress, StageTimes
 from caesura.simulator.latency.machines import make_machine
-from caesura.simulator.policy import Policy
-from caesura.simulator.session import Segment, Session, Workload
-from caesura.simulator.study.work import simulate_workload
 
 MODEL = "vicuna-13b-v1.5"
+OTHER = "alpaca-13b"
+
+
+def engine(model: str, kv: int) -> EngineCosts:
+    machine = make_machine(f"samullm:model={model},tp=1,kv={kv}")
+    room = machine.kv_tokens * machine.kv_bytes
+    return EngineCosts(machine.latency, room, 0, machine.kv_bytes, 4096, Flops(1.0, 0.0), 9.0)
+
+
+def asked(model: str, count: int, prompt: int, seed: int, needs: str = "") -> list[Request]:
+    generator = np.random.default_rng(seed)
+    prompts = generator.integers(1, 2 * prompt, count)
+    return [
+        Request(f"{model}/{i}", model, model, int(prompts[i]), 256, (f"{needs}/{i}",) * bool(needs))
+        for i in range(count)
+    ]
+
+
+def both(
+    requests: list[Request], placements: list[Placement], kv: int
+) -> tuple[StageTimes, StageTimes]:
+    models = [placement.model for placement in placements]
+    sources = {model: make_lengths(f"samullm:{model}") for model in models}
+    longest = dict.fromkeys(models, 2048)
+    lengths = draw_lengths(requests, sources, longest, np.random.default_rng(7))
+    engines = {model: replace(engine(model, kv), longest=2048) for model in models}
+    fast, real = (
+        FastStages(models, requests, lengths, lambda model, _: engines[model], simulate).run(
+            placements, Progress(), to_the_end=True
+        )
+        for simulate in (run_component, real_run)
+    )
+    return fast, real
 
 
 @pytest.mark.parametrize(
     ("count", "prompt", "kv", "within"),
-    [(150, 40, 55_000, 0.002), (80, 900, 55_000, 0.01), (120, 60, 8_000, 0.01)],
+    [(150, 40, 55_000, 0.002), (80, 900, 55_000, 0.01), (120, 60, 8_000, 0.03)],
 )
 def test_a_stage_takes_the_time_of_the_real_scheduler(
     count: int, prompt: int, kv: int, within: float
 ) -> None:
-    machine = make_machine(f"samullm:model={MODEL},tp=1,kv={kv}")
-    generator = np.random.default_rng(3)
-    requests = [
-        Request(f"a/{i}", "a", MODEL, int(generator.integers(1, 2 * prompt)), 256)
-        for i in range(count)
-    ]
-    source = {MODEL: make_lengths(f"samullm:{MODEL}")}
-    lengths = draw_lengths(requests, source, {MODEL: 4096}, generator)
-    room = machine.kv_tokens * machine.kv_bytes
-    engine = EngineCosts(machine.latency, room, 0, machine.kv_bytes, 4096, Flops(1.0, 0.0))
-    fast = FastStages([MODEL], requests, lengths, lambda *_: engine).run(
-        [Placement(MODEL)], Progress()
-    )
-    sessions = tuple(
-        Session(each.key, "plain", 0.0, (Segment(each.prompt_tokens, lengths[each.key]),))
-        for each in requests
-    )
-    policy = Policy("stock", "stock", host=False, prefix_caching=False)
-    real = simulate_workload(Workload("stage", sessions), machine, policy)
-    ends = {session.key: session.ended for session in real.sessions}
-    assert fast.seconds == pytest.approx(max(ends.values()), rel=within)
+    fast, real = both(asked(MODEL, count, prompt, 3), [Placement(MODEL)], kv)
+    assert fast.seconds != real.seconds
+    assert fast.seconds == pytest.approx(real.seconds, rel=within)
+    ends = real.after.finished
     mean = np.mean([abs(fast.after.finished[key] - end) for key, end in ends.items()])
     assert mean < within * np.mean(list(ends.values()))
+
+
+def test_replicas_and_models_that_wait_for_others_take_its_time_too() -> None:
+    requests = [*asked(MODEL, 90, 50, 1), *asked(OTHER, 90, 50, 2, needs=MODEL)]
+    fast, real = both(requests, [Placement(MODEL, 2), Placement(OTHER)], 20_000)
+    assert fast.model_ends.keys() == real.model_ends.keys() == {MODEL, OTHER}
+    for model, end in real.model_ends.items():
+        assert fast.model_ends[model] == pytest.approx(end, rel=0.01)
