@@ -48,3 +48,11 @@ def test_the_prompts_are_those_that_the_script_makes(
     runpy.run_path(str(script), run_name="__main__")
     for name in FILES:
         assert (tmp_path / name).read_bytes() == (EXAMPLES / name).read_bytes()
+
+
+def test_the_program_of_an_ensemble_describes_one() -> None:
+    program = runpy.run_path(str(EXAMPLES.parent / "09_ensemble.py"))
+    requests = Requests(program["application"]())
+    last = requests.all[-1]
+    outputs = {"answer@first/2": "The answer is 279.", "answer@second/2": "No."}
+    assert requests.messages(last, outputs)[0]["content"] == "What is 279*3?"

@@ -1,0 +1,84 @@
+"""An ensemble on two engines: both answer the same questions, and then one goes on from there.
+
+    python examples/09_ensemble.py [FOLDER]
+
+Both engines serve the bundled model; name models of your own in `application`. A plan says which
+model runs when on the two devices. It is then carried out on real engines, processes of this
+machine. What is in FOLDER is kept, so that an interrupted run goes on where it stood.
+"""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from caesura.planning.application.application import Application, Model, Task
+from caesura.planning.application.expand import Requests
+from caesura.planning.application.groups import ensemble
+from caesura.planning.costs.estimate import make_costs
+from caesura.planning.planner import Planner
+from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.carry_out import carry_out
+from caesura.planning.run.journal import Journal
+from caesura.planning.run.questions import ApplicationQuestions
+from caesura.planning.show.reality import ends_of, ends_table, read_run
+from caesura.planning.show.table import plan_table
+from caesura.runtime.launch import BUNDLED_MODEL
+
+DEVICES = 2
+ENGINE = ("--max-model-len", "2048", "--dtype", "float32", "--kv-cache-memory-bytes", "268435456")
+QUESTIONS = tuple({"question": f"What is {a}*{b}?"} for a, b in [(12, 7), (48, 17), (9, 31)])
+
+
+def application() -> Application:
+    """Return the application: each model answers, and the second one uses the first one's answer.
+
+    A question with a tool pauses in its engine while the calculator runs.
+    """
+    answer = Task("answer", "", "{{ question }}", QUESTIONS, max_tokens=60, tools=("calculator",))
+    triple = Task(
+        "triple",
+        "second",
+        "What is {{ outputs.answer.first.split()[-1].rstrip('.') }}*3?",
+        needs=("answer@first", "answer@second"),
+        max_tokens=60,
+        tools=("calculator",),
+    )
+    models = (Model("first", BUNDLED_MODEL, ENGINE), Model("second", BUNDLED_MODEL, ENGINE))
+    return Application("ensemble", models, (*ensemble(answer, ["first", "second"]), triple))
+
+
+async def main(folder: Path) -> None:
+    console = Console()
+    requests = Requests(application())
+    planner = Planner(requests, make_costs(requests.application, requests))
+    plan = planner.plan(DEVICES).plan
+    console.print(plan_table(plan, planner.costs.device_bytes))
+
+    output = folder / "answers.jsonl"
+    journal = Journal(output, requests.application)
+    try:
+        await carry_out(
+            requests.application,
+            requests.all,
+            plan,
+            ProcessHost(DEVICES, folder / "logs"),
+            journal,
+            questions=ApplicationQuestions(requests),
+            replan=planner.replan,
+            on_result=lambda result: console.print(f"{result.key}: {result.output}"),
+        )
+    finally:
+        journal.close()
+    console.print(ends_table(ends_of(plan, *read_run(output))))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).mkdir(parents=True, exist_ok=True)
+        asyncio.run(main(Path(sys.argv[1])))
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            asyncio.run(main(Path(made)))
