@@ -22,7 +22,7 @@ from caesura.planning.planner import Planner
 from caesura.planning.run.backends.processes import ProcessHost
 from caesura.planning.run.carry_out import carry_out
 from caesura.planning.run.journal import Journal
-from caesura.planning.run.questions import ApplicationQuestions
+from caesura.planning.run.sending.questions import ApplicationQuestions
 from caesura.planning.show.reality import ends_of, ends_table, read_run
 from caesura.planning.show.table import plan_table
 from caesura.runtime.launch import BUNDLED_MODEL

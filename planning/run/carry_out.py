@@ -3,29 +3,21 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict
 
 from caesura.planning.application.application import Application
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Plan
-from caesura.planning.run.client import Client
 from caesura.planning.run.conductor import Conductor, Crew, Replan
-from caesura.planning.run.dispatch import MAX_IN_FLIGHT, Dispatcher, Questions
 from caesura.planning.run.errors import OutputError
-from caesura.planning.run.fleet import DRAIN_SECONDS, WATCH_SECONDS, Fleet
+from caesura.planning.run.fleet import Fleet
 from caesura.planning.run.host import EngineHost
 from caesura.planning.run.journal import Journal, Result
+from caesura.planning.run.limits import Limits
 from caesura.planning.run.notices import Notice
-from caesura.planning.run.work import Work
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How a run treats its engines."""
-
-    max_in_flight: int = MAX_IN_FLIGHT
-    drain_seconds: float = DRAIN_SECONDS
-    watch_seconds: float = WATCH_SECONDS
+from caesura.planning.run.sending.client import Client
+from caesura.planning.run.sending.dispatch import Dispatcher, Questions
+from caesura.planning.run.sending.work import Work
 
 
 async def carry_out(
@@ -49,6 +41,7 @@ async def carry_out(
     notices: asyncio.Queue[Notice] = asyncio.Queue()
     work = Work(requests, journal.done)
     outcome = "stopped"
+    journal.start(strategy=plan.strategy, devices=plan.devices, plan=asdict(plan))
     async with Client() as client:
         dispatcher = Dispatcher(
             work,

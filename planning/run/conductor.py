@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from caesura.planning.application.application import Application
 from caesura.planning.plan import Placement, Plan
-from caesura.planning.run.dispatch import Dispatcher
 from caesura.planning.run.errors import RunError
 from caesura.planning.run.fleet import Fleet, Seat
 from caesura.planning.run.host import EngineHost
@@ -20,7 +19,8 @@ from caesura.planning.run.notices import (
     ReplicaLost,
     Settled,
 )
-from caesura.planning.run.work import Work
+from caesura.planning.run.sending.dispatch import Dispatcher
+from caesura.planning.run.sending.work import Work
 from caesura.planning.search.adjust import Turn, first_turn, next_turn
 from caesura.planning.search.devices import Slots, assign
 from caesura.planning.stage_times import Progress

@@ -10,18 +10,15 @@ from functools import partial
 from typing import Any
 
 from caesura.planning.application.application import Model
-from caesura.planning.run.dispatch import Dispatcher
 from caesura.planning.run.errors import OutputError
 from caesura.planning.run.host import EngineHost, HostError, Replica
 from caesura.planning.run.journal import Journal
+from caesura.planning.run.limits import DRAIN_SECONDS, WATCH_SECONDS
 from caesura.planning.run.notices import Failed, LoadFailed, Notice, ReplicaLost
+from caesura.planning.run.sending.dispatch import Dispatcher
 
 MAX_LOADS = 2
 """How often an engine is started before the run gives up."""
-DRAIN_SECONDS = 5.0
-"""How long an evicted engine may work on its requests. Those left begin again elsewhere."""
-WATCH_SECONDS = 1.0
-"""How often the engines are asked whether they still run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,9 @@ def events_path(output: Path) -> Path:
 class Journal:
     """The results and the events of one run, and of the runs that it continues.
 
-    The first row of every run in the file of events is `started`, with the application's digest and
-    the time. All other rows have `at`, the seconds since then. `done` holds the results by key.
+    `done` holds the results by key. `start` writes a run's first row into the file of events,
+    `started`, with the application's digest and the time. All other rows have `at`, the seconds
+    since then.
 
     Raises `ResumeError` if the files belong to another application or another process, and
     `OutputError` if they can't be written.
@@ -79,34 +80,37 @@ class Journal:
         output: Path,
         application: Application,
         *,
-        about: Mapping[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self._now = now
+        self._watchers: list[Callable[[Mapping[str, Any]], None]] = []
+        self._started = {"application": application.name, "digest": digest_of(application)}
         self._began = clock()
         self._results = LineFile(output)
         try:
             self._events = LineFile(events_path(output))
-            digest = digest_of(application)
-            self._check(output, digest)
+            self._check(output)
             self.done = self._by_key(output)
-            started = {
-                "event": "started",
-                "application": application.name,
-                "digest": digest,
-                "time": now(),
-                "done": len(self.done),
-            }
-            self._events.write({**started, **(about or {})})
         except BaseException:
             self.close()
             raise
+
+    def start(self, **about: Any) -> None:
+        """Begin to count the seconds of the run. Raises `OutputError`."""
+        self._began = self._clock()
+        row = {"event": "started", "time": self._now(), **self._started, "done": len(self.done)}
+        self._events.write({**row, **about})
 
     @property
     def seconds(self) -> float:
         """The seconds since the run began."""
         return self._clock() - self._began
+
+    def watch(self, watcher: Callable[[Mapping[str, Any]], None]) -> None:
+        """Call `watcher` with the row of every event from now on."""
+        self._watchers.append(watcher)
 
     async def append(self, result: Result) -> None:
         """Keep a result; return once the disk has it. Raises `OutputError`."""
@@ -116,7 +120,10 @@ class Journal:
 
     async def event(self, name: str, **fields: Any) -> None:
         """Keep an event with the second of the run. Raises `OutputError`."""
-        await self._events.append({"event": name, "at": round(self.seconds, 3), **fields})
+        row = {"event": name, "at": round(self.seconds, 3), **fields}
+        for watcher in self._watchers:
+            watcher(row)
+        await self._events.append(row)
 
     def close(self) -> None:
         """Close both files. Idempotent."""
@@ -124,7 +131,7 @@ class Journal:
         if hasattr(self, "_events"):
             self._events.close()
 
-    def _check(self, output: Path, digest: str) -> None:
+    def _check(self, output: Path) -> None:
         """Raise `ResumeError` unless former rows are of the same application."""
         former = [row.get("digest") for row in self._events.rows if row.get("event") == "started"]
         if self._results.rows and not former:
@@ -132,7 +139,7 @@ class Journal:
                 f"{output} holds {len(self._results.rows)} rows, but its file of events"
                 f" {events_path(output).name} is missing: choose another file"
             )
-        if any(each != digest for each in former):
+        if any(digest != self._started["digest"] for digest in former):
             raise ResumeError(
                 f"{output} holds results of an application that has changed since: choose another"
                 " file, or undo the change to continue"

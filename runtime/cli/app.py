@@ -26,7 +26,7 @@ from caesura.runtime.cli.options import (
     VllmArgs,
 )
 from caesura.runtime.cli.people import commands as people
-from caesura.runtime.cli.plan.commands import plan
+from caesura.runtime.cli.plan import commands as planning
 from caesura.runtime.cli.predict.commands import app as predict_app
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.cli.simulate.commands import replay, simulate
@@ -144,7 +144,8 @@ app.add_typer(kb.app, name="kb")
 app.add_typer(people.app, name="people")
 app.add_typer(trace_app, name="trace")
 app.add_typer(predict_app, name="predict")
-app.command()(plan)
+app.command()(planning.plan)
+app.command("run")(planning.run)
 app.command()(simulate)
 app.command()(replay)
 

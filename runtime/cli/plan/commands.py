@@ -8,7 +8,7 @@ import typer
 from caesura.planning.emit.emit import KINDS
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
-from caesura.runtime.cli.plan.options import ApplicationFile, GanttFile, PlanOptions
+from caesura.runtime.cli.plan.options import ApplicationFile, EngineOptions, GanttFile, PlanOptions
 from caesura.runtime.errors import UsageError
 
 
@@ -48,3 +48,35 @@ def plan(
         if emit is not None and emit not in KINDS:
             raise UsageError(f"--emit knows {', '.join(KINDS)}, got {emit!r}")
         show_plan(application, how, Outputs(as_json, gantt, emit, out, against))
+
+
+@filled
+def run(
+    application: ApplicationFile,
+    how: PlanOptions,
+    engines: EngineOptions,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", dir_okay=False, help="The results, as JSON lines."
+        ),
+    ],
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", metavar="FILE", dir_okay=False, help="A plan of `caesura plan --json`."
+        ),
+    ] = None,
+    gantt: GanttFile = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+) -> None:
+    """Plan an application of several models, and run the plan on real engines.
+
+    Each request's result is a line of the file, written once. The same command
+    continues a run that was interrupted, killed, or stopped by an error: what is
+    done is not done again.
+    """
+    from caesura.runtime.cli.plan.run import RunOptions, run_application
+
+    with mistakes_told():
+        run_application(application, how, RunOptions(output, engines, plan, gantt, quiet))

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from caesura.planning.planner import DRAWS
+from caesura.planning.run.backends.by_name import BACKENDS
+from caesura.planning.run.limits import DRAIN_SECONDS, MAX_IN_FLIGHT
 from caesura.planning.search.strategies import STRATEGIES
 
-SEARCH = "Search"
-"""A panel of `--help`."""
+SEARCH, ENGINES = "Search", "Engines"
+"""Panels of `--help`."""
 
 MAX_DRAWS = 100
 
@@ -41,6 +43,13 @@ GanttFile = Annotated[
         "--gantt", metavar="FILE", dir_okay=False, help="Draw devices over time: .svg or .html."
     ),
 ]
+
+
+def _backend(name: str) -> str:
+    if name not in BACKENDS:
+        known = ", ".join(BACKENDS)
+        raise typer.BadParameter(f"unknown backend {name!r}; choose from: {known}")
+    return name
 
 
 def _strategy(name: str) -> str:
@@ -92,3 +101,46 @@ class PlanOptions:
             rich_help_panel=SEARCH,
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What a plan is carried out on."""
+
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            callback=_backend,
+            help=f"What holds the engines: {', '.join(BACKENDS)}.",
+            rich_help_panel=ENGINES,
+        ),
+    ] = "processes"
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Where the engines' logs go. Default: beside the results.",
+            rich_help_panel=ENGINES,
+        ),
+    ] = None
+    in_flight: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The most requests that one engine is sent at a time.",
+            rich_help_panel=ENGINES,
+        ),
+    ] = MAX_IN_FLIGHT
+    drain_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long an engine that is given up may work on its requests. Those left begin"
+            " again elsewhere.",
+            rich_help_panel=ENGINES,
+        ),
+    ] = DRAIN_SECONDS

@@ -15,6 +15,7 @@ from caesura.planning.costs.estimate import make_costs
 from caesura.planning.planner import CostModel, Planner
 from caesura.planning.search.effort import Effort
 from caesura.planning.search.strategies import Choice
+from caesura.planning.stage_times import Progress as Done
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.errors import UsageError
 from caesura.runtime.token_counter import token_counter
@@ -52,8 +53,13 @@ def prepare(path: Path, how: PlanOptions, costs: MakeCosts = measured_costs) -> 
     return Search(application, requests, devices, planner)
 
 
-def find_plan(search: Search, how: PlanOptions, console: Console) -> Choice:
-    """Return the plan of the chosen strategy; a bar on `console` shows how far the search is."""
+def find_plan(
+    search: Search, how: PlanOptions, console: Console, done: Done | None = None
+) -> Choice:
+    """Return the plan of the chosen strategy; a bar on `console` shows how far the search is.
+
+    The plan is one for what is not `done` yet.
+    """
     columns = (
         TextColumn("searching"),
         BarColumn(),
@@ -71,5 +77,5 @@ def find_plan(search: Search, how: PlanOptions, console: Console) -> Choice:
             bar.update(task, completed=part, description=f"best so far: {seconds:.1f} s")
 
         return search.planner.plan(
-            search.devices, strategy=how.strategy, effort=effort, watch=watch
+            search.devices, strategy=how.strategy, progress=done, effort=effort, watch=watch
         )

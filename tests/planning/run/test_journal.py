@@ -1,8 +1,10 @@
 """The journal: what is done stays done, for the same application only."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.planning.run.applications import application
 async def test_a_second_run_knows_the_results_of_the_first(tmp_path: Path) -> None:
     output, app = tmp_path / "out.jsonl", application("a")
     journal = Journal(output, app)
+    journal.start()
     await journal.append(Result("a/0", "a", "a", "yes", output_tokens=1))
     await journal.append(Result("a/1", "a", "a", error="no"))
     await journal.event("loaded", replica="a-0")
@@ -27,25 +30,29 @@ async def test_a_second_run_knows_the_results_of_the_first(tmp_path: Path) -> No
 
 
 async def test_events_begin_with_the_run_and_tell_seconds(tmp_path: Path) -> None:
-    clock = iter([100.0, 107.5])
+    clock = iter([90.0, 100.0, 107.5])
+    told: list[Mapping[str, Any]] = []
     journal = Journal(
         tmp_path / "out.jsonl",
         application("a"),
-        about={"devices": 2},
         clock=lambda: next(clock),
         now=lambda: 5.0,
     )
+    journal.watch(told.append)
+    journal.start(devices=2)
     await journal.event("loaded", replica="a-0")
     journal.close()
     held = events_path(tmp_path / "out.jsonl").read_text().splitlines()
     first, second = map(json.loads, held)
     assert first["event"] == "started" and first["time"] == 5.0 and first["devices"] == 2
     assert second == {"event": "loaded", "at": 7.5, "replica": "a-0"}
+    assert told == [second]
 
 
 async def test_a_changed_application_is_refused(tmp_path: Path) -> None:
     output, app = tmp_path / "out.jsonl", application("a")
     journal = Journal(output, app)
+    journal.start()
     await journal.append(Result("a/0", "a", "a", "yes"))
     journal.close()
     with pytest.raises(ResumeError, match="changed since"):
@@ -68,8 +75,8 @@ async def test_rows_of_another_program_are_refused(tmp_path: Path) -> None:
 
 async def test_a_result_that_stands_twice_is_named(tmp_path: Path) -> None:
     output, app = tmp_path / "out.jsonl", application("a")
-    Journal(output, app).close()
     journal = Journal(output, app)
+    journal.start()
     await journal.append(Result("a/0", "a", "a", "yes"))
     journal.close()
     output.write_text(output.read_text() * 2)

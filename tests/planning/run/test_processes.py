@@ -14,8 +14,8 @@ import pytest
 from caesura.planning.application.application import Model
 from caesura.planning.run.backends.command import CpuDevices, GpuDevices, engine_command
 from caesura.planning.run.backends.processes import ProcessHost
-from caesura.planning.run.client import Client, Question
 from caesura.planning.run.host import HostError, Replica
+from caesura.planning.run.sending.client import Client, Question
 from tests.planning.run.engines import until
 
 ENGINE = Path(__file__).with_name("engine_process.py")

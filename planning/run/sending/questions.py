@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from caesura.planning.application.expand import Requests
 from caesura.planning.application.requests import Request
-from caesura.planning.run.client import Question
+from caesura.planning.run.sending.client import Question
 
 
 class ApplicationQuestions:

@@ -6,15 +6,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from caesura.planning.application.requests import Request
-from caesura.planning.run.client import Completion, EngineBusy, EngineLost, Question, Refused
 from caesura.planning.run.errors import OutputError
 from caesura.planning.run.host import Endpoint
 from caesura.planning.run.journal import Journal, Result
+from caesura.planning.run.limits import MAX_IN_FLIGHT
 from caesura.planning.run.notices import Failed, ModelFinished, Notice, ReplicaLost, Settled
-from caesura.planning.run.work import Work
+from caesura.planning.run.sending.client import (
+    Completion,
+    EngineBusy,
+    EngineLost,
+    Question,
+    Refused,
+)
+from caesura.planning.run.sending.work import Work
 
-MAX_IN_FLIGHT = 256
-"""The most requests that one replica is sent at a time."""
 MAX_BUSY = 8
 """How often an engine may put the same request off, before it fails."""
 BUSY_SECONDS = 0.25

@@ -1,0 +1,24 @@
+"""Hosts by the names that `caesura run --backend` knows, imported when they are made."""
+
+from pathlib import Path
+
+from caesura.planning.run.host import EngineHost
+
+BACKENDS = ("processes", "sleep")
+
+
+async def host_named(name: str, devices: int, logs: Path) -> EngineHost:
+    """Return a host of `devices`, which writes the engines' logs into a directory.
+
+    Raises `HostError` if the machine has fewer devices or no sleep mode, and `LookupError` for an
+    unknown name.
+    """
+    if name == "processes":
+        from caesura.planning.run.backends.processes import ProcessHost
+
+        return ProcessHost(devices, logs)
+    if name == "sleep":
+        from caesura.planning.run.backends.sleep import sleeping_processes
+
+        return await sleeping_processes(devices, logs)
+    raise LookupError(f"unknown backend {name!r}; choose from: {', '.join(BACKENDS)}")

@@ -1,0 +1,178 @@
+"""`caesura run`: an application's plan carried out on engines."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from caesura.planning.plan import Plan
+from caesura.planning.plan_file import read_plan
+from caesura.planning.run.backends.by_name import host_named
+from caesura.planning.run.carry_out import carry_out
+from caesura.planning.run.errors import RunError
+from caesura.planning.run.host import EngineHost, HostError
+from caesura.planning.run.journal import Journal
+from caesura.planning.run.limits import Limits
+from caesura.planning.run.sending.questions import ApplicationQuestions
+from caesura.planning.show.bars import run_bars
+from caesura.planning.show.gantt import Chart
+from caesura.planning.show.reality import read_run
+from caesura.planning.show.table import makespan_text
+from caesura.planning.stage_times import Progress
+from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions
+from caesura.runtime.cli.plan.plan import demand_chart, plan_chart, write_chart
+from caesura.runtime.cli.plan.run_progress import Shown, watching
+from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
+from caesura.runtime.errors import UsageError
+
+INTERRUPTED = 130
+LOGS_SUFFIX = ".logs"
+"""What the directory of engines' logs has behind the name of the file of results."""
+
+MakeHost = Callable[[int, Path], Awaitable[EngineHost]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Where results go, which plan is carried out, and on what."""
+
+    output: Path
+    engines: EngineOptions = field(default_factory=EngineOptions)
+    plan: Path | None = None
+    gantt: Path | None = None
+    quiet: bool = False
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the engines' logs."""
+        return self.engines.logs or self.output.with_name(self.output.name + LOGS_SUFFIX)
+
+
+def run_application(
+    path: Path,
+    how: PlanOptions,
+    options: RunOptions,
+    *,
+    costs: MakeCosts = measured_costs,
+    make_host: MakeHost | None = None,
+) -> None:
+    """Plan an application and run the plan; what a former run has done is not done again.
+
+    Raises `UsageError` and `RunError`, and `typer.Exit` after an interrupt (130) or if a request
+    has failed (1).
+    """
+    demand_chart(options.gantt)
+    console = Console(stderr=True)
+    search = prepare(path, how, costs)
+    journal = Journal(options.output, search.application)
+    try:
+        before = len(journal.done)
+        plan = None
+        if before < len(search.requests.all):
+            plan = _plan(search, how, options, journal, console)
+            make = make_host or partial(host_named, options.engines.backend)
+            _carry_out(search, plan, make, journal, options, console)
+        _tell_end(console, journal, options, plan if not before else None)
+        if plan is not None and options.gantt is not None:
+            _draw(options.gantt, plan, search, options)
+    finally:
+        journal.close()
+    if any(result.error for result in journal.done.values()):
+        raise typer.Exit(1)
+
+
+def _plan(
+    search: Search, how: PlanOptions, options: RunOptions, journal: Journal, console: Console
+) -> Plan:
+    """Return the plan of the file, or search for one for what is not done yet."""
+    if options.plan is not None:
+        models = {model.name: model for model in search.application.models}
+        return read_plan(options.plan, search.application.name, models)
+    done = Progress(0.0, dict.fromkeys(journal.done, 0.0))
+    plan = find_plan(search, how, console, done).plan
+    _say(console, f"planned: {makespan_text(plan.makespan)}, by {plan.strategy}")
+    return plan
+
+
+async def _host(make: MakeHost, devices: int, options: RunOptions) -> EngineHost:
+    try:
+        return await make(devices, options.logs)
+    except HostError as error:
+        raise UsageError(f"--backend {options.engines.backend}: {error}") from error
+
+
+def _carry_out(
+    search: Search,
+    plan: Plan,
+    make: MakeHost,
+    journal: Journal,
+    options: RunOptions,
+    console: Console,
+) -> None:
+    """Run the plan under a progress bar; tell how to continue if it does not get to its end."""
+    requests = search.requests.all
+
+    async def carried_out(shown: Shown) -> None:
+        journal.watch(shown.event)
+        host = await _host(make, plan.devices, options)
+        await carry_out(
+            search.application,
+            requests,
+            plan,
+            host,
+            journal,
+            questions=ApplicationQuestions(search.requests),
+            replan=search.planner.replan,
+            limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
+            on_result=shown.result,
+        )
+
+    try:
+        with (
+            watching(len(requests), len(journal.done), console, options.quiet) as shown,
+            asyncio.Runner() as runner,
+        ):
+            runner.run(carried_out(shown))
+    except KeyboardInterrupt:
+        _say(console, f"interrupted: {_kept(journal, len(requests), options)}")
+        raise typer.Exit(INTERRUPTED) from None
+    except RunError as error:
+        raise RunError(
+            f"{error}\n{_kept(journal, len(requests), options)}; the engines' logs are in"
+            f" {options.logs}"
+        ) from error
+
+
+def _kept(journal: Journal, requests: int, options: RunOptions) -> str:
+    return (
+        f"{len(journal.done)} of {requests} requests are done and kept in {options.output}; the"
+        " same command continues the run"
+    )
+
+
+def _tell_end(console: Console, journal: Journal, options: RunOptions, plan: Plan | None) -> None:
+    """Print how many requests are done, in which time, and what was planned."""
+    failed = [result for result in journal.done.values() if result.error]
+    told = f"{len(journal.done)} requests are done"
+    if plan is not None:
+        measured, planned = journal.seconds, plan.makespan.mean
+        told += f" in {measured:.1f} s, planned {planned:.1f} s ({planned / measured:.2f} of it)"
+    _say(console, f"{told}: {options.output}")
+    if failed:
+        first = failed[0]
+        _say(console, f"{len(failed)} have failed, the first: {first.key}: {first.error}")
+
+
+def _draw(path: Path, plan: Plan, search: Search, options: RunOptions) -> None:
+    """Draw the plan and the run, one below the other."""
+    _, events = read_run(options.output)
+    charts = [plan_chart(plan, search.planner.costs), Chart("the run", run_bars(events))]
+    write_chart(path, charts, plan.devices, search.application.name)
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,191 @@
+"""`caesura run`: results once each, through Ctrl-C, kill -9, a full disk and mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from caesura.planning.run.errors import ResumeError
+from caesura.planning.run.host import EngineHost, HostError
+from caesura.runtime.cli.app import app
+from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.cli.plan.run import RunOptions, run_application
+from caesura.runtime.errors import UsageError
+from tests.planning.run.engines import FakeHost
+from tests.planning.run.test_processes import running
+from tests.runtime.cli.run_apart import FILE as APART
+from tests.runtime.cli.test_plan import APPLICATION, MadeUpCosts
+
+ROOT = Path(__file__).parents[3]
+PROMPTS = 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "prompts.txt").write_text("".join(f"prompt {n}\n" for n in range(PROMPTS)))
+    (tmp_path / "app.toml").write_text(APPLICATION)
+    return tmp_path / "app.toml"
+
+
+def run(path: Path, host: EngineHost | None = None, **options: Any) -> None:
+    async def make_host(devices: int, logs: Path) -> EngineHost:
+        return host or FakeHost(devices)
+
+    run_application(
+        path,
+        PlanOptions(devices=2, draws=1),
+        RunOptions(path.parent / "out.jsonl", **options),
+        costs=MadeUpCosts,
+        make_host=make_host,
+    )
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path.parent / "out.jsonl").read_text().splitlines()]
+
+
+def assert_all_once(path: Path) -> None:
+    keys = Counter(row["key"] for row in rows(path))
+    assert set(keys.values()) == {1}
+    assert len(keys) == 2 * PROMPTS
+
+
+def apart(path: Path, **environment: str) -> "subprocess.Popen[str]":
+    """Start the command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, str(APART), str(path.parent)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_rows(path: Path, count: int) -> None:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if (path.parent / "out.jsonl").exists() and len(rows(path)) >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"there are no {count} results")
+
+
+def engine_pids(path: Path) -> list[int]:
+    return [int(pid) for file in path.parent.glob("*.pids") for pid in file.read_text().split()]
+
+
+def test_results_are_written_and_the_planned_time_is_told(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(path, gantt=path.parent / "run.svg")
+    assert_all_once(path)
+    told = capsys.readouterr().err
+    assert f"{2 * PROMPTS} requests are done in" in told and "planned" in told
+    assert "stage 1: " in told and "is loaded on device" in told
+    assert (path.parent / "run.svg").read_text().count("the run") == 1
+
+
+def test_a_finished_run_starts_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(path)
+    host = FakeHost(2)
+    run(path, host)
+    assert host.calls == []
+    assert capsys.readouterr().err.count(f"{2 * PROMPTS} requests are done") == 2
+
+
+def test_another_application_on_the_same_file_is_refused(path: Path) -> None:
+    run(path)
+    path.write_text(APPLICATION.replace('name = "two"', 'name = "two"\nseed = 5'))
+    with pytest.raises(ResumeError, match="an application that has changed since"):
+        run(path)
+
+
+def test_failed_requests_are_told_and_give_a_status(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with path.open("a") as file:
+        file.write(
+            '[tasks.read]\nmodel = "small"\nneeds = ["answer"]\n'
+            'template = "{{ (outputs.answer.small | fromjson).name }}"\n'
+        )
+    with pytest.raises(typer.Exit) as ended:
+        run(path)
+    assert ended.value.exit_code == 1
+    errors = [row["error"] for row in rows(path) if row["task"] == "read"]
+    assert len(errors) == PROMPTS
+    assert all("its prompt can't be made" in error for error in errors)
+    assert f"{PROMPTS} have failed, the first: read/0" in capsys.readouterr().err
+
+
+def test_a_machine_with_too_few_devices_is_told(path: Path) -> None:
+    async def none(devices: int, logs: Path) -> EngineHost:
+        raise HostError(f"{devices} devices were asked for")
+
+    with pytest.raises(UsageError, match="--backend processes: 2 devices were asked for"):
+        run_application(
+            path,
+            PlanOptions(devices=2, draws=1),
+            RunOptions(path.parent / "out.jsonl"),
+            costs=MadeUpCosts,
+            make_host=none,
+        )
+
+
+def test_mistakes_are_told_without_a_stack_trace(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["run", str(tmp_path / "no.toml"), "-o", "out.jsonl"])
+    assert told.exit_code != 0
+    told = CliRunner().invoke(app, ["run", "app.toml", "-o", "x", "--backend", "cloud"])
+    assert told.exit_code == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_is_continued_by_the_same_command(path: Path, number: signal.Signals) -> None:
+    first = apart(path, ANSWER_SECONDS="0.3")
+    wait_for_rows(path, 1)
+    first.send_signal(number)
+    _, told = first.communicate(timeout=60)
+    kept = rows(path)
+    assert 0 < len(kept) < 2 * PROMPTS
+    if number == signal.SIGINT:
+        assert first.returncode == 130
+        assert f"{len(kept)} of {2 * PROMPTS} requests are done and kept in" in told
+    until = time.monotonic() + 30
+    while running(engine_pids(path)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert running(engine_pids(path)) == [], "no engine outlives the run"
+    asked = (path.parent / "asked.txt").read_text().splitlines()
+    again = apart(path, ANSWER_SECONDS="0.01")
+    assert again.wait(60) == 0
+    assert_all_once(path)
+    assert rows(path)[: len(kept)] == kept
+    later = (path.parent / "asked.txt").read_text().splitlines()[len(asked) :]
+    assert len(later) == 2 * PROMPTS - len(kept), "what is done is not asked again"
+
+
+def test_a_full_disk_stops_the_run_with_its_engines_and_a_hint(path: Path) -> None:
+    limited = subprocess.run(
+        ["bash", "-c", f"ulimit -f 4; exec {sys.executable} {APART} {path.parent}"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "ANSWER_SECONDS": "0.01"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert limited.returncode == 1
+    assert "out.jsonl can't be written: File too large" in limited.stderr
+    assert "the same command continues the run" in limited.stderr
+    assert "Traceback" not in limited.stderr
+    assert running(engine_pids(path)) == []
+    kept = rows(path)
+    assert 0 < len(kept) < 2 * PROMPTS
+    assert apart(path, ANSWER_SECONDS="0.01").wait(60) == 0
+    assert_all_once(path)
