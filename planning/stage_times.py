@@ -43,6 +43,13 @@ class StageSimulator(Protocol):
         """Return whether devices hold the weights and the KV cache of one longest request."""
         ...
 
+    def share(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Return the placements on devices that they share, each with its part of the KV cache.
+
+        Empty if the devices do not hold the weights and one longest request of each.
+        """
+        ...
+
     def unfinished(self, progress: Progress) -> Sequence[str]:
         """Return the models that have requests left, in the order of the application."""
         ...

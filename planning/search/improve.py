@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from caesura.planning.plan import Placement
 from caesura.planning.search.drafts import Draft, complete
 from caesura.planning.search.problem import PlanError, Problem
 from caesura.planning.search.rules.lists import ByList
-
-Jobs = tuple[Placement, ...]
+from caesura.planning.search.sharing import Jobs, merged, regrouped
 
 
 def improved(
@@ -44,14 +42,21 @@ def _tried(problem: Problem, chooser: ByList, start: Draft) -> Draft | None:
 
 
 def changed(problem: Problem, jobs: Jobs) -> Iterator[Jobs]:
-    """Yield the lists with one change: another placement of a model, or two models swapped."""
+    """Yield the lists with one change.
+
+    A model gets another placement or shares another one's devices, two are swapped, or one goes
+    to the end.
+    """
     for number, job in enumerate(jobs):
         for other in problem.choices[job.model]:
             if other != job:
-                yield (*jobs[:number], other, *jobs[number + 1 :])
+                changed_one = regrouped(problem, (*jobs[:number], other, *jobs[number + 1 :]))
+                if changed_one is not None:
+                    yield changed_one
     for first, second in combinations(range(len(jobs)), 2):
         swapped = list(jobs)
         swapped[first], swapped[second] = jobs[second], jobs[first]
         yield tuple(swapped)
+    yield from merged(problem, jobs)
     for number, job in enumerate(jobs[:-1]):
         yield (*jobs[:number], *jobs[number + 1 :], job)

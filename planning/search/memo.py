@@ -26,6 +26,10 @@ class Memo(StageSimulator):
         """Return whether the placement fits."""
         return self._simulator.valid(placement)
 
+    def share(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Return the placements with the memory of the same devices split; empty if too small."""
+        return self._simulator.share(placements)
+
     def unfinished(self, progress: Progress) -> Sequence[str]:
         """Return the models that have requests left."""
         found = self._unfinished.get(id(progress))

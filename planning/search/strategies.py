@@ -19,6 +19,7 @@ from caesura.planning.search.reasons import why_not
 from caesura.planning.search.rules.greedy import greedy
 from caesura.planning.search.rules.heuristics import max_heuristic, min_heuristic
 from caesura.planning.search.rules.lists import ByList, jobs_of, longest_first
+from caesura.planning.search.sharing import spread
 from caesura.planning.stage_times import Progress, StageSimulator
 
 FINALISTS = 6
@@ -164,6 +165,8 @@ def _searched(
         ByList(longest_first(problem, start.progress), pipelined) for pipelined in (True, False)
     ]
     lists += [ByList(jobs_of(draft)) for draft in found]
+    if (shared := spread(problem, start.progress)) is not None:
+        lists.append(ByList(shared))
     made = []
     for chooser in dict.fromkeys(lists):
         with suppress(PlanError):

@@ -7,6 +7,7 @@ import numpy as np
 
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.engine import EngineCosts, Flops
+from caesura.planning.costs.sharing import split
 from caesura.planning.costs.simulation.cluster import Pool
 from caesura.planning.costs.simulation.component import Edges, Part, Simulate, run_component
 from caesura.planning.costs.simulation.order import components
@@ -64,6 +65,12 @@ class FastStages:
             if placement.shares:
                 shared.setdefault(placement.shares, []).append(placement)
         return all(self._fit_together(group) for group in shared.values())
+
+    def share(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Return the placements with the memory of the same devices split; empty if too small."""
+        engines = [self._engines(one.model, one.tensor_parallel) for one in placements]
+        known = [engine for engine in engines if engine is not None]
+        return split(known, placements) if len(known) == len(engines) else ()
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
         """Return the models that have requests left, in the order of the application."""
@@ -153,12 +160,16 @@ class FastStages:
         """Return the seconds until each model is loaded, behind the stopping of evicted ones."""
         evicted = [each for each in progress.loaded if each not in placements]
         stopping = max((self._engine(each).stop_seconds for each in evicted), default=0.0)
-        return {
-            each.model: 0.0
-            if each in progress.loaded
-            else stopping + self._engine(each).load_seconds
-            for each in placements
+        new = [each for each in placements if each not in progress.loaded]
+        loads = {each.model: self._engine(each).load_seconds for each in new}
+        # Models that share devices also share the time in which they are loaded.
+        together = {
+            each.model: sum(loads[one.model] for one in new if one.shares == each.shares)
+            for each in new
+            if each.shares
         }
+        ready = {model: stopping + seconds for model, seconds in (loads | together).items()}
+        return {each.model: ready.get(each.model, 0.0) for each in placements}
 
     def _simulate(
         self, placements: Sequence[Placement], at: Array, decoded: Array, progress: Progress

@@ -38,7 +38,7 @@ class ByList:
             placed = [one.model for one in stage]
             if job.model in placed or job.model not in unfinished:
                 continue
-            fits = job.devices <= room_for(problem.devices, stage)
+            fits = room_for(problem.devices, [*stage, job]) >= 0
             if fits and problem.ready(job.model, placed if self.pipelined else (), tasks):
                 stage.append(job)
             else:
@@ -95,7 +95,7 @@ def _grown(problem: Problem, progress: Progress, stage: Sequence[Placement]) -> 
     chosen = list(stage)
     last_first = sorted(stage, key=lambda one: -problem.alone(one, progress))
     for now in last_first:
-        most = now.devices + room_for(problem.devices, chosen)
+        most = room_for(problem.devices, [one for one in chosen if one != now])
         fitting = [one for one in problem.choices[now.model] if one.devices <= most]
         # The widest of each tensor-parallel size: simulating the others costs more than it gains.
         widest = {one.tensor_parallel: one for one in fitting}

@@ -204,3 +204,14 @@ def test_progress_as_plain_data_gives_the_same_end(seed: int) -> None:
     moved = Progress(first.after.seconds, first.after.finished, ())
     placed = [Placement("b", 2)]
     assert simulator.run(placed, plain).seconds == simulator.run(placed, moved).seconds
+
+
+def test_models_that_share_devices_split_the_memory_and_load_one_after_the_other() -> None:
+    both = [*requests("a", 1), *requests("b", 1)]
+    simulator = stages(both, {"a/0": 6, "b/0": 6}, a=engine(), b=engine(weight_bytes=600.0))
+    pair = simulator.share([Placement("a"), Placement("b")])
+    assert [one.kv_bytes for one in pair] == [500, 500]
+    assert simulator.fits(pair)
+    assert simulator.run(pair, START).loading == {"a": 10.0, "b": 10.0}
+    large = stages(both, 6, a=engine(), b=engine(weight_bytes=1500.0))
+    assert large.share([Placement("a"), Placement("b")]) == ()

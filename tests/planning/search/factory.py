@@ -1,7 +1,7 @@
 """A small exact world of plans: models with constant rates on one server each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caesura.planning.application.application import Application, Model, Task
@@ -17,7 +17,8 @@ class Factory:
     """A `StageSimulator` in which a request takes 1 / (rate devices^power) seconds of its model.
 
     A model finishes its requests one after the other, each as soon as those that it needs have
-    finished. `loading` are the seconds to load a model, and a request computes one FLOP.
+    finished. `loading` are the seconds to load a model, and a request computes one FLOP. At most
+    `sharing` models share devices; each then has its part of their rate.
     """
 
     requests: Sequence[Request]
@@ -25,10 +26,17 @@ class Factory:
     power: float = 0.7
     loading: float = 0.0
     memory: Mapping[str, int] = field(default_factory=dict)
+    sharing: int = 0
     simulated: int = 0
 
     def valid(self, placement: Placement) -> bool:
         return placement.tensor_parallel >= self.memory.get(placement.model, 1)
+
+    def share(self, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+        if len(placements) > self.sharing:
+            return ()
+        name = "+".join(sorted(one.model for one in placements))
+        return tuple(replace(one, kv_bytes=1, shares=name) for one in placements)
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
         left = (one.model for one in self.requests if one.key not in progress.finished)
@@ -52,7 +60,9 @@ class Factory:
             if any(need not in known for need in request.needs):
                 continue
             start = max([free[request.model], *(known[need] for need in request.needs)])
-            rate = self.rates[request.model] * placed[request.model].devices ** self.power
+            one = placed[request.model]
+            together = [each for each in placements if one.shares and each.shares == one.shares]
+            rate = self.rates[request.model] * one.devices**self.power / max(1, len(together))
             ends[request.key] = free[request.model] = start + 1 / rate
         return self._stage(placements, progress, ends, to_the_end)
 
