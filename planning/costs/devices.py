@@ -8,7 +8,7 @@ from functools import cache
 
 from caesura.simulator.latency.models import A100_80G, H100_80G, Device
 
-CPU = "cpu"
+CPU = "CPU core"
 USED_MEMORY = 0.8
 """The share of the main memory that engines on cores may take together."""
 
@@ -30,18 +30,24 @@ class Kind:
     workspace: float
 
 
-@cache
-def this_machine() -> Kind:
-    """Return the kind of this machine's devices: a GPU as `nvidia-smi` names it, or a core."""
+def this_machine(devices: int = 0) -> Kind:
+    """Return the kind of this machine's devices: a GPU as `nvidia-smi` names it, or processors.
+
+    Without a GPU its processors are shared by `devices` devices; 0: each is a device of its own.
+    """
     name = _gpu()
     if name:
         device = H100_80G if "H100" in name or "H200" in name else A100_80G
         return Kind(name, device, 2e9)
-    cores = os.cpu_count() or 1
-    memory = USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / cores
-    return Kind(CPU, Device(memory, CORE_BANDWIDTH, CORE_FLOPS, CORE_BASE, 1e9), 5e8)
+    held = len(os.sched_getaffinity(0))
+    count = min(devices, held) or held
+    cores = held // count
+    memory = USED_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / count
+    device = Device(memory, CORE_BANDWIDTH * cores, CORE_FLOPS * cores, CORE_BASE, 1e9)
+    return Kind(f"{cores} {CPU}{'s' * (cores > 1)}", device, 5e8)
 
 
+@cache
 def _gpu() -> str:
     """Return the name of the first GPU; empty without one."""
     program = shutil.which("nvidia-smi")

@@ -114,10 +114,12 @@ def make_costs(
     *,
     path: Path | None = None,
     kind: Kind | None = None,
+    devices: int = 0,
 ) -> ApplicationCosts:
     """Return the costs of an application's models, with what was measured in the file `path`.
 
-    Without a path it is the default file, if there is one. Raises `CostsError`, and the errors of
+    Without a path it is the default file, if there is one. `kind` are the devices; None: `devices`
+    of this machine, or as many as the application says. Raises `CostsError`, and the errors of
     `make_lengths`.
     """
     file = path or costs_path()
@@ -135,4 +137,5 @@ def make_costs(
         for model in application.models
         if model.name in used
     ]
+    kind = kind or this_machine(devices or application.devices)
     return ApplicationCosts(models, requests.all, lengths, measured=measured, kind=kind)

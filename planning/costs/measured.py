@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from caesura.intercept.kv.costs import CostModel
+from caesura.planning.costs.shapes import model_directory
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.paths import calibration_directory
 
@@ -21,8 +22,7 @@ class MeasuredEngine(BaseModel):
 
     `steps` are the step times of an engine that is asked over HTTP. The KV cache has `kv_tokens` of
     `kv_bytes` on each device. `load_seconds` pass from the start of an engine to its first answer,
-    and `stop_seconds` until its devices are free. `sleep_seconds` and `wake_seconds` are by level
-    of vLLM's sleep mode. `weight_bytes` are those of one device.
+    and `stop_seconds` until its devices are free. `weight_bytes` are those of one device.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,8 +39,6 @@ class MeasuredEngine(BaseModel):
     block_tokens: int = Field(default=16, ge=1)
     load_seconds: float = Field(ge=0)
     stop_seconds: float = Field(default=0.0, ge=0)
-    sleep_seconds: dict[int, float] = Field(default_factory=dict)
-    wake_seconds: dict[int, float] = Field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -86,18 +84,17 @@ def read_costs(path: Path) -> MeasuredCosts:
     except OSError as error:
         raise CostsError(
             f"no measured engines in {path} ({error.strerror}): make the file with"
-            " `caesura plan measure`"
+            " `caesura measure`"
         ) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise CostsError(
             f"{path} holds no measured engines ({place}: {first['msg']}): measure again with"
-            " `caesura plan measure`"
+            " `caesura measure`"
         ) from error
 
 
 def model_name(path: str) -> str:
     """Return the name of a model in the file: an absolute path of a directory, or a name."""
-    found = Path(path).expanduser()
-    return str(found.resolve()) if found.is_dir() else path
+    return str(model_directory(path) or path)

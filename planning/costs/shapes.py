@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import caesura
 from caesura.planning.costs.engine import Flops
 from caesura.simulator.latency.models import BYTES, Decoder
 
+BUNDLED = Path(caesura.__file__).parent / "models" / "caesura-tiny"
 LENGTH_FLAG = "--max-model-len"
 DEFAULT_LONGEST = 2048
 
@@ -28,17 +30,29 @@ class ModelShape:
         return Flops(2.0 * decoder.matrices, 2.0 * decoder.layers * decoder.hidden)
 
 
-def read_shape(path: Path) -> ModelShape | None:
-    """Return the shape of the model in a directory; None without a `config.json` of a decoder.
+def model_directory(path: str) -> Path | None:
+    """Return the directory of a model's files; None for a model that is not on this machine.
+
+    An empty path stands for the bundled model.
+    """
+    found = Path(path).expanduser().resolve() if path else BUNDLED
+    return found if found.is_dir() else None
+
+
+def read_shape(path: str) -> ModelShape | None:
+    """Return the shape of a model; None without a directory and a `config.json` of a decoder.
 
     The weights are those of its safetensors files, or two bytes per parameter without them.
     """
+    folder = model_directory(path)
+    if folder is None:
+        return None
     try:
-        config = json.loads((path / "config.json").read_text())
+        config = json.loads((folder / "config.json").read_text())
         decoder = _decoder(config)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    files = [file.stat().st_size for file in path.glob("*.safetensors")]
+    files = [file.stat().st_size for file in folder.glob("*.safetensors")]
     weights = float(sum(files)) or float(BYTES * decoder.parameters)
     longest = config.get("max_position_embeddings")
     return ModelShape(decoder, weights, int(longest) if longest else DEFAULT_LONGEST)

@@ -1,10 +1,9 @@
 """Where the costs of an engine come from: a simulated machine, measurements, or a roofline."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from caesura.planning.application.application import Model
-from caesura.planning.costs.devices import Kind
+from caesura.planning.costs.devices import CPU, Kind
 from caesura.planning.costs.engine import EngineCosts, Flops
 from caesura.planning.costs.length_files import samullm_longest
 from caesura.planning.costs.measured import (
@@ -52,7 +51,7 @@ def engine_of(model: Model, degree: int, measured: MeasuredCosts, kind: Kind) ->
 
     Raises `CostsError` if nothing is known of the model, or if the spec of its machine is wrong.
     """
-    shape = read_shape(Path(model.path).expanduser())
+    shape = read_shape(model.path)
     found = measured.find(model_name(model.path), kind.name, degree)
     spec = model.machines.get(degree)
     if spec is not None:
@@ -62,7 +61,7 @@ def engine_of(model: Model, degree: int, measured: MeasuredCosts, kind: Kind) ->
     if shape is None:
         raise CostsError(
             f"the costs of model {model.name!r} at tensor_parallel {degree} are unknown: measure"
-            f" them with `caesura plan measure`, or give it `machines = {{ {degree} = SPEC }}` as"
+            f" them with `caesura measure`, or give it `machines = {{ {degree} = SPEC }}` as"
             " `caesura simulate --machine` takes it"
         )
     return Source(_assumed(model, degree, shape, kind), assumed=True)
@@ -133,7 +132,7 @@ def _assumed(model: Model, degree: int, shape: ModelShape, kind: Kind) -> Engine
 
 def load_seconds(weight_bytes: float, kind: Kind) -> float:
     """Return the assumed seconds to load so many bytes of weights on each device."""
-    base = CPU_LOAD_SECONDS if kind.name == "cpu" else LOAD_SECONDS
+    base = CPU_LOAD_SECONDS if CPU in kind.name else LOAD_SECONDS
     return base + weight_bytes / LOAD_BYTES
 
 

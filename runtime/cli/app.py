@@ -146,6 +146,7 @@ app.add_typer(trace_app, name="trace")
 app.add_typer(predict_app, name="predict")
 app.command()(planning.plan)
 app.command("run")(planning.run)
+app.command()(planning.measure)
 app.command()(simulate)
 app.command()(replay)
 

@@ -8,7 +8,13 @@ import typer
 from caesura.planning.emit.emit import KINDS
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
-from caesura.runtime.cli.plan.options import ApplicationFile, EngineOptions, GanttFile, PlanOptions
+from caesura.runtime.cli.plan.options import (
+    ApplicationFile,
+    Devices,
+    EngineOptions,
+    GanttFile,
+    PlanOptions,
+)
 from caesura.runtime.errors import UsageError
 
 
@@ -80,3 +86,29 @@ def run(
 
     with mistakes_told():
         run_application(application, how, RunOptions(output, engines, plan, gantt, quiet))
+
+
+def measure(
+    application: ApplicationFile,
+    devices: Devices = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", dir_okay=False, help="The file. Default: the one that plans read."
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also measure the engines that the file has already.")
+    ] = False,
+) -> None:
+    """Measure an application's engines on this machine: loading, steps, memory.
+
+    Each engine is started twice, and asked for some hundred short outputs between.
+    The file is written after each engine. Plans then use what it holds.
+    """
+    import asyncio
+
+    from caesura.runtime.cli.plan.measure import measure_application
+
+    with mistakes_told():
+        asyncio.run(measure_application(application, devices, output, again))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -48,6 +48,7 @@ def prepare(path: Path, how: PlanOptions, costs: MakeCosts = measured_costs) -> 
             f"{path} does not say how many devices there are: give --devices, or `devices` in"
             " [application]"
         )
+    application = replace(application, devices=devices)  # costs depend on it
     requests = Requests(application, lambda model: token_counter(model.path) or estimate_tokens)
     planner = Planner(requests, costs(requests, how.costs), draws=how.draws, seed=how.seed)
     return Search(application, requests, devices, planner)

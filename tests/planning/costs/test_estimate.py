@@ -129,7 +129,7 @@ def test_a_model_that_fits_nowhere_is_refused(directory: Path) -> None:
 
 
 def test_unknown_costs_name_the_ways_to_give_them() -> None:
-    with pytest.raises(CostsError, match="measure them with `caesura plan measure`"):
+    with pytest.raises(CostsError, match="measure them with `caesura measure`"):
         costs_of(Model("m", "somebody/model"))
     with pytest.raises(CostsError, match="model 'm', machines: unknown machine 'abacus'"):
         costs_of(Model("m", "somebody/model", machines={1: "abacus"}))

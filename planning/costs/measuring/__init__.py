@@ -1,0 +1,1 @@
+"""Measuring engines: how long they load, and how long their steps take."""

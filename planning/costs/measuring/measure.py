@@ -1,0 +1,109 @@
+"""Measure a model's engine on a host: loading, stopping, steps and memory."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from random import Random
+
+from caesura.intercept.kv.costs import CostModel
+from caesura.planning.application.application import Model
+from caesura.planning.costs.devices import Kind
+from caesura.planning.costs.engine import MOST_RUNNING
+from caesura.planning.costs.measured import MeasuredEngine, model_name
+from caesura.planning.costs.measuring.asking import Asker
+from caesura.planning.costs.measuring.loads import REPEATS, Load, Taken, loads, steps_of
+from caesura.planning.costs.shapes import longest_of, read_shape
+from caesura.planning.run.backends.metrics import facts_of
+from caesura.planning.run.host import Endpoint, EngineHost, HostError, Replica
+from caesura.scheduler.calibration import fit
+
+Watch = Callable[[float, str], None]
+"""Told while a measurement runs: the part that is done, and what is measured now."""
+
+LOADED, TIMED, STOPPED = 0.3, 0.7, 0.75
+"""The parts of a measurement that are done after each of its steps."""
+
+
+async def measure_engine(
+    host: EngineHost, model: Model, degree: int, kind: Kind, watch: Watch
+) -> MeasuredEngine:
+    """Return the measurement of a model's engine on the first devices of a host.
+
+    The engine is loaded twice: its second loading counts, when files are in memory as in a run
+    that changes models. Raises `HostError` for an engine that does not start, answer, or say how
+    large its KV cache is.
+    """
+    replica = Replica(model, 0, tuple(range(degree)))
+    watch(0.0, "loading")
+    endpoint, _ = await _loaded(host, replica)
+    try:
+        facts = await facts_of(endpoint)
+        if facts is None or not facts.kv_tokens or not facts.kv_bytes:
+            raise HostError(f"{replica.name} does not say how large its KV cache is in its metrics")
+        watch(LOADED, "timing steps")
+        times = await _time(endpoint, model, facts.kv_tokens, watch)
+    finally:
+        began = time.monotonic()
+        await host.evict(replica)
+        stopping = time.monotonic() - began
+    watch(STOPPED, "loading again")
+    try:
+        _, loading = await _loaded(host, replica)
+    finally:
+        await host.evict(replica)
+    steps, error = _fitted(times, replica.name)
+    shape = read_shape(model.path)
+    return MeasuredEngine(
+        model=model_name(model.path),
+        device=kind.name,
+        tensor_parallel=degree,
+        date=datetime.now(UTC).date().isoformat(),
+        steps=steps,
+        step_error=round(error, 4),
+        kv_tokens=facts.kv_tokens,
+        kv_bytes=max(1, facts.kv_bytes // facts.kv_tokens),
+        weight_bytes=shape.weight_bytes / degree if shape else 0.0,
+        load_seconds=round(loading, 3),
+        stop_seconds=round(stopping, 3),
+    )
+
+
+def _fitted(times: Mapping[Load, Sequence[Taken]], name: str) -> tuple[CostModel, float]:
+    try:
+        return fit(steps_of(times))
+    except ValueError as error:
+        raise HostError(
+            f"the steps of {name} cannot be measured ({error}): give it a larger KV cache or a"
+            " longer context, and let nothing else run beside it"
+        ) from error
+
+
+async def _loaded(host: EngineHost, replica: Replica) -> tuple[Endpoint, float]:
+    """Return a loaded engine's endpoint and the seconds that this took."""
+    await host.place(replica)
+    began = time.monotonic()
+    try:
+        endpoint = await host.load(replica)
+    except BaseException:
+        await host.evict(replica)
+        raise
+    return endpoint, time.monotonic() - began
+
+
+async def _time(
+    endpoint: Endpoint, model: Model, kv_tokens: int, watch: Watch
+) -> dict[Load, list[Taken]]:
+    shape = read_shape(model.path)
+    longest = longest_of(model.arguments, shape.longest if shape else kv_tokens)
+    wanted = loads(kv_tokens, longest, MOST_RUNNING)
+    if not wanted:
+        raise HostError(f"{model.name} has a KV cache of {kv_tokens} tokens: too few to measure")
+    times: dict[Load, list[Taken]] = defaultdict(list)
+    async with Asker(endpoint, Random(0)) as asker:
+        for number in range(REPEATS):
+            for place, load in enumerate(wanted):
+                part = (number + place / len(wanted)) / REPEATS
+                watch(LOADED + (TIMED - LOADED) * part, "timing steps")
+                times[load].append(await asker.take(load))
+    return times

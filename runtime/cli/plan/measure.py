@@ -1,0 +1,132 @@
+"""`caesura measure`: measures the engines of an application on this machine."""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from caesura.planning.application.application import Application, Model
+from caesura.planning.application.file import read_application
+from caesura.planning.costs.devices import Kind, this_machine
+from caesura.planning.costs.measured import (
+    MeasuredCosts,
+    MeasuredEngine,
+    costs_path,
+    model_name,
+    read_costs,
+)
+from caesura.planning.costs.measuring.measure import measure_engine
+from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.host import HostError
+from caesura.runtime.errors import UsageError
+
+BATCH, CONTEXT = 16, 500
+"""The batch of the decoding step in the table, and the context of each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A model's engine at one tensor-parallel size."""
+
+    model: Model
+    degree: int
+
+
+async def measure_application(
+    path: Path, devices: int | None, output: Path | None, again: bool
+) -> None:
+    """Measure the engines of an application, and write them to a file after each.
+
+    Engines that the file has already are left out, unless `again`. Raises `UsageError`.
+    """
+    application = read_application(path)
+    count = devices or application.devices or 1
+    kind, file = this_machine(count), output or costs_path()
+    kept = read_costs(file) if file.is_file() else MeasuredCosts()
+    wanted = missing(application, count, MeasuredCosts() if again else kept, kind)
+    console, errors = Console(), Console(stderr=True)
+    with tempfile.TemporaryDirectory() as logs:
+        host = ProcessHost(count, Path(logs))
+        try:
+            for place, each in enumerate(wanted):
+                found = await _measured(host, each, kind, errors, f"{place + 1}/{len(wanted)}")
+                kept = kept.updated([found])
+                _save(kept, file)
+        except HostError as error:
+            raise UsageError(f"an engine cannot be measured: {error}") from error
+        finally:
+            await host.close()
+    console.print(table(application, kept, kind))
+    console.print(f"kept in {file}", highlight=False, soft_wrap=True)
+
+
+def missing(
+    application: Application, devices: int, kept: MeasuredCosts, kind: Kind
+) -> list[Wanted]:
+    """Return the engines that are not measured yet and that fit on so many devices."""
+    return [
+        Wanted(model, degree)
+        for model in application.models
+        for degree in dict.fromkeys(model.tensor_parallel)
+        if degree <= devices and kept.find(model_name(model.path), kind.name, degree) is None
+    ]
+
+
+def table(application: Application, kept: MeasuredCosts, kind: Kind) -> Table:
+    """Return a table of the measured engines of an application on one kind of device."""
+    shown = Table(title=f"engines on {kind.name} per device", title_justify="left")
+    for name in ("model", "tp", "load", "stop", f"step of {BATCH}", "prefill", "KV cache", "error"):
+        shown.add_column(name, justify="left" if name == "model" else "right")
+    for model in application.models:
+        for found in _of(model, kept, kind):
+            step = found.steps.step_seconds(BATCH, BATCH * CONTEXT)
+            rate = CONTEXT / found.steps.step_seconds(CONTEXT, CONTEXT)
+            shown.add_row(
+                model.name,
+                str(found.tensor_parallel),
+                f"{found.load_seconds:.1f} s",
+                f"{found.stop_seconds:.1f} s",
+                f"{1000 * step:.1f} ms",
+                f"{rate:,.0f} tokens/s",
+                f"{found.kv_tokens:,} tokens",
+                f"{found.step_error:.1%}",
+            )
+    return shown
+
+
+def _of(model: Model, kept: MeasuredCosts, kind: Kind) -> Sequence[MeasuredEngine]:
+    name = model_name(model.path)
+    degrees = dict.fromkeys(model.tensor_parallel)
+    return [each for degree in degrees if (each := kept.find(name, kind.name, degree))]
+
+
+async def _measured(
+    host: ProcessHost, wanted: Wanted, kind: Kind, console: Console, place: str
+) -> MeasuredEngine:
+    columns = (
+        TextColumn(f"{place} {wanted.model.name}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def watch(part: float, what: str) -> None:
+            bar.update(task, completed=part, description=what)
+
+        return await measure_engine(host, wanted.model, wanted.degree, kind, watch)
+
+
+def _save(kept: MeasuredCosts, file: Path) -> None:
+    try:
+        kept.save(file)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written: {error.strerror}; choose another file with --output"
+        ) from error

@@ -1,0 +1,60 @@
+"""`caesura measure`: which engines are measured, and what is shown and refused."""
+
+from pathlib import Path
+
+from rich.console import Console
+from typer.testing import CliRunner
+
+from caesura.intercept.kv.costs import CostModel
+from caesura.planning.application.application import Application, Model
+from caesura.planning.costs.devices import this_machine
+from caesura.planning.costs.measured import MeasuredCosts, MeasuredEngine
+from caesura.runtime.cli.app import app
+from caesura.runtime.cli.plan.measure import missing, table
+
+KIND = this_machine(1)
+MODELS = (Model("a", "org/a", tensor_parallel=(1, 2)), Model("b", "org/b"))
+APPLICATION = Application("two", MODELS, ())
+
+
+def measured(model: str) -> MeasuredEngine:
+    return MeasuredEngine(
+        model=model,
+        device=KIND.name,
+        steps=CostModel(0.01, 0.001, 0.001, 0.0, 64),
+        kv_tokens=5000,
+        kv_bytes=100,
+        weight_bytes=1e6,
+        load_seconds=7.25,
+    )
+
+
+def test_engines_that_were_measured_or_do_not_fit_are_left_out() -> None:
+    kept = MeasuredCosts(engines=(measured("org/a"),))
+    found = [(each.model.name, each.degree) for each in missing(APPLICATION, 2, kept, KIND)]
+    assert found == [("a", 2), ("b", 1)]
+    assert [each.model.name for each in missing(APPLICATION, 1, kept, KIND)] == ["b"]
+    other = this_machine(1).__class__("another", KIND.device, KIND.workspace)
+    assert len(missing(APPLICATION, 1, kept, other)) == 2
+
+
+def test_the_table_has_the_engines_of_this_kind_of_device() -> None:
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(table(APPLICATION, MeasuredCosts(engines=(measured("org/a"),)), KIND))
+    assert "7.2 s" in shown.get()
+    assert "26.0 ms" in shown.get()
+    assert "\nb " not in shown.get()
+
+
+def test_a_broken_file_of_measurements_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
+    path, output = tmp_path / "app.toml", tmp_path / "engines.json"
+    (tmp_path / "p.txt").write_text("one\n")
+    path.write_text(
+        '[application]\nname="x"\n[models.a]\npath="org/a"\n'
+        '[tasks.t]\nmodel="a"\nprompts="p.txt"\ntemplate="{{ text }}"\n'
+    )
+    output.write_text('{"format": 2}')
+    result = CliRunner().invoke(app, ["measure", str(path), "--output", str(output)])
+    assert result.exit_code == 1
+    assert "no measured engines" in " ".join(result.output.split())
