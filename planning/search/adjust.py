@@ -25,7 +25,8 @@ def next_turn(
     """Return what runs after the models `finished` have ended during `turn`.
 
     The stage is left when one of its models has finished, and when none could run any more (no
-    model in `finished`); but not before all of its models were placed. Then (model, placement)
+    model in `finished`); but not before all of its models were placed. Stages that were to end with
+    models that have finished already are passed over. Then (model, placement)
     pairs that the next stage shares stay, as do those that no later stage has; those of the next
     stage follow, then other running ones if devices are left. Devices that finished models leave
     in a stage are given to the pairs of later stages. Pure, so a run and a simulation agree.
@@ -56,7 +57,12 @@ def _is_over(
 ) -> bool:
     """Return whether the stage was placed as a whole, and then ended."""
     ended = not finished or any(one.model in finished for one in stage.placements)
-    return ended and not _waiting(stage, running, unfinished)
+    return (ended or _passed(stage, unfinished)) and not _waiting(stage, running, unfinished)
+
+
+def _passed(stage: Stage, unfinished: Collection[str]) -> bool:
+    """Return whether all models with whose end the stage was to end have finished."""
+    return bool(stage.finishes) and not any(model in unfinished for model in stage.finishes)
 
 
 def _waiting(
@@ -67,9 +73,11 @@ def _waiting(
 
 
 def _next_stage(plan: Plan, number: int, unfinished: Collection[str]) -> int:
-    """Return the number of the next stage with an unfinished model; the last one without any."""
+    """Return the number of the next stage that has not passed; the last one without any."""
     for after in range(number + 1, len(plan.stages)):
-        if any(one.model in unfinished for one in plan.stages[after].placements):
+        stage = plan.stages[after]
+        left = any(one.model in unfinished for one in stage.placements)
+        if left and not _passed(stage, unfinished):
             return after
     return max(number, 0)
 

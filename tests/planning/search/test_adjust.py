@@ -59,6 +59,15 @@ def test_devices_of_a_model_that_finished_early_go_to_a_later_stage():
     assert next_turn(early, Turn(0, (A, B)), "cd", "ab") == Turn(1, (C, D))
 
 
+def test_stages_that_were_to_end_with_finished_models_are_passed_over():
+    # `b` finished before `a`, so that the second stage, which was to end with `b`, has passed.
+    stages = (Stage((A, B), 1.0, ("a",)), Stage((B, C), 1.0, ("b",)), Stage((C, D), 1.0, ("c",)))
+    passing = Plan("test", 4, stages, Makespan(0, 0, 0))
+    turn = next_turn(passing, Turn(0, (A, B)), "acd", "b")
+    assert turn == Turn(2, (A, C))
+    assert next_turn(passing, turn, "cd", "a") == Turn(2, (C, D))
+
+
 def test_a_stage_that_could_not_run_on_is_left():
     cycle = plan((one("a", 4),), (one("b", 4),), (one("a", 4),))
     assert next_turn(cycle, Turn(0, (one("a", 4),)), "ab", ()) == Turn(1, (one("b", 4),))
