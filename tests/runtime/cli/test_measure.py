@@ -51,8 +51,7 @@ def test_a_broken_file_of_measurements_is_refused_before_an_engine_starts(tmp_pa
     path, output = tmp_path / "app.toml", tmp_path / "engines.json"
     (tmp_path / "p.txt").write_text("one\n")
     path.write_text(
-        '[application]\nname="x"\n[models.a]\npath="org/a"\n'
-        '[tasks.t]\nmodel="a"\nprompts="p.txt"\ntemplate="{{ text }}"\n'
+        '[application]\nname="x"\n[models.a]\npath="org/a"\n[tasks.t]\nmodel="a"\nprompts="p.txt"\n'
     )
     output.write_text('{"format": 2}')
     result = CliRunner().invoke(app, ["measure", str(path), "--output", str(output)])
