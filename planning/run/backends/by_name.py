@@ -1,16 +1,17 @@
 """Hosts by the names that `caesura run --backend` knows, imported when they are made."""
 
+import asyncio
 from pathlib import Path
 
 from caesura.planning.run.host import EngineHost
 
-BACKENDS = ("processes", "sleep")
+BACKENDS = ("processes", "sleep", "ray")
 
 
 async def host_named(name: str, devices: int, logs: Path) -> EngineHost:
     """Return a host of `devices`, which writes the engines' logs into a directory.
 
-    Raises `HostError` if the machine has fewer devices or no sleep mode, and `LookupError` for an
+    Raises `HostError` if the machines have fewer devices or no sleep mode, and `LookupError` for an
     unknown name.
     """
     if name == "processes":
@@ -21,4 +22,8 @@ async def host_named(name: str, devices: int, logs: Path) -> EngineHost:
         from caesura.planning.run.backends.sleep import sleeping_processes
 
         return await sleeping_processes(devices, logs)
+    if name == "ray":
+        from caesura.planning.run.backends.ray import RayHost
+
+        return await asyncio.to_thread(RayHost, devices, logs)
     raise LookupError(f"unknown backend {name!r}; choose from: {', '.join(BACKENDS)}")

@@ -12,10 +12,13 @@ from caesura.planning.run.host import HostError, Replica
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
-def engine_command(replica: Replica, more: Sequence[str] = ()) -> list[str]:
+def engine_command(
+    replica: Replica, more: Sequence[str] = (), host: str = "127.0.0.1"
+) -> list[str]:
     """Return the command that serves a replica on a free port, which it prints as a URL.
 
-    `more` are further options of `vllm serve`, which the model's own arguments override.
+    `more` are further options of `vllm serve`, which the model's own arguments override. `host` is
+    the address to listen on.
     """
     model = replica.model
     named = ["--model", model.path] if model.path else []  # left out: the bundled model
@@ -26,7 +29,7 @@ def engine_command(replica: Replica, more: Sequence[str] = ()) -> list[str]:
     if replica.kv_bytes:
         options += ["--kv-cache-memory-bytes", str(replica.kv_bytes)]
     serve = [sys.executable, "-m", "caesura", "serve", *named, *quiet]
-    at = ["--port", "0", "--served-model-name", model.name]
+    at = ["--host", host, "--port", "0", "--served-model-name", model.name]
     return [*serve, *at, "--", *options, *model.arguments]
 
 

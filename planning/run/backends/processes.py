@@ -43,7 +43,7 @@ class ProcessHost:
 
     `logs` is a directory for a log of each engine. `command` makes an engine's command, which must
     print the engine's URL in a line of its own. Engines may share a device if each has its
-    `kv_bytes`.
+    `kv_bytes`. With `api_key`, engines ask their clients for it.
     """
 
     def __init__(
@@ -53,11 +53,15 @@ class ProcessHost:
         *,
         command: Command = engine_command,
         environment: Mapping[str, str] | None = None,
+        api_key: str = "",
     ) -> None:
         self._devices = local_devices(devices) if isinstance(devices, int) else devices
         self._logs = logs
-        self._command = command
+        self.command = command
+        self._api_key = api_key
         self._environment = dict(environment or {})
+        if api_key:
+            self._environment["CAESURA_API_KEY"] = api_key
         self._placed: dict[str, Replica] = {}
         self._engines: dict[str, _Engine] = {}
 
@@ -97,7 +101,9 @@ class ProcessHost:
             ) from None
         if not url:
             raise HostError(f"{replica.name} did not start: {_tail(log) or 'it wrote no log'}")
-        engine.endpoint = await self._checked(replica, Endpoint(url, replica.model.name))
+        engine.endpoint = await self._checked(
+            replica, Endpoint(url, replica.model.name, self._api_key)
+        )
         return engine.endpoint
 
     async def drain(self, replica: Replica, seconds: float) -> bool:
@@ -138,7 +144,7 @@ class ProcessHost:
         await asyncio.gather(*(_stop(engine) for engine in engines))
 
     async def _start(self, replica: Replica, log: Path) -> _Engine:
-        command = list(self._command(replica))
+        command = list(self.command(replica))
         options = {"command": command, "cpus": self._devices.cpus(replica.devices)}
         bound = self._devices.environment(replica.devices)
         try:
