@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-MAX_STAGES = 4_000
+MAX_STAGES = 1_500
 """Stages that a search simulates beyond those of the rules, by default."""
 
-MAX_REQUESTS = 40_000_000
+MAX_REQUESTS = 20_000_000
 """Requests in these stages, by default: a stage costs about as much time as it has requests."""
 
 
