@@ -70,7 +70,11 @@ class CpuDevices:
         """Return the variables that give each rank the threads of its device."""
         bound = "|".join(",".join(map(str, self.cpus([device]))) for device in devices)
         threads = len(self.cpus(devices[:1]))
-        return {"VLLM_CPU_OMP_THREADS_BIND": bound, "OMP_NUM_THREADS": str(threads)}
+        bindings = {"VLLM_CPU_OMP_THREADS_BIND": bound, "OMP_NUM_THREADS": str(threads)}
+        # The engine is bound as a whole, so that one rank needs no process of its own. Loading it
+        # would take a third more.
+        alone = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"} if len(devices) == 1 else {}
+        return bindings | alone
 
     def cpus(self, devices: Sequence[int]) -> tuple[int, ...]:
         """Return the processors of the devices."""

@@ -77,9 +77,25 @@ class Dispatcher:
         self._fail_blocked()
 
     def add(self, replica: str, model: str, endpoint: Endpoint) -> None:
-        """Send requests of a model to a replica from now on."""
-        self._servers[replica] = _Server(replica, model, endpoint)
+        """Send requests of a model to a replica from now on.
+
+        If others of the model run all that is ready, it takes its share of that over.
+        """
+        server = _Server(replica, model, endpoint)
+        self._servers[replica] = server
         self._send(model)
+        self._take_over(server)
+
+    def _take_over(self, server: _Server) -> None:
+        """Give a new replica its share of what others of its model run; that begins again there."""
+        others = [
+            list(each.in_flight.values())
+            for each in self._servers.values()
+            if each.model == server.model and each.accepts and each is not server
+        ]
+        share = (sum(map(len, others)) + len(server.in_flight)) // (len(others) + 1)
+        for _ in range(share - len(server.in_flight)):
+            max(others, key=len).pop().cancel()  # the newest, which has decoded the least
 
     async def drain(self, replica: str, seconds: float) -> None:
         """Send a replica no more, and wait for its requests; those left then wait again."""

@@ -89,6 +89,22 @@ async def test_replicas_share_requests_evenly_within_their_bound(tmp_path: Path)
         assert min(len(first.asked), len(second.asked)) >= 8
 
 
+async def test_a_new_replica_takes_over_its_share_of_what_runs(tmp_path: Path) -> None:
+    async with world(tmp_path, *requests("a", rows=9)) as here:
+        first = await here.engine("a-0")
+        first.held.clear()
+        await first.until_asked(9)
+        second = await here.engine("a-1")
+        second.held.clear()
+        await second.until_asked(4)
+        assert set(second.asked) == {f"a/{n}" for n in (5, 6, 7, 8)}
+        first.held.set()
+        second.held.set()
+        await here.until(ModelFinished)
+        assert {r.key for r in here.work.done.values() if r.replica == "a-1"} == set(second.asked)
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 9
+
+
 async def test_requests_of_a_lost_engine_are_done_by_another(tmp_path: Path) -> None:
     async with world(tmp_path, *requests("a", rows=6)) as here:
         first = await here.engine("a-0")
