@@ -5,8 +5,9 @@ known. How far it can be trusted is learned for each tool. The ratios of true to
 are a distribution, so a pause is expected to last the forecast times that distribution. A source
 that is always wrong by the same factor is thus corrected.
 
-A forecast counts only while it predicts the tool's pauses better than the learned durations do,
-by the mean absolute error in seconds of both over the same pauses.
+A forecast counts only while it predicts the tool's pauses clearly better than the learned
+durations do, by the mean absolute error in seconds of both over the same pauses. Forecasts that are
+as good as the mean would only disturb the order in which requests give up their KV cache.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from caesura.intercept.pause_hints import MAX_SECONDS, MIN_SECONDS
 
 PRIOR_WEIGHT = 2.0
 """Before any comparison, a forecast is taken for right, as by this many observations."""
+
+MAX_ERROR_SHARE = 0.9
+"""The largest error of forecasts that count, as a share of the error of the learned durations."""
 
 MAX_RATIO = 1000.0
 """The largest ratio of true to forecast seconds that is learned, or of forecast to true ones."""
@@ -50,8 +54,8 @@ class ForecastTrust:
 
     @property
     def better(self) -> bool:
-        """Return whether forecasts have predicted at least as well as the learned durations."""
-        return self.forecast_error <= self.learned_error
+        """Return whether forecasts have predicted clearly better than the learned durations."""
+        return self.forecast_error <= MAX_ERROR_SHARE * self.learned_error
 
     def forecast(self, left_seconds: float, elapsed: float, learned: Durations) -> PauseForecast:
         """Return the forecast that a pause lasts `left_seconds` after the `elapsed` ones.

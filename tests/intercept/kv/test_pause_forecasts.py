@@ -53,6 +53,12 @@ def test_forecasts_that_predict_worse_than_the_mean_do_not_count() -> None:
     assert trust.durations(trust.forecast(15.0, 0.0, LEARNED), LEARNED) is LEARNED
 
 
+def test_forecasts_that_are_as_good_as_the_mean_do_not_count() -> None:
+    trust = after(ForecastTrust(), [(MEAN, 5.0), (MEAN, 15.0)] * 10)
+    assert trust.forecast_error == pytest.approx(trust.learned_error, rel=0.1)
+    assert not trust.better
+
+
 def test_forecasts_count_again_when_they_have_become_better() -> None:
     trust = after(ForecastTrust(), [(15.0, 5.0), (5.0, 15.0)] * 10)
     trust = after(trust, [(5.0, 5.0), (15.0, 15.0)] * 2 * SAMPLE_SIZE)
