@@ -66,6 +66,27 @@ def end_of(events: Sequence[Event]) -> TurnEnded:
     return events[-1]
 
 
+async def test_a_paused_session_takes_a_forecast_of_its_pause(
+    engine: VllmEngine, open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies: list[dict[str, Any]] = []
+    command = engine.command
+
+    async def remember(message: Any) -> dict[str, Any]:
+        replies.append(await command(message))
+        return replies[-1]
+
+    monkeypatch.setattr(engine, "command", remember)
+    session = open_session()
+    await session.expect_pause(5.0)  # not yet paused: nothing is sent
+    calls = calls_of(await read(session, ask("What is 48*17?")))
+    await session.expect_pause(5.0)
+    events = await read(session, answers(calls, "816"))
+    await session.expect_pause(5.0)
+    assert replies == [{"taken": True}]
+    assert "816" in text_of(events)
+
+
 async def test_a_turn_of_calls(engine: VllmEngine, open_session: Open) -> None:
     session = open_session()
     events = await read(session, ask("What is 48 * 17?"))

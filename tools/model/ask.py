@@ -24,6 +24,8 @@ from caesura.tools.tool import Tool
 NAME = "ask_model"
 ABOUT = "Ask another language model; returns its answer."
 TIMEOUT_SECONDS = 300.0
+QUESTION = "{question}"
+"""Stands for the question in the setting `prompt`."""
 MAX_QUESTION_CHARACTERS = 20_000
 
 
@@ -35,6 +37,12 @@ class Settings(ToolSettings):
     api_key_env: str | None = Field(None, description="the variable with the server's key")
     about: str | None = Field(None, description="what the model is good for, for the asking model")
     system: str = Field("", description="a system message before each question")
+    prompt: str = Field(
+        "{question}", description="what is sent, with {question} where the question belongs"
+    )
+    server_tools: tuple[str, ...] = Field(
+        (), description="tools of a Caesura server that the asked model may call"
+    )
     max_tokens: int = Field(512, ge=1, description="limit for an answer")
     temperature: float | None = Field(
         None, ge=0, le=2, description="of the answers; default: the server's"
@@ -71,6 +79,11 @@ def ask_model(
 
 
 def _tool(settings: Settings, name: str, parameter: str, *, allow_private: bool) -> Tool:
+    if QUESTION not in settings.prompt:
+        raise SetupError(
+            f"[tools.{NAME}] prompt: {settings.prompt!r:.60} lacks {QUESTION}; write it where the"
+            " question belongs"
+        )
     if settings.model is None:
         raise SetupError(
             f"the tool {name!r} has no model: set the model's name at its server in [tools.{NAME}]"
@@ -79,6 +92,7 @@ def _tool(settings: Settings, name: str, parameter: str, *, allow_private: bool)
         "model": settings.model,
         "max_tokens": settings.max_tokens,
         "temperature": settings.temperature,
+        "server_tools": list(settings.server_tools) or None,
     }
     asked = Asked(
         service_url(NAME, settings.url, allow_private=allow_private).rstrip("/"),
@@ -90,7 +104,7 @@ def _tool(settings: Settings, name: str, parameter: str, *, allow_private: bool)
     model = _Model(settings, asked, allow_private, limit)
 
     async def ask(**arguments: str) -> str:
-        return await model.ask(arguments[parameter])
+        return await model.ask(settings.prompt.replace(QUESTION, arguments[parameter]))
 
     return Tool.from_schema(
         name,

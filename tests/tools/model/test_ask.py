@@ -149,9 +149,17 @@ async def test_a_tool_of_another_name_takes_its_own_parameter(expert: Expert) ->
     assert result.content == "It is blue."
 
 
+async def test_a_prompt_around_the_question_and_tools_of_the_server(expert: Expert) -> None:
+    await asked(expert, prompt="Answer {question} Be brief.", server_tools=["calculator"])
+    (body,) = expert.asked
+    assert body["messages"][-1]["content"] == "Answer Which colour has the sky? Be brief."
+    assert body["server_tools"] == ["calculator"]
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
+        ({"url": "https://example.com/v1", "model": "m", "prompt": "Answer."}, "lacks {question}"),
         ({"model": "expert"}, "has no url"),
         ({"url": "https://example.com/v1"}, "has no model"),
         ({"url": "http://127.0.0.1:8001/v1", "model": "expert"}, "allow_private = true"),
