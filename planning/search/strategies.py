@@ -25,7 +25,10 @@ from caesura.planning.stage_times import Progress, StageSimulator
 FINALISTS = 6
 """Plans of `best` that are checked with every draw of output lengths."""
 
-STARTS = 2
+ALIKE = 0.002
+"""Plans whose mean makespans differ by at most this share count as equally good."""
+
+STARTS = 4
 """Lists of placements that `best` improves."""
 
 LISTS = 0.6
@@ -39,8 +42,8 @@ Watch = Callable[[float, float], None]
 class Choice:
     """The plan that was chosen, the next best one and why it lost, and all that were checked.
 
-    Makespans are over all draws of output lengths. `next_best` is None where only one was found.
-    `simulated` counts the stages that the search simulated.
+    Makespans are over all draws of output lengths. `next_best` is the best of the plans that take
+    longer; None if none does. `simulated` counts the stages that the search simulated.
     """
 
     plan: Plan
@@ -106,13 +109,17 @@ def plan_application(
     ends = {plan: [follow(plan, one, start.progress) for one in simulators] for plan in plans}
     plans.sort(key=lambda plan: _makespan(ends[plan]).mean)
     checked = tuple(replace(plan, makespan=_makespan(ends[plan])) for plan in plans)
-    # Plans that a run would carry out alike are one plan.
-    different = (place for place, plan in enumerate(plans) if ends[plan] != ends[plans[0]])
-    second = next(different, None)
+    second = _second([_makespan(ends[plan]).mean for plan in plans])
     if second is None:
         return Choice(checked[0], None, "", checked, memo.simulated)
     reason = why_not(checked[0], ends[plans[0]], checked[second], ends[plans[second]])
     return Choice(checked[0], checked[second], reason, checked, memo.simulated)
+
+
+def _second(means: Sequence[float]) -> int | None:
+    """Return the place of the next best plan: of the first that is not as good as the best."""
+    longer = (place for place, mean in enumerate(means) if mean > means[0] * (1 + ALIKE))
+    return next(longer, None)
 
 
 def _makespan(ends: Sequence[Followed]) -> Makespan:
