@@ -22,6 +22,8 @@ class Model:
     `vllm serve`. `tensor_parallel` are the tensor-parallel sizes that a plan may choose, and
     `max_replicas` bounds the data-parallel size (0: as many as there are devices).
 
+    `config` is a `caesura.toml` of its server, with tools; empty: the user's, or none.
+
     `lengths` names where its output lengths come from, and `machines` the spec of a simulated
     machine (as `caesura simulate --machine` takes it) by tensor-parallel size.
     """
@@ -33,6 +35,7 @@ class Model:
     max_replicas: int = 0
     lengths: str = ""
     machines: Mapping[int, str] = field(default_factory=dict)
+    config: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,15 @@ def _models(source: Source) -> Iterator[Model]:
             table.max_replicas,
             _beside(source, table.lengths),
             {size: _beside(source, spec) for size, spec in table.machines.items()},
+            _config(source, name, table.config),
         )
+
+
+def _config(source: Source, name: str, given: str) -> str:
+    path = source.path.parent / Path(given).expanduser()
+    if given and not path.is_file():
+        raise source.error(("models", name, "config"), f"there is no file {path}: correct the path")
+    return str(path.resolve()) if given else ""
 
 
 def _beside(source: Source, spec: str) -> str:

@@ -37,6 +37,7 @@ class ModelTable(_Table):
     max_replicas: int = Field(default=0, ge=0)
     lengths: str = ""
     machines: dict[int, str] = {}
+    config: str = ""
 
 
 class TaskTable(_Table):

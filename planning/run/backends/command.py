@@ -22,13 +22,14 @@ def engine_command(
     """
     model = replica.model
     named = ["--model", model.path] if model.path else []  # left out: the bundled model
+    configured = ["--config", model.config] if model.config else []
     quiet = ["--no-calibrate", "--no-trace", "--no-responses", "--host-gib", "0"]
     options = [*more]
     if len(replica.devices) > 1:
         options += ["--tensor-parallel-size", str(len(replica.devices))]
     if replica.kv_bytes:
         options += ["--kv-cache-memory-bytes", str(replica.kv_bytes)]
-    serve = [sys.executable, "-m", "caesura", "serve", *named, *quiet]
+    serve = [sys.executable, "-m", "caesura", "serve", *named, *configured, *quiet]
     at = ["--host", host, "--port", "0", "--served-model-name", model.name]
     return [*serve, *at, "--", *options, *model.arguments]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from caesura.planning.application.expand import Requests
 from caesura.planning.application.requests import Request
+from caesura.planning.run.asking.configs import TOOL
 from caesura.planning.run.sending.client import Question
 
 
@@ -27,7 +28,7 @@ class ApplicationQuestions:
             max_tokens=request.max_tokens,
             temperature=task.temperature,
             seed=self._seed(request),
-            tools=task.tools,
+            tools=(*task.tools, TOOL) if task.asks else task.tools,
         )
 
     def _seed(self, request: Request) -> int:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from caesura.planning.plan import Plan
 from caesura.planning.plan_file import read_plan
+from caesura.planning.run.asking.host import routed
 from caesura.planning.run.backends.by_name import host_named
 from caesura.planning.run.carry_out import carry_out
 from caesura.planning.run.errors import RunError
@@ -119,17 +120,18 @@ def _carry_out(
     async def carried_out(shown: Shown) -> None:
         journal.watch(shown.event)
         host = await _host(make, plan.devices, options)
-        await carry_out(
-            search.application,
-            requests,
-            plan,
-            host,
-            journal,
-            questions=ApplicationQuestions(search.requests),
-            replan=search.planner.replan,
-            limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
-            on_result=shown.result,
-        )
+        async with routed(search.application, host, options.logs) as (application, routes):
+            await carry_out(
+                application,
+                requests,
+                plan,
+                routes,
+                journal,
+                questions=ApplicationQuestions(search.requests),
+                replan=search.planner.replan,
+                limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
+                on_result=shown.result,
+            )
 
     try:
         with (

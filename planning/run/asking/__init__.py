@@ -1,0 +1,1 @@
+"""Models that ask other models of the same run, by a tool of their server."""
