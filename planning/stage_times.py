@@ -51,7 +51,10 @@ class StageSimulator(Protocol):
         ...
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
-        """Return the models that have requests left, in the order of the application."""
+        """Return the models that have requests left, in the order of the application.
+
+        Models that such models may call as tools are among them.
+        """
         ...
 
     def run(

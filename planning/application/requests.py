@@ -1,5 +1,6 @@
 """The requests of an application, as a plan sees them: numbers, and who needs whom."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -23,3 +24,22 @@ class Request:
     row: int = 0
     sample: int = 0
     item: int = 0
+
+
+def asked_by(requests: Iterable[Request]) -> Mapping[str, frozenset[str]]:
+    """Return by model the models that its requests may call as tools."""
+    found: dict[str, set[str]] = {}
+    for request in requests:
+        if request.asks:
+            found.setdefault(request.model, set()).update(request.asks)
+    return {model: frozenset(asked) for model, asked in found.items()}
+
+
+def with_asked(models: Iterable[str], asked: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the models with those that they may call as tools, and those that these may call."""
+    found: set[str] = set()
+    new = set(models)
+    while new:
+        found |= new
+        new = {each for model in new for each in asked.get(model, ())} - found
+    return frozenset(found)

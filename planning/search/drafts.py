@@ -38,6 +38,7 @@ class Chooser(Protocol):
 def lengthen(problem: Problem, draft: Draft, placements: Sequence[Placement]) -> Draft:
     """Return the draft with one stage more. Raises `PlanError` if the stage can do nothing."""
     before = problem.simulator.unfinished(draft.progress)
+    _demand_asked(problem, draft.progress, placements)
     times = problem.simulator.run(placements, draft.progress)
     after = set(problem.simulator.unfinished(times.after))
     if len(times.after.finished) == len(draft.progress.finished):
@@ -49,6 +50,18 @@ def lengthen(problem: Problem, draft: Draft, placements: Sequence[Placement]) ->
     finishes = tuple(model for model in before if model not in after)
     stage = Stage(tuple(placements), times.seconds, finishes)
     return Draft(times.after, (*draft.stages, stage))
+
+
+def _demand_asked(problem: Problem, progress: Progress, placements: Sequence[Placement]) -> None:
+    """Raise `PlanError` for a stage without a model that one of its models asks as a tool."""
+    placed = {one.model for one in placements}
+    tasks = problem.open_tasks(progress)
+    for model in placed:
+        for missing in sorted(problem.companions(model, tasks) - placed):
+            raise PlanError(
+                f"a stage of {', '.join(sorted(placed))} lacks {missing}, which {model} asks; give"
+                " more devices"
+            )
 
 
 def complete(problem: Problem, chooser: Chooser, draft: Draft, *, preempt: bool = True) -> Draft:

@@ -102,14 +102,20 @@ class Problem:
         """Return whether the model has work in a stage with the models `placed`.
 
         It has if one of its open tasks needs only tasks that are finished, or that can run in the
-        stage as well (Algorithm 1, line 5). A model that others ask has work beside one of those.
+        stage as well (Algorithm 1, line 5). A model that open tasks ask may come before their own
+        model, which cannot run without it.
         """
         there = {*placed, model}
         return any(
-            self._runs(task, there, open_tasks)
+            model in self._asked[task]
+            or (self._tasks[task].model == model and self._runs(task, there, open_tasks))
             for task in open_tasks
-            if self._tasks[task].model == model or model in self._asked[task]
         )
+
+    def runs_alone(self, model: str, open_tasks: Collection[str]) -> bool:
+        """Return whether one of the model's open tasks can finish with no other model placed."""
+        own = (task for task in open_tasks if self._tasks[task].model == model)
+        return any(self._runs(task, {model}, open_tasks) for task in own)
 
     def _runs(self, task: str, placed: Collection[str], open_tasks: Collection[str]) -> bool:
         """Return whether a task can finish while these models are placed."""

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.expand import Requests
+from caesura.planning.costs.estimate import make_costs
 from caesura.planning.plan import Placement
 from caesura.planning.planner import Planner
 from caesura.planning.stage_times import Progress, StageSimulator
+from caesura.runtime.launch import BUNDLED_MODEL
 from tests.planning.search.factory import Factory
 
 ROWS = tuple({"prompt": str(number)} for number in range(8))
@@ -57,3 +59,21 @@ def test_finished_models_are_left_out_of_a_new_plan() -> None:
     plan = planner.replan(Progress(5.0, done), 1)
     assert {one.model for stage in plan.stages for one in stage.placements} == {"large"}
     assert plan.devices == 1
+
+
+def test_a_model_and_the_one_that_it_asks_run_together() -> None:
+    models = tuple(
+        Model(name, BUNDLED_MODEL, lengths="tokens:20") for name in ("agent", "expert", "other")
+    )
+    tasks = (
+        Task("solve", "agent", "{{ prompt }}", ROWS, asks=("expert",)),
+        Task("read", "other", "{{ prompt }}", ROWS),
+    )
+    requests = Requests(Application("asking", models, tasks))
+    costs = make_costs(requests.application, requests)
+    for strategy in ("best", "greedy", "max", "min"):
+        plan = Planner(requests, costs, draws=1).plan(2, strategy=strategy).plan
+        placed = [{one.model for one in stage.placements} for stage in plan.stages]
+        assert all(("agent" in stage) <= ("expert" in stage) for stage in placed), strategy
+        assert set().union(*placed) == {"agent", "expert", "other"}
+        assert all(stage.devices <= 2 for stage in plan.stages)

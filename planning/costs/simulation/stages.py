@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from caesura.planning.application.requests import Request
+from caesura.planning.application.requests import Request, asked_by, with_asked
 from caesura.planning.costs.engine import EngineCosts, Flops
 from caesura.planning.costs.sharing import split
 from caesura.planning.costs.simulation.cluster import Pool
@@ -47,6 +47,7 @@ class FastStages:
         """`models` are in the order of the application. Raises `ValueError` without a length."""
         self._work = Work(models, requests, lengths)
         self._engines = engines
+        self._asked = asked_by(requests)
         self._simulate_part = simulate
         self._runs: dict[bytes, Run] = {}
         self.simulated = 0
@@ -73,10 +74,12 @@ class FastStages:
         return split(known, placements) if len(known) == len(engines) else ()
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
-        """Return the models that have requests left, in the order of the application."""
+        """Return the models that have requests left, or that such models ask, in their order."""
         left = self._work.model_of[~np.isfinite(finish_times(self._work, progress.finished))]
         counts = np.bincount(left, minlength=len(self._work.models))
-        return [model for model, count in zip(self._work.models, counts, strict=True) if count]
+        own = (model for model, count in zip(self._work.models, counts, strict=True) if count)
+        needed = with_asked(own, self._asked)
+        return [model for model in self._work.models if model in needed]
 
     def run(
         self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 
-from caesura.planning.application.requests import Request
+from caesura.planning.application.requests import Request, asked_by, with_asked
 from caesura.planning.run.journal import Result
 
 
@@ -18,6 +18,7 @@ class Work:
     def __init__(self, requests: Iterable[Request], done: Mapping[str, Result]) -> None:
         self.requests = {request.key: request for request in requests}
         self.done: dict[str, Result] = {k: v for k, v in done.items() if k in self.requests}
+        self._asked = asked_by(self.requests.values())
         self._left = Counter(r.model for r in self.requests.values() if r.key not in self.done)
         self._missing: dict[str, int] = {}
         self._needed_by: dict[str, list[Request]] = defaultdict(list)
@@ -29,9 +30,14 @@ class Work:
 
     @property
     def unfinished(self) -> tuple[str, ...]:
-        """The models that have requests left, in the order of their first request."""
+        """The models that have requests left, and those that such models ask as tools.
+
+        They are in the order of their first request, and those without one come last.
+        """
         models = dict.fromkeys(request.model for request in self.requests.values())
-        return tuple(model for model in models if self._left[model])
+        own = [model for model in models if self._left[model]]
+        needed = with_asked(own, self._asked)
+        return (*(each for each in models if each in needed), *sorted(needed - models.keys()))
 
     def left(self, model: str) -> int:
         """Return how many of the model's requests are not done."""

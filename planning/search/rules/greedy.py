@@ -50,11 +50,13 @@ def grown(
         now = placed.get(model)
         for choice in problem.choices[model]:
             more = choice.devices - (now.devices if now else 0)
-            if 0 < more <= free:
-                if now is None:
-                    yield (*stage, choice)
-                else:
-                    yield tuple(choice if one == now else one for one in stage)
+            if not 0 < more <= free:
+                continue
+            changed = tuple(choice if one == now else one for one in stage)
+            longer = changed if now else (*stage, choice)
+            # A model that leaves shared devices takes more than it had there.
+            if room_for(problem.devices, longer) >= 0:
+                yield longer
 
 
 def throughput_of(times: StageTimes) -> float:

@@ -24,7 +24,7 @@ def max_heuristic(
         return tuple(kept)
     tasks = problem.open_tasks(progress)
     for model in problem.simulator.unfinished(progress):
-        if problem.ready(model, (), tasks):
+        if problem.runs_alone(model, tasks):
             most = max(choice.devices for choice in problem.choices[model])
             full = [choice for choice in problem.choices[model] if choice.devices == most]
             return (min(full, key=lambda choice: problem.alone(choice, progress)),)
