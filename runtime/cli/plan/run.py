@@ -11,6 +11,7 @@ from rich.console import Console
 
 from caesura.planning.plan import Plan
 from caesura.planning.plan_file import read_plan
+from caesura.planning.run.asking.configs import asked_models
 from caesura.planning.run.asking.host import routed
 from caesura.planning.run.backends.by_name import host_named
 from caesura.planning.run.carry_out import carry_out
@@ -69,6 +70,7 @@ def run_application(
     demand_chart(options.gantt)
     console = Console(stderr=True)
     search = prepare(path, how, costs)
+    _demand_local(search, options)
     journal = Journal(options.output, search.application)
     try:
         before = len(journal.done)
@@ -97,6 +99,16 @@ def _plan(
     plan = find_plan(search, how, console, done).plan
     _say(console, f"planned: {makespan_text(plan.makespan)}, by {plan.strategy}")
     return plan
+
+
+def _demand_local(search: Search, options: RunOptions) -> None:
+    """Raise `UsageError` for models that ask others on a backend with other machines."""
+    if options.engines.backend == "ray" and asked_models(search.application):
+        raise UsageError(
+            "--backend ray: tasks of this application ask other models, whose address holds on this"
+            f" machine only: {', '.join(asked_models(search.application).values())}; use"
+            " --backend processes"
+        )
 
 
 async def _host(make: MakeHost, devices: int, options: RunOptions) -> EngineHost:
