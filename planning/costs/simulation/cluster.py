@@ -33,7 +33,10 @@ class Pool:
         """Give the first request in the queue to a replica, and return it; None without room."""
         if not self.queue:
             return None
-        replica = min(self.replicas, key=lambda each: each.in_flight)
+        replica = self.replicas[0]
+        for other in self.replicas:
+            if other.in_flight < replica.in_flight:
+                replica = other
         if replica.in_flight >= self.engine.most_running:
             return None
         request = self.queue.popleft()

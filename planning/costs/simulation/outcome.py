@@ -34,13 +34,19 @@ class Run:
         return np.where(self.first <= at, now, self.had)
 
     def flops(self, work: Work, at: float, of: Mapping[int, Flops]) -> float:
-        """Return the FLOPs computed by the second `at`; `of` has those of models by place."""
-        now = self.decoded(work, at)
+        """Return the FLOPs computed by the second `at`; `of` has those of models by place.
+
+        Models without theirs do not count.
+        """
+        changed = np.flatnonzero(self.first <= at)
+        now, had = self.decoded(work, at)[changed], self.had[changed]
+        numbers = self.numbers[changed]
+        models, prompts = work.model_of[numbers], work.prompts[numbers].astype(np.float64)
         total = 0.0
-        for place, flops in of.items():
-            ours = work.model_of[self.numbers] == place
-            prompts = work.prompts[self.numbers][ours].astype(np.float64)
-            total += float((flops.of(prompts, now[ours]) - flops.of(prompts, self.had[ours])).sum())
+        for place in set(np.unique(models).tolist()) & of.keys():
+            ours, flops = models == place, of[place]
+            done = flops.of(prompts[ours], now[ours]) - flops.of(prompts[ours], had[ours])
+            total += float(done.sum())
         return total
 
 

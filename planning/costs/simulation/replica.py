@@ -25,7 +25,8 @@ class Replica:
 
     The KV cache holds `kv_tokens`. Every request wastes half of its last block on average, which
     counts as held. Without room for the next step the request that was admitted last is preempted
-    and waits at the head; it is computed again from its prompt.
+    and waits at the head; it is computed again from its prompt. `in_flight` is the number of its
+    requests.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Replica:
         self.first: dict[int, float] = {}
         self.preemptions = 0
         self.steps = 0
+        self.in_flight = 0
         self._seconds = engine.latency.seconds
         self._most, self._chunk = engine.most_running, engine.chunk_tokens
         self._half = (engine.block_tokens - 1) / 2
@@ -61,11 +63,6 @@ class Replica:
         self._prefilled_held = 0.0
 
     @property
-    def in_flight(self) -> int:
-        """Return the number of requests that it has."""
-        return len(self._waiting) + len(self._prefilling) + len(self._running)
-
-    @property
     def idle(self) -> bool:
         """Return whether no action is under way."""
         return self.end == math.inf
@@ -73,6 +70,7 @@ class Replica:
     def add(self, request: int) -> None:
         """Add a request behind the others; `plan` or `cut` must follow."""
         self._waiting.append(request)
+        self.in_flight += 1
 
     def plan(self, at: float) -> None:
         """Begin the next action at the second `at`, if there is work."""
@@ -80,7 +78,7 @@ class Replica:
         self.end = math.inf
         if self._resident:
             self._continue()
-        if not (self._waiting or self._prefilling or self._running):
+        if not self.in_flight:
             return
         self._make_room()
         if (self._waiting or self._prefilling) and self._prefill():
@@ -111,6 +109,7 @@ class Replica:
                 del self._running[request]
                 self._base -= base
                 finished.append(request)
+        self.in_flight -= len(finished)
         self.end = math.inf
         return finished
 

@@ -130,6 +130,19 @@ def test_the_flops_of_stages_add_up_to_those_of_the_requests() -> None:
     assert first.flops + second.flops == pytest.approx(expected)
 
 
+def test_a_model_goes_on_alone_behind_one_that_it_needed() -> None:
+    work = [Request("a/0", "a", "a", 4, 100), Request("b/0", "b", "b", 4, 100, ("a/0",))]
+    work += [Request("a/1", "a", "a", 4, 100, ("b/0",)), Request("b/1", "b", "b", 4, 100)]
+    lengths = {"a/0": 3, "b/0": 4, "a/1": 5, "b/1": 40}
+    simulator = stages(work, lengths, a=engine(), b=engine())
+    placements = [Placement("a"), Placement("b")]
+    whole = simulator.run(placements, START, to_the_end=True)
+    first = simulator.run(placements, START)
+    second = simulator.run([Placement("b")], first.after)
+    assert first.seconds + second.seconds == pytest.approx(whole.seconds)
+    assert first.flops + second.flops == pytest.approx(whole.flops)
+
+
 def test_a_stage_in_which_nothing_can_run_takes_no_time() -> None:
     both = [*requests("a", 1), *requests("b", 1, needs="a")]
     simulator = stages(both, 5, a=engine(), b=engine())
