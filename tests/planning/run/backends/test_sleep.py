@@ -1,13 +1,16 @@
 """Engines that sleep: vLLM's own routes, in vLLM's order, and which engines are kept."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 
 from caesura.planning.application.application import Model
+from caesura.planning.run.backends.command import CpuDevices
+from caesura.planning.run.backends.processes import ProcessHost
 from caesura.planning.run.backends.sleep import SleepHost, check_sleep_mode
-from caesura.planning.run.backends.sleep_routes import SleepRoutes
+from caesura.planning.run.backends.sleep_routes import DEV_MODE, SleepRoutes
 from caesura.planning.run.host import Endpoint, HostError, Replica
 
 from .sleeping import OneEngineHost, SleepyClient, SleepyServer
@@ -159,7 +162,33 @@ async def test_a_level_that_vllm_does_not_have_is_refused() -> None:
         Machine(level=3)
 
 
+@pytest.mark.slow
 async def test_a_machine_without_sleep_mode_is_refused_with_the_reason() -> None:
     """The tests run on vLLM's CPU build."""
     with pytest.raises(HostError, match=r"no sleep mode on this machine's devices \(cpu\)"):
         await check_sleep_mode()
+
+
+@pytest.mark.slow
+async def test_a_real_server_has_the_routes_and_answers_after_a_sleep(
+    http: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """On a CPU vLLM frees no memory, but stops and resumes the scheduler as on a GPU."""
+    host = ProcessHost(CpuDevices(1), tmp_path, environment=DEV_MODE)
+    one = Replica(Model("tiny", ""), 0, (0,), 64 << 20)
+    try:
+        await host.place(one)
+        endpoint = await host.load(one)
+        routes = SleepRoutes(http, endpoint)
+        assert not await routes.is_sleeping()
+        await routes.reset_prefix_cache()
+        for level in (1, 2):
+            await routes.sleep(level)
+            assert await routes.is_sleeping()
+            await routes.wake_up(level)
+            assert not await routes.is_sleeping()
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+        async with http.post(f"{endpoint.url}/chat/completions", json=body) as answer:
+            assert (await answer.json())["usage"]["completion_tokens"] == 4
+    finally:
+        await host.close()
