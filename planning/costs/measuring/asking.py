@@ -19,12 +19,14 @@ class Asker:
     """Sends loads to an engine. An asynchronous context manager.
 
     Prompts are random numbers, so that no prefix is cached. The tokens of a number are found with
-    the first answers.
+    the first answers. Above `temperature` 0 each request has a seed of its own, as in a run: an
+    engine then samples request by request, which takes longer.
     """
 
-    def __init__(self, endpoint: Endpoint, random: Random) -> None:
+    def __init__(self, endpoint: Endpoint, random: Random, temperature: float = 0.0) -> None:
         self._endpoint = endpoint
         self._random = random
+        self._temperature = temperature
         self._http: aiohttp.ClientSession | None = None
         self._fixed, self._each = 12.0, 3.0
 
@@ -70,8 +72,10 @@ class Asker:
             "messages": [{"role": "user", "content": text}],
             "max_tokens": tokens,
             "min_tokens": tokens,
-            "temperature": 0.0,
+            "temperature": self._temperature,
         }
+        if self._temperature > 0:
+            body["seed"] = self._random.randrange(1 << 31)
         key = self._endpoint.api_key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         url = f"{self._endpoint.url.rstrip('/')}/chat/completions"

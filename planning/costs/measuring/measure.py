@@ -26,10 +26,16 @@ LOADED, TIMED, STOPPED = 0.3, 0.7, 0.75
 
 
 async def measure_engine(
-    host: EngineHost, model: Model, degree: int, kind: Kind, watch: Watch
+    host: EngineHost,
+    model: Model,
+    degree: int,
+    kind: Kind,
+    watch: Watch,
+    temperature: float = 0.0,
 ) -> MeasuredEngine:
     """Return the measurement of a model's engine on the first devices of a host.
 
+    Its requests have a `temperature`, which should be that of the application's.
     The engine is loaded twice: its second loading counts, when files are in memory as in a run
     that changes models. Raises `HostError` for an engine that does not start, answer, or say how
     large its KV cache is.
@@ -42,7 +48,7 @@ async def measure_engine(
         if facts is None or not facts.kv_tokens or not facts.kv_bytes:
             raise HostError(f"{replica.name} does not say how large its KV cache is in its metrics")
         watch(LOADED, "timing steps")
-        times = await _time(endpoint, model, facts.kv_tokens, watch)
+        times = await _time(endpoint, model, facts.kv_tokens, watch, temperature)
     finally:
         began = time.monotonic()
         await host.evict(replica)
@@ -92,7 +98,7 @@ async def _loaded(host: EngineHost, replica: Replica) -> tuple[Endpoint, float]:
 
 
 async def _time(
-    endpoint: Endpoint, model: Model, kv_tokens: int, watch: Watch
+    endpoint: Endpoint, model: Model, kv_tokens: int, watch: Watch, temperature: float
 ) -> dict[Load, list[Taken]]:
     shape = read_shape(model.path)
     longest = longest_of(model.arguments, shape.longest if shape else kv_tokens)
@@ -100,7 +106,7 @@ async def _time(
     if not wanted:
         raise HostError(f"{model.name} has a KV cache of {kv_tokens} tokens: too few to measure")
     times: dict[Load, list[Taken]] = defaultdict(list)
-    async with Asker(endpoint, Random(0)) as asker:
+    async with Asker(endpoint, Random(0), temperature) as asker:
         for number in range(REPEATS):
             for place, load in enumerate(wanted):
                 part = (number + place / len(wanted)) / REPEATS

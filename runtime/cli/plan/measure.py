@@ -30,10 +30,11 @@ BATCH, CONTEXT = 16, 500
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A model's engine at one tensor-parallel size."""
+    """A model's engine at one tensor-parallel size, and the temperature of its requests."""
 
     model: Model
     degree: int
+    temperature: float = 0.0
 
 
 async def measure_application(
@@ -69,11 +70,17 @@ def missing(
 ) -> list[Wanted]:
     """Return the engines that are not measured yet and that fit on so many devices."""
     return [
-        Wanted(model, degree)
+        Wanted(model, degree, _temperature(application, model))
         for model in application.models
         for degree in dict.fromkeys(model.tensor_parallel)
         if degree <= devices and kept.find(model_name(model.path), kind.name, degree) is None
     ]
+
+
+def _temperature(application: Application, model: Model) -> float:
+    """Return the highest temperature of a model's tasks."""
+    own = (task.temperature for task in application.tasks if task.model == model.name)
+    return max(own, default=0.0)
 
 
 def table(application: Application, kept: MeasuredCosts, kind: Kind) -> Table:
@@ -120,7 +127,9 @@ async def _measured(
         def watch(part: float, what: str) -> None:
             bar.update(task, completed=part, description=what)
 
-        return await measure_engine(host, wanted.model, wanted.degree, kind, watch)
+        return await measure_engine(
+            host, wanted.model, wanted.degree, kind, watch, wanted.temperature
+        )
 
 
 def _save(kept: MeasuredCosts, file: Path) -> None:

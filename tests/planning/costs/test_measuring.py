@@ -106,7 +106,14 @@ async def measure(metrics: str, model: Model) -> tuple[object, Server, Host]:
     runner, url = await server.start()
     host = Host(url)
     try:
-        found = await measuring.measure_engine(host, model, 1, KIND, lambda part, what: None)  # type: ignore[arg-type]
+        found = await measuring.measure_engine(
+            host,  # type: ignore[arg-type]
+            model,
+            1,
+            KIND,
+            lambda part, what: None,
+            temperature=0.8,
+        )
     finally:
         await runner.cleanup()
     return found, server, host
@@ -119,6 +126,8 @@ async def test_an_engine_is_measured_over_http(tmp_path: Path) -> None:
     assert (found.kv_tokens, found.kv_bytes, found.device) == (4000, 100, "test")
     assert found.steps.step_seconds(1, 100) == pytest.approx(0.001, rel=1.0)
     assert all(each["min_tokens"] == each["max_tokens"] for each in server.asked)
+    assert all(each["temperature"] == 0.8 for each in server.asked)
+    assert len({each["seed"] for each in server.asked}) == len(server.asked)
     texts = [each["messages"][0]["content"] for each in server.asked]  # type: ignore[index]
     assert len(set(texts)) == len(texts)
     assert host.log == ["place", "load", "evict", "place", "load", "evict"]

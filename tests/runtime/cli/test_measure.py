@@ -6,7 +6,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.planning.application.application import Application, Model
+from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.costs.devices import this_machine
 from caesura.planning.costs.measured import MeasuredCosts, MeasuredEngine
 from caesura.runtime.cli.app import app
@@ -36,6 +36,15 @@ def test_engines_that_were_measured_or_do_not_fit_are_left_out() -> None:
     assert [each.model.name for each in missing(APPLICATION, 1, kept, KIND)] == ["b"]
     other = this_machine(1).__class__("another", KIND.device, KIND.workspace)
     assert len(missing(APPLICATION, 1, kept, other)) == 2
+
+
+def test_requests_have_the_highest_temperature_of_the_models_tasks() -> None:
+    tasks = (Task("t", "a", "", temperature=0.5), Task("u", "a", "", temperature=1.0))
+    application = Application("two", MODELS, (*tasks, Task("v", "b", "")))
+    found = {
+        each.model.name: each.temperature for each in missing(application, 1, MeasuredCosts(), KIND)
+    }
+    assert found == {"a": 1.0, "b": 0.0}
 
 
 def test_the_table_has_the_engines_of_this_kind_of_device() -> None:
