@@ -6,12 +6,18 @@ from typing import Protocol
 
 from caesura.planning.application.expand import Requests
 from caesura.planning.plan import Placement, Plan
+from caesura.planning.search.adjust import Turn
 from caesura.planning.search.effort import Effort
+from caesura.planning.search.follow import follow
 from caesura.planning.search.strategies import Choice, Watch, plan_application
 from caesura.planning.stage_times import Progress, StageSimulator
 
 DRAWS = 5
 """Draws of all output lengths with which plans are checked, by default."""
+MAX_STAGES_BETWEEN = 200
+"""Stages that a search may simulate while engines run: far fewer than before a run."""
+MIN_GAIN = 0.05
+"""How much sooner, as a share, another plan must end for a run to change to it."""
 
 
 class CostModel(Protocol):
@@ -75,6 +81,16 @@ class Planner:
             effort=effort,
             watch=watch,
         )
+
+    def better(self, plan: Plan, turn: Turn, progress: Progress) -> Plan | None:
+        """Return a plan that is expected to end clearly before `plan` goes on from `turn`, or None.
+
+        A run asks for it when models have finished in another order than planned.
+        """
+        found = self.plan(plan.devices, progress=progress, effort=Effort(MAX_STAGES_BETWEEN)).plan
+        ends = [follow(plan, each, progress, turn).seconds for each in self.simulators]
+        goes_on = sum(ends) / len(ends)
+        return found if found.makespan.mean < (1 - MIN_GAIN) * goes_on else None
 
     def replan(self, progress: Progress, devices: int) -> Plan:
         """Return the best plan from `progress` on, as a run asks for it."""

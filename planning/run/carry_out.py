@@ -8,7 +8,7 @@ from dataclasses import asdict
 from caesura.planning.application.application import Application
 from caesura.planning.application.requests import Request
 from caesura.planning.plan import Plan
-from caesura.planning.run.conductor import Conductor, Crew, Replan
+from caesura.planning.run.conductor import Better, Conductor, Crew, Replan
 from caesura.planning.run.errors import OutputError
 from caesura.planning.run.fleet import Fleet
 from caesura.planning.run.host import EngineHost
@@ -29,6 +29,7 @@ async def carry_out(
     *,
     questions: Questions,
     replan: Replan,
+    better: Better | None = None,
     limits: Limits | None = None,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> None:
@@ -62,7 +63,7 @@ async def carry_out(
         )
         crew = Crew(application, work, dispatcher, fleet, host, journal, notices)
         try:
-            await Conductor(crew, plan, replan).run()
+            await Conductor(crew, plan, replan, better).run()
             outcome = "finished"
         finally:
             await dispatcher.close()

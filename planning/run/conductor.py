@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from caesura.planning.application.application import Application
 from caesura.planning.plan import Placement, Plan
@@ -30,6 +30,8 @@ MAX_LOSSES = 3
 
 Replan = Callable[[Progress, int], Plan]
 """Makes a plan for what is left, on a number of devices."""
+Better = Callable[[Plan, Turn, Progress], Plan | None]
+"""Returns a better plan for what is left than to go on with one from a turn, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,17 @@ class Conductor:
 
     A stage ends when its first model has finished (SamuLLM, section 3). What runs then is chosen by
     `next_turn`, and where by `assign`. An engine that ends is started again. If a device goes away,
-    `replan` makes a plan for those that are left.
+    `replan` makes a plan for those that are left. `better` is asked for another plan when none of
+    the models that a stage should have finished has.
     """
 
-    def __init__(self, crew: Crew, plan: Plan, replan: Replan) -> None:
+    def __init__(
+        self, crew: Crew, plan: Plan, replan: Replan, better: Better | None = None
+    ) -> None:
         self._crew = crew
         self._plan = plan
         self._replan = replan
+        self._better = better
         self._usable = tuple(range(plan.devices))
         self._placed: dict[Placement, Slots] = {}
         self._losses: Counter[str] = Counter()
@@ -87,7 +93,21 @@ class Conductor:
                     f"stage {turn.stage + 1} of the plan can't go on: its models"
                     f" ({_names(turn.placements)}) wait for models that it does not place"
                 )
+            expected = self._plan.stages[turn.stage].finishes
             turn = following
+            if finished and expected and not set(finished) & set(expected):
+                turn = await self._reconsidered(turn)
+
+    async def _reconsidered(self, turn: Turn) -> Turn:
+        """Return the first turn of a better plan than to go on with `turn`, or that turn."""
+        if self._better is None:
+            return turn
+        found = await asyncio.to_thread(self._better, self._plan, turn, self._progress())
+        if found is None:
+            return turn
+        self._plan = found
+        await self._crew.journal.event("replanned", strategy=found.strategy, plan=asdict(found))
+        return first_turn(found, self._crew.work.unfinished)
 
     async def _settle(self) -> None:
         """Wait until the requests that former runs have made impossible are written."""

@@ -1,13 +1,14 @@
 """A planner makes the same plan from the same seed, and plans again for what is left."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.application.expand import Requests
 from caesura.planning.costs.estimate import make_costs
-from caesura.planning.plan import Placement
+from caesura.planning.plan import Placement, Stage
 from caesura.planning.planner import Planner
+from caesura.planning.search.adjust import first_turn
 from caesura.planning.stage_times import Progress, StageSimulator
 from caesura.runtime.launch import BUNDLED_MODEL
 from tests.planning.search.factory import Factory
@@ -77,3 +78,15 @@ def test_a_model_and_the_one_that_it_asks_run_together() -> None:
         assert all(("agent" in stage) <= ("expert" in stage) for stage in placed), strategy
         assert set().union(*placed) == {"agent", "expert", "other"}
         assert all(stage.devices <= 2 for stage in plan.stages)
+
+
+def test_a_plan_is_changed_only_for_a_better_one() -> None:
+    requests = Requests(APPLICATION)
+    planner = Planner(requests, FactoryCosts(requests))
+    good = planner.plan(2).plan
+    left = ("small", "large")
+    assert planner.better(good, first_turn(good, left), Progress()) is None
+    one_by_one = replace(good, stages=(Stage((Placement("small"),)), Stage((Placement("large"),))))
+    found = planner.better(one_by_one, first_turn(one_by_one, left), Progress())
+    assert found is not None
+    assert found.makespan.mean <= good.makespan.mean

@@ -141,6 +141,7 @@ def _carry_out(
                 journal,
                 questions=ApplicationQuestions(search.requests),
                 replan=search.planner.replan,
+                better=search.planner.better,
                 limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
                 on_result=shown.result,
             )

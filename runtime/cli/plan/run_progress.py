@@ -15,7 +15,7 @@ from rich.progress import (
 
 from caesura.planning.run.journal import Result
 
-TOLD = ("stage", "loaded", "not loaded", "lost", "devices")
+TOLD = ("stage", "loaded", "not loaded", "lost", "devices", "replanned")
 """The events that get a line."""
 
 
@@ -81,7 +81,7 @@ class Bar:
             self._engines[replica] = replica
         elif name in ("evicted", "lost"):
             self._engines.pop(replica, None)
-        if name in ("not loaded", "lost", "devices"):
+        if name in ("not loaded", "lost", "devices", "replanned"):
             self._progress.console.print(line_of(row), markup=False, highlight=False)
         self._progress.update(self._task, description=", ".join(self._engines.values()))
 
@@ -105,5 +105,7 @@ def line_of(row: Mapping[str, Any]) -> str:
             return f"{row['replica']} was lost: {row['reason']}"
         case "devices":
             return f"devices that are left: {', '.join(map(str, row['usable']))}"
+        case "replanned":
+            return f"a better plan was found for what is left: {row['strategy']}"
         case name:
             return str(name)

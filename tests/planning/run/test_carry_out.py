@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from caesura.planning.run.carry_out import carry_out
 from caesura.planning.run.errors import OutputError, RunError
 from caesura.planning.run.journal import Journal, Result, events_path
 from caesura.planning.run.limits import Limits
+from caesura.planning.search.adjust import Turn
 from caesura.planning.stage_times import Progress
 from tests.planning.run.applications import application, question, request, requests
 from tests.planning.run.engines import FakeHost, until
@@ -92,6 +94,26 @@ async def test_models_that_finish_in_another_order_leave_their_devices(tmp_path:
     await running
     assert_each_once(tmp_path, asked)
     assert Counter(host.calls)["load", "a-0"] == 1
+
+
+async def test_an_unexpected_order_may_lead_to_a_better_plan(tmp_path: Path) -> None:
+    host = FakeHost(1)
+    asked = requests(*MODELS)
+    planned = plan("a", "b", "c", devices=1)
+    first, *others = planned.stages
+    planned = replace(planned, stages=(replace(first, finishes=("b",)), *others))
+    told: list[tuple[str, ...]] = []
+
+    def better(old: Plan, turn: Turn, progress: Progress) -> Plan | None:
+        told.append(tuple(one.model for one in turn.placements))
+        assert set(progress.finished) == {"a/0", "a/1", "a/2"}
+        return plan("c", "b", devices=1)
+
+    await run(tmp_path, host, planned, asked, better=better)
+    assert_each_once(tmp_path, asked)
+    assert told == [("b",)], "it is asked once, when a has finished instead of b"
+    assert [name for call, name in host.calls if call == "load"] == ["a-0", "c-0", "b-0"]
+    assert len(events(tmp_path, "replanned")) == 1
 
 
 async def test_a_replica_that_the_next_stage_shares_is_not_loaded_again(tmp_path: Path) -> None:
