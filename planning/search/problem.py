@@ -102,15 +102,22 @@ class Problem:
         """Return whether the model has work in a stage with the models `placed`.
 
         It has if one of its open tasks needs only tasks that are finished, or that can run in the
-        stage as well (Algorithm 1, line 5). A model that open tasks ask may come before their own
-        model, which cannot run without it.
+        stage as well (Algorithm 1, line 5), with the models that it asks `beside` it. A model that
+        open tasks ask has work where their own model is placed.
         """
-        there = {*placed, model}
+        there = {*placed, model, *self.companions(model, open_tasks)}
         return any(
-            model in self._asked[task]
+            (model in self._asked[task] and self._tasks[task].model in placed)
             or (self._tasks[task].model == model and self._runs(task, there, open_tasks))
             for task in open_tasks
         )
+
+    def beside(
+        self, model: str, placed: Collection[str], open_tasks: Collection[str]
+    ) -> tuple[Placement, ...]:
+        """Return the smallest placements of models that this one asks and that are not placed."""
+        missing = self.companions(model, open_tasks) - {model, *placed}
+        return tuple(self.choices[name][0] for name in self.models if name in missing)
 
     def runs_alone(self, model: str, open_tasks: Collection[str]) -> bool:
         """Return whether one of the model's open tasks can finish with no other model placed."""

@@ -48,12 +48,13 @@ def grown(
         if model in fixed or not problem.ready(model, placed, tasks):
             continue
         now = placed.get(model)
+        beside = () if now else problem.beside(model, placed, tasks)
         for choice in problem.choices[model]:
             more = choice.devices - (now.devices if now else 0)
             if not 0 < more <= free:
                 continue
             changed = tuple(choice if one == now else one for one in stage)
-            longer = changed if now else (*stage, choice)
+            longer = changed if now else (*stage, choice, *beside)
             # A model that leaves shared devices takes more than it had there.
             if room_for(problem.devices, longer) >= 0:
                 yield longer

@@ -61,11 +61,12 @@ def _as_many_as_fit(
     while found:
         found = False
         for model in problem.simulator.unfinished(progress):
-            least = problem.choices[model][0].devices
+            group = (problem.choices[model][0], *problem.beside(model, placed, tasks))
+            least = sum(one.devices for one in group)
             if model in placed or least > free or not problem.ready(model, placed, tasks):
                 continue
-            placed.append(model)
-            chosen.append(model)
+            placed += [one.model for one in group]
+            chosen += [one.model for one in group]
             free -= least
             found = True
     return chosen

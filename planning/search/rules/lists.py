@@ -38,9 +38,10 @@ class ByList:
             placed = [one.model for one in stage]
             if job.model in placed or job.model not in unfinished:
                 continue
-            fits = room_for(problem.devices, [*stage, job]) >= 0
+            group = (job, *problem.beside(job.model, placed, tasks))
+            fits = room_for(problem.devices, [*stage, *group]) >= 0
             if fits and problem.ready(job.model, placed if self.pipelined else (), tasks):
-                stage.append(job)
+                stage += group
             else:
                 waiting = True
         if self.grows and not kept and not waiting:

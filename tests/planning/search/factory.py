@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from caesura.planning.application.application import Application, Model, Task
-from caesura.planning.application.requests import Request
+from caesura.planning.application.requests import Request, asked_by, with_asked
 from caesura.planning.plan import Placement
 from caesura.planning.search.memo import Memo
 from caesura.planning.search.problem import Problem
@@ -40,7 +40,7 @@ class Factory:
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
         left = (one.model for one in self.requests if one.key not in progress.finished)
-        return list(dict.fromkeys(left))
+        return with_asked(list(dict.fromkeys(left)), asked_by(self.requests))
 
     def run(
         self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
@@ -113,20 +113,26 @@ def application(
     models: Mapping[str, int],
     needs: Mapping[str, str] | None = None,
     degrees: Mapping[str, tuple[int, ...]] | None = None,
+    asks: Mapping[str, str] | None = None,
 ) -> tuple[Application, tuple[Request, ...]]:
     """Return an application of one task per model, with these numbers of requests.
 
-    `needs` names the model whose output of the same row a model's requests need.
+    `needs` names the model whose output of the same row a model's requests need, and `asks` the one
+    that they may ask. A model with 0 requests has no task.
     """
+    asks = asks or {}
     needs = needs or {}
     degrees = degrees or {}
     tasks = []
     requests: list[Request] = []
     for model, count in models.items():
+        if not count:
+            continue
         need = needs.get(model)
-        tasks.append(Task(model, model, "{{ x }}", needs=(need,) if need else ()))
+        asked = (asks[model],) if model in asks else ()
+        tasks.append(Task(model, model, "{{ x }}", needs=(need,) if need else (), asks=asked))
         for row in range(count):
             inputs = (f"{need}/{row}",) if need else ()
-            requests.append(Request(f"{model}/{row}", model, model, 10, 10, inputs))
+            requests.append(Request(f"{model}/{row}", model, model, 10, 10, inputs, asked))
     made = [Model(name, name, tensor_parallel=degrees.get(name, (1,))) for name in models]
     return Application("factory", tuple(made), tuple(tasks)), tuple(requests)

@@ -103,3 +103,17 @@ def test_planning_goes_on_from_what_has_finished():
 def test_an_unknown_strategy_is_named():
     with pytest.raises(PlanError, match="unknown strategy 'fast'; choose from: best, greedy"):
         planned(*WORKS[3], strategy="fast")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_model_that_asks_another_runs_beside_it_until_its_end(strategy):
+    made, requests = application({"agent": 12, "other": 6, "expert": 0}, asks={"agent": "expert"})
+    world = Factory(requests, dict.fromkeys(("agent", "other", "expert"), 1.0), loading=1.0)
+    found = plan_application(made, requests, 3, [world], strategy=strategy)
+    for stage in found.plan.stages:
+        placed = {one.model for one in stage.placements}
+        assert ("expert" in placed) == ("agent" in placed)
+    assert sum("agent" in stage.finishes for stage in found.plan.stages) == 1
+    alone = "needs at least|finishes no request"
+    with pytest.raises(PlanError, match=alone):
+        plan_application(made, requests, 1, [world], strategy=strategy)
