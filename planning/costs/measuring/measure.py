@@ -21,6 +21,9 @@ from caesura.scheduler.calibration import fit
 Watch = Callable[[float, str], None]
 """Told while a measurement runs: the part that is done, and what is measured now."""
 
+MAX_LOAD_SECONDS = 20.0
+"""Requests that would take longer together are left out: on a core, large batches take minutes."""
+
 LOADED, TIMED, STOPPED = 0.3, 0.7, 0.75
 """The parts of a measurement that are done after each of its steps."""
 
@@ -107,9 +110,14 @@ async def _time(
         raise HostError(f"{model.name} has a KV cache of {kv_tokens} tokens: too few to measure")
     times: dict[Load, list[Taken]] = defaultdict(list)
     async with Asker(endpoint, Random(0), temperature) as asker:
+        pace = 0.0
         for number in range(REPEATS):
             for place, load in enumerate(wanted):
                 part = (number + place / len(wanted)) / REPEATS
                 watch(LOADED + (TIMED - LOADED) * part, "timing steps")
-                times[load].append(await asker.take(load))
+                if (load not in times) if number else (load.tokens * pace > MAX_LOAD_SECONDS):
+                    continue
+                taken = await asker.take(load)
+                pace = taken.seconds / load.tokens
+                times[load].append(taken)
     return times

@@ -153,3 +153,23 @@ async def test_an_engine_that_hides_its_cache_is_refused_and_evicted(tmp_path: P
         )
     await runner.cleanup()
     assert host.log == ["place", "load", "evict"]
+
+
+async def test_loads_that_would_take_long_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model("m", str(tmp_path), ("--max-model-len", "512"))
+    _, unbounded, _ = await measure(METRICS, model)
+    monkeypatch.setattr(measuring, "MAX_LOAD_SECONDS", 0.0)
+    server = Server(METRICS)
+    runner, url = await server.start()
+    with pytest.raises(HostError, match="cannot be measured"):
+        await measuring.measure_engine(
+            Host(url),  # type: ignore[arg-type]
+            model,
+            1,
+            KIND,
+            lambda part, what: None,
+        )
+    await runner.cleanup()
+    assert len(server.asked) < len(unbounded.asked) / 4
