@@ -8,8 +8,10 @@ from caesura.planning.run.host import EngineHost
 BACKENDS = ("processes", "sleep", "ray")
 
 
-async def host_named(name: str, devices: int, logs: Path) -> EngineHost:
+async def host_named(name: str, devices: int, logs: Path, *, sleep_level: int = 1) -> EngineHost:
     """Return a host of `devices`, which writes the engines' logs into a directory.
+
+    `sleep_level` says what engines of the host `sleep` give up when they are evicted.
 
     Raises `HostError` if the machines have fewer devices or no sleep mode, and `LookupError` for an
     unknown name.
@@ -21,7 +23,7 @@ async def host_named(name: str, devices: int, logs: Path) -> EngineHost:
     if name == "sleep":
         from caesura.planning.run.backends.sleep import sleeping_processes
 
-        return await sleeping_processes(devices, logs)
+        return await sleeping_processes(devices, logs, level=sleep_level)
     if name == "ray":
         from caesura.planning.run.backends.ray import RayHost
 

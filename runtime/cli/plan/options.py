@@ -116,6 +116,16 @@ class EngineOptions:
             rich_help_panel=ENGINES,
         ),
     ] = "processes"
+    sleep_level: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=2,
+            help="What an engine gives up with --backend sleep: 0 the KV cache, 1 the weights too,"
+            " kept in the host's memory, 2 both, so that weights are read again.",
+            rich_help_panel=ENGINES,
+        ),
+    ] = 1
     logs: Annotated[
         Path | None,
         typer.Option(

@@ -77,7 +77,10 @@ def run_application(
         plan = None
         if before < len(search.requests.all):
             plan = _plan(search, how, options, journal, console)
-            make = make_host or partial(host_named, options.engines.backend)
+            engines = options.engines
+            make = make_host or partial(
+                host_named, engines.backend, sleep_level=engines.sleep_level
+            )
             _carry_out(search, plan, make, journal, options, console)
         _tell_end(console, journal, options, plan if not before else None)
         if plan is not None and options.gantt is not None:
