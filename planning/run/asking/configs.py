@@ -1,6 +1,7 @@
 """Configurations of servers whose models ask others: `caesura.toml` with the tool `ask_model`."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,8 @@ from caesura.planning.application.application import Application, ApplicationErr
 
 TOOL = "ask_model"
 """The built-in tool that asks another model."""
+
+_HEADER = re.compile(rf"^\s*\[\s*tools\s*\.\s*{TOOL}\s*\].*$", re.MULTILINE)
 
 
 def asked_models(application: Application) -> dict[str, str]:
@@ -34,8 +37,9 @@ def with_configs(
 ) -> Application:
     """Return the application with a configuration for each model that asks another.
 
-    The files are written into `folder`. `url_of` gives a model's address. A model's own `config` is
-    kept in it. Raises `ApplicationError` if it cannot be.
+    The files are written into `folder`. `url_of` gives a model's address. What a model's own
+    `config` says is kept, other settings of the tool too. Raises `ApplicationError` if it cannot
+    be.
     """
     asked = asked_models(application)
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,15 +56,22 @@ def _configured(model: Model, asked: str, folder: Path, url_of: Callable[[str], 
     own = Path(model.config).read_text("utf-8") if model.config else ""
     values = tomllib.loads(own)
     tools = values.get("tools", {})
-    if TOOL in tools or TOOL not in tools.get("enabled", [TOOL]):
+    given = {"url", "model"} & set(tools.get(TOOL, {}))
+    if given or TOOL not in tools.get("enabled", [TOOL]):
         raise ApplicationError(
-            f"[models.{model.name}] config {model.config}: leave [tools.{TOOL}] to the run, and"
-            f" name {TOOL!r} in [tools] enabled if it has such a list"
+            f"[models.{model.name}] config {model.config}: leave url and model of [tools.{TOOL}]"
+            f" to the run, and name {TOOL!r} in [tools] enabled if it has such a list"
         )
     # The address is one of this machine.
     private = "" if "allow_private" in values else "allow_private = true\n"
-    settings = {"url": url_of(asked), "model": asked}
-    table = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
     path = folder / f"{model.name}.toml"
-    path.write_text(f"{private}{own}\n[tools.{TOOL}]\n{table}", "utf-8")
+    path.write_text(private + _with_address(own, url_of(asked), asked), "utf-8")
     return replace(model, config=str(path))
+
+
+def _with_address(own: str, url: str, model: str) -> str:
+    """Return the text of a configuration with the address in the table of the tool."""
+    address = f"url = {json.dumps(url)}\nmodel = {json.dumps(model)}\n"
+    if _HEADER.search(own):
+        return _HEADER.sub(lambda found: f"{found[0]}\n{address}", own, count=1)
+    return f"{own}\n[tools.{TOOL}]\n{address}"

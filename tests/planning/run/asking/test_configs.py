@@ -41,12 +41,16 @@ def test_the_agents_server_has_the_experts_address(tmp_path: Path) -> None:
 
 def test_the_models_own_configuration_is_kept(tmp_path: Path) -> None:
     own = tmp_path / "caesura.toml"
-    own.write_text('[tools]\nenabled = ["clock", "ask_model"]\n[tools.clock]\n')
+    own.write_text(
+        '[tools]\nenabled = ["clock", "ask_model"]\n'
+        "[tools.ask_model]\nmax_tokens = 9\n[tools.clock]\n"
+    )
     agent = replace(MODELS[0], config=str(own))
     model = configured(replace(APPLICATION, models=(agent, MODELS[1])), tmp_path)
     tools = tomllib.loads(Path(model.config).read_text())["tools"]
     assert tools["enabled"] == ["clock", "ask_model"]
     assert set(tools) == {"enabled", "clock", "ask_model"}
+    assert tools["ask_model"] == {"max_tokens": 9, "url": url_of("expert"), "model": "expert"}
     own.write_text('[tools]\nenabled = ["clock"]\n')
     with pytest.raises(ApplicationError, match="name 'ask_model' in"):
         configured(replace(APPLICATION, models=(agent, MODELS[1])), tmp_path)
