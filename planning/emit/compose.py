@@ -32,7 +32,7 @@ def compose_files(plan: Plan, application: Application) -> Mapping[str, str]:
         "services": services,
         "volumes": {"cache": {}},
     }
-    comments = [*summary_of(plan), *_usage(plan, engines)]
+    comments = [*summary_of(plan, application), *_usage(plan, engines)]
     return {"compose.yaml": yaml_file(comments, document), "Dockerfile": dockerfile()}
 
 

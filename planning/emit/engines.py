@@ -140,8 +140,8 @@ def _replicas(blocks: Mapping[_Block, Devices]) -> Iterator[tuple[_Replica, Devi
             yield replica, devices[first : first + replica.placement.tensor_parallel]
 
 
-def summary_of(plan: Plan) -> Iterator[str]:
-    """Yield lines that say what a plan does, for the comments of files."""
+def summary_of(plan: Plan, application: Application) -> Iterator[str]:
+    """Yield lines that say what a plan does, and what no file holds, for the comments of files."""
     time = plan.makespan
     yield f"Plan by the strategy {plan.strategy} for {plan.devices} devices:"
     yield f"{time.mean:.0f} s expected, {time.low:.0f} to {time.high:.0f} s."
@@ -153,3 +153,7 @@ def summary_of(plan: Plan) -> Iterator[str]:
                 f"  {each.model}: engines {each.replicas}, "
                 f"devices of each {each.tensor_parallel}{shared}"
             )
+    asks = {(task.model, asked): None for task in application.tasks for asked in task.asks}
+    for model, asked in asks:
+        yield f"{model} asks {asked} as a tool: its server needs a caesura.toml with"
+        yield f"[tools.ask_model], whose url is that of {asked}. These files have none."

@@ -33,7 +33,10 @@ def kubernetes_files(plan: Plan, application: Application) -> Mapping[str, str]:
         objects = [
             each for placement in stage.placements for each in _objects(placement, application)
         ]
-        comments = [*summary_of(plan), *_usage(number, stage, plain_name(application.name))]
+        comments = [
+            *summary_of(plan, application),
+            *_usage(number, stage, plain_name(application.name)),
+        ]
         files[f"stage-{number}.yaml"] = yaml_file(comments, *objects)
         files[f"production-stack-stage-{number}.yaml"] = production_stack_values(
             plan, number, application

@@ -24,7 +24,7 @@ CPUS, MEMORY = 4, "16Gi"
 def production_stack_values(plan: Plan, number: int, application: Application) -> str:
     """Return the values of one stage, numbered from 1."""
     stage = plan.stages[number - 1]
-    comments = [*summary_of(plan), *_usage(number)]
+    comments = [*summary_of(plan, application), *_usage(number)]
     document = {
         "servingEngineSpec": {
             "enableEngine": True,

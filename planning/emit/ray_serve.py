@@ -20,7 +20,7 @@ def ray_serve_files(plan: Plan, application: Application) -> Mapping[str, str]:
     """Return the files `serve-stage-N.yaml`, by name."""
     files = {}
     for number, stage in enumerate(plan.stages, start=1):
-        comments = [*summary_of(plan), *_usage(number, stage)]
+        comments = [*summary_of(plan, application), *_usage(number, stage)]
         document = {
             "http_options": {"host": "127.0.0.1", "port": 8000},
             "applications": [_served(each, stage, application) for each in stage.placements],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from caesura.planning.application.application import Application, Model
+from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.emit.emit import KINDS, emit
 from caesura.planning.emit.engines import EmitError, engines_of, names_of
 from caesura.planning.emit.ray_serve import keyword_arguments
@@ -78,6 +78,15 @@ def test_all_kinds_say_what_the_plan_expects(kind: str) -> None:
         if name != "Dockerfile":
             assert text.startswith("# Plan by the strategy best for 4 devices:\n# 180 s expected")
             assert "knows no stages in time" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_kinds_say_which_model_needs_a_tool_to_ask_another(kind: str) -> None:
+    task = Task("answer", "tiny", "", asks=("small",))
+    files = emit(PLAN, replace(APPLICATION, tasks=(task,)), kind)
+    for name, text in files.items():
+        said = "# tiny asks small as a tool: its server needs a caesura.toml" in text
+        assert said == (name != "Dockerfile")
 
 
 def test_compose_files_keep_the_rules_of_the_compose_specification() -> None:
