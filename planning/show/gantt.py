@@ -63,12 +63,14 @@ def to_svg(charts: Sequence[Chart], devices: int) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def to_html(charts: Sequence[Chart], devices: int, title: str) -> str:
-    """Return a page that holds the charts."""
+def to_html(charts: Sequence[Chart], devices: int, title: str, notes: Sequence[str] = ()) -> str:
+    """Return a page that holds the charts, with notes below them."""
+    shown = "".join(f"<p>{escape(note)}</p>\n" for note in notes)
     return (
         f"<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>{escape(title)}</title>\n"
         "<meta name='color-scheme' content='light dark'>\n"
-        f"<body style='margin: 2rem'>\n{to_svg(charts, devices)}</body></html>\n"
+        "<body style='margin: 2rem; font: 14px system-ui, sans-serif'>\n"
+        f"<h1>{escape(title)}</h1>\n{to_svg(charts, devices)}{shown}</body></html>\n"
     )
 
 

@@ -17,7 +17,8 @@ MemoryBytes = Callable[[Placement], float]
 def plan_table(plan: Plan, memory: MemoryBytes) -> Table:
     """Return a row per stage and model, with its execution plan, memory and seconds.
 
-    `dp` are its replicas, `tp` the devices of each, and GiB is the memory on each device.
+    `dp` are its replicas, `tp` the devices of each, and GiB is the memory on each device. Rows of
+    placements that run on from the stage before are dimmed.
     """
     table = Table(box=SIMPLE_HEAD, title_justify="left")
     table.add_column("stage", justify="right")
@@ -27,6 +28,7 @@ def plan_table(plan: Plan, memory: MemoryBytes) -> Table:
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("finishes")
     at = 0.0
+    before: tuple[Placement, ...] = ()
     for number, stage in enumerate(plan.stages, 1):
         for first, one in enumerate(stage.placements):
             shared = f" ({one.shares})" if one.shares else ""
@@ -39,8 +41,10 @@ def plan_table(plan: Plan, memory: MemoryBytes) -> Table:
                 f"{memory(one) / GIB:.2f}",
                 "" if first else f"{at:.0f} to {at + stage.seconds:.0f}",
                 "yes" if one.model in stage.finishes else "",
+                style="dim" if one in before else None,
             )
         at += stage.seconds
+        before = stage.placements
     return table
 
 

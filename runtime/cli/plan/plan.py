@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,7 +56,8 @@ def show_plan(
         console.print(ends_table(ends_of(choice.plan, results, events)))
         charts.append(Chart(f"run: {outputs.against.name}", run_bars(events)))
     if outputs.gantt is not None:
-        write_chart(outputs.gantt, charts, search.devices, search.application.name)
+        notes = _lines(search, choice, how, seconds)
+        write_chart(outputs.gantt, charts, search.devices, search.application.name, notes)
         errors.print(f"written: {outputs.gantt}", highlight=False, soft_wrap=True)
     if outputs.emit is not None:
         folder = outputs.out or Path(f"{search.application.name}-{outputs.emit}")
@@ -90,9 +92,12 @@ def demand_chart(path: Path | None) -> None:
         raise UsageError(f"there is no directory {path.absolute().parent} for --gantt: create it")
 
 
-def write_chart(path: Path, charts: list[Chart], devices: int, title: str) -> None:
-    """Write charts to an SVG file, or to a page by its suffix; raises `UsageError`."""
-    text = to_html(charts, devices, title) if path.suffix == ".html" else to_svg(charts, devices)
+def write_chart(
+    path: Path, charts: list[Chart], devices: int, title: str, notes: Sequence[str] = ()
+) -> None:
+    """Write charts to an SVG file, or by its suffix to a page with notes; raises `UsageError`."""
+    page = path.suffix == ".html"
+    text = to_html(charts, devices, title, notes) if page else to_svg(charts, devices)
     try:
         path.write_text(text, "utf-8")
     except OSError as error:
@@ -124,6 +129,12 @@ def _print(
         highlight=False,
     )
     console.print(plan_table(choice.plan, search.planner.costs.device_bytes))
+    for line in _lines(search, choice, how, seconds):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _lines(search: Search, choice: Choice, how: PlanOptions, seconds: float) -> list[str]:
+    """Return what is said below a plan: its makespan, the next best plan, and the search."""
     lines = [
         f"makespan: {makespan_text(choice.plan.makespan)}, by {choice.plan.strategy},"
         f" over {how.draws} draws of the output lengths"
@@ -135,5 +146,4 @@ def _print(
         lines.append(
             f"not measured, so that times are rough: {', '.join(search.planner.costs.assumed)}"
         )
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return lines

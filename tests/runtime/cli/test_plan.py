@@ -92,6 +92,7 @@ def test_a_chart_and_deployment_files_are_written(path: Path) -> None:
     chart = path.with_name("chart.html")
     show(path, False, chart, "compose", path.with_name("deploy"))
     assert "<svg" in chart.read_text()
+    assert "<p>next best: " in chart.read_text()
     assert list(path.with_name("deploy").iterdir())
 
 
