@@ -39,8 +39,11 @@ class Factory:
         return tuple(replace(one, kv_bytes=1, shares=name) for one in placements)
 
     def unfinished(self, progress: Progress) -> Sequence[str]:
-        left = (one.model for one in self.requests if one.key not in progress.finished)
-        return with_asked(list(dict.fromkeys(left)), asked_by(self.requests))
+        left = {one.model for one in self.requests if one.key not in progress.finished}
+        needed = with_asked(left, asked_by(self.requests))
+        asked = (name for one in self.requests for name in one.asks)
+        order = dict.fromkeys([*(one.model for one in self.requests), *asked])
+        return [model for model in order if model in needed]
 
     def run(
         self, placements: Sequence[Placement], progress: Progress, *, to_the_end: bool = False
