@@ -35,7 +35,7 @@ class Settled:
 class Failed:
     """The run can't go on."""
 
-    error: Exception
+    error: BaseException
 
 
 Notice = ModelFinished | ReplicaLost | LoadFailed | Settled | Failed

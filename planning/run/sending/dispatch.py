@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from caesura.planning.application.requests import Request
 from caesura.planning.run.errors import OutputError
@@ -38,7 +39,7 @@ class _Server:
     model: str
     endpoint: Endpoint
     accepts: bool = True
-    in_flight: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    in_flight: dict[str, asyncio.Task[Result | None]] = field(default_factory=dict)
 
 
 class Dispatcher:
@@ -145,8 +146,10 @@ class Dispatcher:
                 reason = f"its prompt can't be made: {type(error).__name__}: {error}"
                 self._keep(self._failed(request, reason))
                 continue
-            task = asyncio.ensure_future(self._serve(server, request, question))
+            task = asyncio.ensure_future(self._result(server, request, question))
             server.in_flight[request.key] = task
+            # A callback, since a task that is cancelled before it starts runs none of its code.
+            task.add_done_callback(partial(self._served, server, request))
 
     def _least_loaded(self, model: str) -> _Server | None:
         free = (
@@ -158,25 +161,25 @@ class Dispatcher:
         )
         return min(free, key=lambda server: len(server.in_flight), default=None)
 
-    async def _serve(self, server: _Server, request: Request, question: Question) -> None:
-        """Ask a server; keep the result, or put the request back."""
-        begun = self._journal.seconds
-        result: Result | None = None
-        try:
-            result = await self._result(server, request, question, begun)
-        finally:
-            del server.in_flight[request.key]
-            if result is None:
-                self._work.put_back(request)
+    def _served(self, server: _Server, request: Request, task: asyncio.Task[Result | None]) -> None:
+        """Keep the result of a request, or put the request back."""
+        del server.in_flight[request.key]
+        result = None
+        if not task.cancelled():
+            if (error := task.exception()) is not None:
+                self._notify(Failed(error))
             else:
-                self._keep(result)
-            self._send(request.model)
-            self._tell_if_settled()
+                result = task.result()
+        if result is None:
+            self._work.put_back(request)
+        else:
+            self._keep(result)
+        self._send(request.model)
+        self._tell_if_settled()
 
-    async def _result(
-        self, server: _Server, request: Request, question: Question, begun: float
-    ) -> Result | None:
+    async def _result(self, server: _Server, request: Request, question: Question) -> Result | None:
         """Return the result, or None if the request must be sent again."""
+        begun = self._journal.seconds
         try:
             answer = await self._ask(server.endpoint, question)
         except EngineLost as lost:

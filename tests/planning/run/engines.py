@@ -34,6 +34,12 @@ class FakeEngine:
         self.most_in_flight = 0
         self._runner: web.AppRunner | None = None
 
+    @classmethod
+    async def started(cls, engines: "list[FakeEngine]") -> Endpoint:
+        """Start an engine, append it to the list, and return its endpoint."""
+        engines.append(cls())
+        return await engines[-1].start()
+
     async def start(self) -> Endpoint:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)

@@ -105,6 +105,18 @@ async def test_a_new_replica_takes_over_its_share_of_what_runs(tmp_path: Path) -
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 9
 
 
+async def test_requests_that_are_taken_over_before_they_are_sent_are_not_lost(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path, *requests("a", rows=6)) as here:
+        endpoints = [await FakeEngine.started(here.engines) for _ in range(3)]
+        for number, endpoint in enumerate(endpoints):  # no task runs between these
+            here.dispatcher.add(f"a-{number}", "a", endpoint)
+        await here.until(ModelFinished)
+        assert len(here.work.done) == 6
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 6
+
+
 async def test_requests_of_a_lost_engine_are_done_by_another(tmp_path: Path) -> None:
     async with world(tmp_path, *requests("a", rows=6)) as here:
         first = await here.engine("a-0")
