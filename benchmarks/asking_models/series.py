@@ -19,9 +19,6 @@ CHOICE_SEED = 1
 
 REPORTED_SEEDS = (11, 12)
 
-SPLIT_SEEDS = (11,)
-"""The seeds of the runs that share one device's memory."""
-
 KNOWN = ("learned", "plan", "load", "rough", "lengths", "true")
 """What is known of an answer's time, from nothing but the mean of earlier answers to the truth."""
 
@@ -65,7 +62,7 @@ def cells(seconds: float, seeds: tuple[int, ...] = REPORTED_SEEDS) -> Iterator[C
 
 def split_cells(seconds: float) -> Iterator[Cell]:
     """Yield the runs of both models on one device, by the parts of its memory."""
-    for seed in SPLIT_SEEDS:
+    for seed in REPORTED_SEEDS:
         for setting in split_settings():
             for known in ("learned", "lengths"):
                 yield Cell(setting, "fcfs", seed, known, seconds)

@@ -9,7 +9,6 @@ from benchmarks.asking_models.series import (
     KNOWN,
     POLICIES,
     REPORTED_SEEDS,
-    SPLIT_SEEDS,
     Cell,
     run_cell,
 )
@@ -45,7 +44,7 @@ def split_lines(folder: Path, seconds: float) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- |"
     for setting in split_settings():
         for known in ("learned", "lengths"):
-            runs = _runs(setting, "fcfs", known, folder, seconds, SPLIT_SEEDS)
+            runs = _runs(setting, "fcfs", known, folder, seconds)
             own, answer, whole = (
                 fmean(fmean(run[key]) for run in runs) for key in ("own", "answers", "whole")
             )
@@ -55,14 +54,9 @@ def split_lines(folder: Path, seconds: float) -> Iterator[str]:
 
 
 def _runs(
-    setting: Setting,
-    policy: str,
-    known: str,
-    folder: Path,
-    seconds: float,
-    seeds: tuple[int, ...] = REPORTED_SEEDS,
+    setting: Setting, policy: str, known: str, folder: Path, seconds: float
 ) -> list[dict[str, Any]]:
-    cells = (Cell(setting, policy, seed, known, seconds) for seed in seeds)
+    cells = (Cell(setting, policy, seed, known, seconds) for seed in REPORTED_SEEDS)
     return [run_cell(cell, folder) for cell in cells]
 
 
