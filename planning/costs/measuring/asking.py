@@ -1,7 +1,7 @@
 """Sending the requests of a load to an engine, and timing them."""
 
 import asyncio
-import time
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import Any, Self
@@ -23,8 +23,11 @@ class Asker:
     seeded request is split over steps.
     """
 
-    def __init__(self, endpoint: Endpoint, random: Random, temperature: float = 0.0) -> None:
+    def __init__(
+        self, endpoint: Endpoint, random: Random, temperature: float, clock: Callable[[], float]
+    ) -> None:
         self._endpoint = endpoint
+        self._clock = clock
         self._random = random
         self._temperature = temperature
         self._http: aiohttp.ClientSession | None = None
@@ -49,9 +52,9 @@ class Asker:
         """Return how long a load takes; raises `HostError` if the engine fails."""
         words = max(1, round((load.prompt - self._fixed) / self._each))
         texts = [self._text(words) for _ in range(load.requests)]
-        began = time.perf_counter()
+        began = self._clock()
         prompts = await asyncio.gather(*(self._ask(text, load.output) for text in texts))
-        return Taken(time.perf_counter() - began, sum(prompts) // len(prompts))
+        return Taken(self._clock() - began, sum(prompts) // len(prompts))
 
     async def _learn_tokens(self) -> None:
         """Find the tokens of a prompt of so many numbers, and warm the engine up."""

@@ -35,6 +35,7 @@ async def measure_engine(
     kind: Kind,
     watch: Watch,
     temperature: float = 0.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> MeasuredEngine:
     """Return the measurement of a model's engine on the first devices of a host.
 
@@ -45,20 +46,21 @@ async def measure_engine(
     """
     replica = Replica(model, 0, tuple(range(degree)))
     watch(0.0, "loading")
-    endpoint, _ = await _loaded(host, replica)
+    endpoint, _ = await _loaded(host, replica, clock)
     try:
         facts = await facts_of(endpoint)
         if facts is None or not facts.kv_tokens or not facts.kv_bytes:
             raise HostError(f"{replica.name} does not say how large its KV cache is in its metrics")
         watch(LOADED, "timing steps")
-        times = await _time(endpoint, model, facts.kv_tokens, watch, temperature)
+        asker = Asker(endpoint, Random(0), temperature, clock)
+        times = await _time(asker, model, facts.kv_tokens, watch)
     finally:
-        began = time.monotonic()
+        began = clock()
         await host.evict(replica)
-        stopping = time.monotonic() - began
+        stopping = clock() - began
     watch(STOPPED, "loading again")
     try:
-        _, loading = await _loaded(host, replica)
+        _, loading = await _loaded(host, replica, clock)
     finally:
         await host.evict(replica)
     steps, error = _fitted(times, replica.name)
@@ -88,20 +90,22 @@ def _fitted(times: Mapping[Load, Sequence[Taken]], name: str) -> tuple[CostModel
         ) from error
 
 
-async def _loaded(host: EngineHost, replica: Replica) -> tuple[Endpoint, float]:
+async def _loaded(
+    host: EngineHost, replica: Replica, clock: Callable[[], float]
+) -> tuple[Endpoint, float]:
     """Return a loaded engine's endpoint and the seconds that this took."""
     await host.place(replica)
-    began = time.monotonic()
+    began = clock()
     try:
         endpoint = await host.load(replica)
     except BaseException:
         await host.evict(replica)
         raise
-    return endpoint, time.monotonic() - began
+    return endpoint, clock() - began
 
 
 async def _time(
-    endpoint: Endpoint, model: Model, kv_tokens: int, watch: Watch, temperature: float
+    asker: Asker, model: Model, kv_tokens: int, watch: Watch
 ) -> dict[Load, list[Taken]]:
     shape = read_shape(model.path)
     longest = longest_of(model.arguments, shape.longest if shape else kv_tokens)
@@ -109,7 +113,7 @@ async def _time(
     if not wanted:
         raise HostError(f"{model.name} has a KV cache of {kv_tokens} tokens: too few to measure")
     times: dict[Load, list[Taken]] = defaultdict(list)
-    async with Asker(endpoint, Random(0), temperature) as asker:
+    async with asker:
         pace = 0.0
         for number in range(REPEATS):
             for place, load in enumerate(wanted):

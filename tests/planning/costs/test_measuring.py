@@ -1,6 +1,5 @@
 """Measuring engines: step times from the times of loads, and a whole measurement over HTTP."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from caesura.simulator.latency.models import A100_80G
 
 TRUE = CostModel(0.004, 0.0001, 0.0001, 2e-7, 1000)
 TOKEN_SECONDS = 0.005
-"""Of the server below: long beside what a busy machine adds to a request."""
+"""Of the server below, on its own clock."""
 KIND = Kind("test", A100_80G, 0.0)
 
 
@@ -57,6 +56,7 @@ class Server:
     def __init__(self, metrics: str) -> None:
         self.metrics = metrics
         self.asked: list[dict[str, object]] = []
+        self.now = 0.0
 
     async def start(self) -> tuple[web.AppRunner, str]:
         app = web.Application()
@@ -73,7 +73,7 @@ class Server:
         body = await request.json()
         self.asked.append(body)
         words = len(body["messages"][0]["content"].split())
-        await asyncio.sleep(TOKEN_SECONDS * body["max_tokens"])
+        self.now += TOKEN_SECONDS * body["max_tokens"]
         return web.json_response({"usage": {"prompt_tokens": 10 + 2 * words}})
 
     async def _show(self, request: web.Request) -> web.Response:
@@ -115,6 +115,7 @@ async def measure(metrics: str, model: Model) -> tuple[object, Server, Host]:
             KIND,
             lambda part, what: None,
             temperature=0.8,
+            clock=lambda: server.now,
         )
     finally:
         await runner.cleanup()
