@@ -40,6 +40,10 @@ class CostModel(Protocol):
         """Return the seconds until an engine of the placement answers."""
         ...
 
+    def answer_seconds(self, model: str) -> float | None:
+        """Return the mean seconds of a model's answer to another model's question, if known."""
+        ...
+
 
 class Planner:
     """Makes plans of an application, before a run and during it.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caesura.planning.plan import Placement
-from caesura.simulator.machine import BLOCK_TOKENS, LatencyModel
+from caesura.simulator.machine import BLOCK_TOKENS, LatencyModel, StepShape
 
 Array = NDArray[np.float64]
 
@@ -84,3 +84,11 @@ class EngineCosts:
         """
         fits = self.held(placement) <= self.room
         return fits and self.kv_tokens(placement) >= self.longest
+
+    def alone_seconds(self, prompt_tokens: int, output_tokens: float) -> float:
+        """Return the seconds of a request that runs alone: its prefill, and a mean of decodes."""
+        pairs = prompt_tokens * (prompt_tokens + 1) / 2
+        prefill = StepShape(prompt_tokens, 1, 0, prompt_tokens, prompt_tokens, pairs)
+        held = prompt_tokens + round(output_tokens / 2)
+        decode = self.latency.seconds(StepShape(1, 1, 1, held, held, 0.0))
+        return self.latency.seconds(prefill) + max(0.0, output_tokens - 1) * decode

@@ -11,7 +11,13 @@ from caesura.planning.application.expand import Requests
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.devices import Kind, this_machine
 from caesura.planning.costs.engine import EngineCosts
-from caesura.planning.costs.lengths import Lengths, draw_lengths, make_lengths
+from caesura.planning.costs.lengths import (
+    Lengths,
+    Limits,
+    Predicted,
+    draw_lengths,
+    make_lengths,
+)
 from caesura.planning.costs.measured import (
     CostsError,
     MeasuredCosts,
@@ -22,6 +28,13 @@ from caesura.planning.costs.simulation.component import Simulate, run_component
 from caesura.planning.costs.simulation.stages import FastStages
 from caesura.planning.costs.sources import engine_of
 from caesura.planning.plan import Placement
+
+QUESTION_TOKENS = 128
+"""The assumed prompt of a question of another model."""
+ANSWER_TOKENS = 512
+"""The limit of an answer to it, as of the tool that asks."""
+LEVELS = 64
+"""Levels of a distribution of lengths at which its mean is taken."""
 
 
 class ApplicationCosts:
@@ -100,6 +113,22 @@ class ApplicationCosts:
     def load_seconds(self, placement: Placement) -> float:
         """Return the seconds until an engine of the placement answers."""
         return self._of(placement).load_seconds
+
+    def answer_seconds(self, model: str) -> float | None:
+        """Return the mean seconds of a model's answer to a question of another model.
+
+        The question has `QUESTION_TOKENS` tokens and is answered alone, as soon as it comes. None
+        if nothing is known of the lengths of answers but their limit.
+        """
+        lengths = self._lengths[model]
+        if isinstance(lengths, Limits | Predicted):
+            return None
+        degrees = self._models[model].tensor_parallel
+        engine = next(e for d in degrees if (e := self.engine(model, d)) is not None)
+        question = Request("question", "", model, QUESTION_TOKENS, ANSWER_TOKENS)
+        levels = (np.arange(LEVELS) + 0.5) / LEVELS
+        drawn = lengths.at([question] * LEVELS, levels)
+        return engine.alone_seconds(QUESTION_TOKENS, float(drawn.clip(1, ANSWER_TOKENS).mean()))
 
     def _of(self, placement: Placement) -> EngineCosts:
         engine = self.engine(placement.model, placement.tensor_parallel)

@@ -43,6 +43,9 @@ class FactoryCosts:
     def load_seconds(self, placement: Placement) -> float:
         return 1.0
 
+    def answer_seconds(self, model: str) -> float | None:
+        return None
+
 
 def test_a_plan_is_made_with_the_seed_of_the_application() -> None:
     requests = Requests(APPLICATION)

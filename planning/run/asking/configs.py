@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +33,15 @@ def asked_models(application: Application) -> dict[str, str]:
 
 
 def with_configs(
-    application: Application, folder: Path, url_of: Callable[[str], str]
+    application: Application,
+    folder: Path,
+    url_of: Callable[[str], str],
+    expected_seconds: Mapping[str, float] | None = None,
 ) -> Application:
     """Return the application with a configuration for each model that asks another.
 
-    The files are written into `folder`. `url_of` gives a model's address. What a model's own
+    The files are written into `folder`. `url_of` gives a model's address. `expected_seconds` are
+    those of an answer, by asked model: the tool forecasts its pauses by them. What a model's own
     `config` says is kept, other settings of the tool too. Raises `ApplicationError` if it cannot
     be.
     """
@@ -46,13 +50,21 @@ def with_configs(
     return replace(
         application,
         models=tuple(
-            _configured(model, asked[model.name], folder, url_of) if model.name in asked else model
+            _configured(model, asked[model.name], folder, url_of, expected_seconds or {})
+            if model.name in asked
+            else model
             for model in application.models
         ),
     )
 
 
-def _configured(model: Model, asked: str, folder: Path, url_of: Callable[[str], str]) -> Model:
+def _configured(
+    model: Model,
+    asked: str,
+    folder: Path,
+    url_of: Callable[[str], str],
+    expected_seconds: Mapping[str, float],
+) -> Model:
     own = Path(model.config).read_text("utf-8") if model.config else ""
     values = tomllib.loads(own)
     tools = values.get("tools", {})
@@ -65,13 +77,15 @@ def _configured(model: Model, asked: str, folder: Path, url_of: Callable[[str], 
     # The address is one of this machine.
     private = "" if "allow_private" in values else "allow_private = true\n"
     path = folder / f"{model.name}.toml"
-    path.write_text(private + _with_address(own, url_of(asked), asked), "utf-8")
+    added = f"url = {json.dumps(url_of(asked))}\nmodel = {json.dumps(asked)}\n"
+    if asked in expected_seconds and "expected_seconds" not in tools.get(TOOL, {}):
+        added += f"expected_seconds = {float(expected_seconds[asked])!r}\n"
+    path.write_text(private + _with_settings(own, added), "utf-8")
     return replace(model, config=str(path))
 
 
-def _with_address(own: str, url: str, model: str) -> str:
-    """Return the text of a configuration with the address in the table of the tool."""
-    address = f"url = {json.dumps(url)}\nmodel = {json.dumps(model)}\n"
+def _with_settings(own: str, added: str) -> str:
+    """Return the text of a configuration with more settings in the table of the tool."""
     if _HEADER.search(own):
-        return _HEADER.sub(lambda found: f"{found[0]}\n{address}", own, count=1)
-    return f"{own}\n[tools.{TOOL}]\n{address}"
+        return _HEADER.sub(lambda found: f"{found[0]}\n{added}", own, count=1)
+    return f"{own}\n[tools.{TOOL}]\n{added}"

@@ -1,6 +1,6 @@
 """A host whose engines can be asked at one address per model."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -57,16 +57,20 @@ class RoutedHost:
 
 @asynccontextmanager
 async def routed(
-    application: Application, host: EngineHost, folder: Path
+    application: Application,
+    host: EngineHost,
+    folder: Path,
+    expected_seconds: Mapping[str, float] | None = None,
 ) -> AsyncIterator[tuple[Application, EngineHost]]:
     """Yield an application and a host whose models can ask each other while the block runs.
 
-    Both are the given ones if no task asks a model. Configurations go into `folder`. Raises
-    `ApplicationError` for models that cannot ask.
+    Both are the given ones if no task asks a model. Configurations go into `folder`, with the
+    `expected_seconds` of an answer by asked model. Raises `ApplicationError` for models that cannot
+    ask.
     """
     if not asked_models(application):
         yield application, host
         return
     async with Router() as router:
-        configured = with_configs(application, folder, router.url_of)
+        configured = with_configs(application, folder, router.url_of, expected_seconds)
         yield configured, RoutedHost(host, router)

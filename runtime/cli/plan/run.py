@@ -114,6 +114,15 @@ def _demand_local(search: Search, options: RunOptions) -> None:
         )
 
 
+def _answer_seconds(search: Search) -> dict[str, float]:
+    """Return what is expected of an answer by asked model, where that is known."""
+    expected = {
+        asked: search.planner.costs.answer_seconds(asked)
+        for asked in asked_models(search.application).values()
+    }
+    return {asked: seconds for asked, seconds in expected.items() if seconds is not None}
+
+
 async def _host(make: MakeHost, devices: int, options: RunOptions) -> EngineHost:
     try:
         return await make(devices, options.logs)
@@ -135,7 +144,8 @@ def _carry_out(
     async def carried_out(shown: Shown) -> None:
         journal.watch(shown.event)
         host = await _host(make, plan.devices, options)
-        async with routed(search.application, host, options.logs) as (application, routes):
+        answers = _answer_seconds(search)
+        async with routed(search.application, host, options.logs, answers) as (application, routes):
             await carry_out(
                 application,
                 requests,

@@ -92,6 +92,19 @@ def test_a_measured_engine_comes_before_an_assumed_one(directory: Path, tmp_path
     assert costs.load_seconds(Placement("m")) == 7.0
 
 
+def test_an_answer_takes_a_prefill_and_a_step_per_token(directory: Path, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    MeasuredCosts().updated([measured(model_name(str(directory)))]).save(path)
+
+    def seconds(lengths: str) -> float | None:
+        return costs_of(Model("m", str(directory), lengths=lengths), path=path).answer_seconds("m")
+
+    ten, thirty = seconds("tokens:10"), seconds("tokens:30")
+    assert ten is not None and thirty is not None
+    assert 20 * 0.01 < thirty - ten < 20 * 0.02
+    assert seconds("limit") is None
+
+
 def test_measurements_are_kept_by_model_device_and_degree(tmp_path: Path) -> None:
     path = tmp_path / "engines.json"
     first = [measured("a"), measured("a", tensor_parallel=2), measured("b")]

@@ -52,6 +52,9 @@ class MadeUpCosts:
     def load_seconds(self, placement: Placement) -> float:
         return 1.0
 
+    def answer_seconds(self, model: str) -> float | None:
+        return None
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

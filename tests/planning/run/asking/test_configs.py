@@ -56,6 +56,21 @@ def test_the_models_own_configuration_is_kept(tmp_path: Path) -> None:
         configured(replace(APPLICATION, models=(agent, MODELS[1])), tmp_path)
 
 
+def test_the_tool_expects_what_is_known_of_answers(tmp_path: Path) -> None:
+    expected = {"expert": 2.5, "agent": 9.0}
+
+    def settings(application: Application) -> dict[str, object]:
+        made = with_configs(application, tmp_path / "made", url_of, expected).model("agent")
+        tool: dict[str, object] = tomllib.loads(Path(made.config).read_text())["tools"]["ask_model"]
+        return tool
+
+    assert settings(APPLICATION)["expected_seconds"] == 2.5
+    own = tmp_path / "caesura.toml"
+    own.write_text("[tools.ask_model]\nexpected_seconds = 7.0\n")
+    agent = replace(MODELS[0], config=str(own))
+    assert settings(replace(APPLICATION, models=(agent, MODELS[1])))["expected_seconds"] == 7.0
+
+
 def test_a_model_asks_one_other(tmp_path: Path) -> None:
     other = replace(TASK, name="other", asks=("agent",))
     with pytest.raises(ApplicationError, match="'agent' asks 'expert' and 'agent'"):
