@@ -12,6 +12,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from pydantic import BaseModel
+from vllm.v1.engine.exceptions import EngineGenerateError
 
 from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
@@ -63,6 +64,19 @@ async def door(engine: VllmEngine) -> AsyncIterator[Door]:
             made = Door(f"http://127.0.0.1:{port}")
             yield made
             await made.close()
+
+
+async def test_an_error_of_the_engine_is_told(
+    door: Door, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def generate(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        raise EngineGenerateError("the step failed")
+        yield
+
+    monkeypatch.setattr(engine.llm, "generate", generate)
+    status, answer = await door.post("/v1/completions", model=MODEL, prompt="Hello")
+    assert status == 500
+    assert "'State' object" not in json.dumps(answer)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,10 @@ from caesura.planning.run.host import HostError, Replica
 
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 
+CPU_OPTIONS = ("--no-enable-chunked-prefill",)
+"""Options of engines on processors. There vLLM 0.32 ends with an error when it splits the prompt
+of a request that has a seed."""
+
 
 def engine_command(
     replica: Replica, more: Sequence[str] = (), host: str = "127.0.0.1"
@@ -24,7 +28,7 @@ def engine_command(
     named = ["--model", model.path] if model.path else []  # left out: the bundled model
     configured = ["--config", model.config] if model.config else []
     quiet = ["--no-calibrate", "--no-trace", "--no-responses", "--host-gib", "0"]
-    options = [*more]
+    options = [*(() if _gpus() else CPU_OPTIONS), *more]
     if len(replica.devices) > 1:
         options += ["--tensor-parallel-size", str(len(replica.devices))]
     if replica.kv_bytes:

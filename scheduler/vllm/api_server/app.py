@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,6 +15,16 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.api_server.options import server_args
 from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
 from caesura.scheduler.vllm.client.engine import VllmEngine
+
+
+@dataclass
+class ServerInFront:
+    """What vLLM's error handler stops when the engine has died, in place of a server of its own.
+
+    Without it, the handler fails itself, and the client does not learn what happened.
+    """
+
+    should_exit: bool = False
 
 
 @asynccontextmanager
@@ -41,6 +52,7 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     try:
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
+        app.state.server = ServerInFront()
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise UsageError(f"vLLM's server does not start with these options: {error}") from error
     finally:

@@ -193,3 +193,11 @@ def test_the_command_of_an_engine_holds_its_plan() -> None:
     assert "serve --model /models/a" in text
     assert "--tensor-parallel-size 2 --kv-cache-memory-bytes 1000 --max-model-len 512" in text
     assert "--model" not in engine_command(Replica(Model("b", ""), 0, (0,)))
+
+
+def test_only_on_gpus_prompts_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = Replica(Model("a", "/models/a"), 0, (0,))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert "--no-enable-chunked-prefill" not in engine_command(replica)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "--no-enable-chunked-prefill" in engine_command(replica)
