@@ -121,10 +121,12 @@ async def test_a_cancelled_load_leaves_no_process(tmp_path: Path) -> None:
     one = replica()
     await host.place(one)
     loading = asyncio.ensure_future(host.load(one))
-    children: list[psutil.Process] = []
+    # The test's process may have children of other tests.
+    others = set(psutil.Process().children(recursive=True))
+    children: set[psutil.Process] = set()
 
     def started() -> bool:
-        children[:] = psutil.Process().children(recursive=True)
+        children.update(set(psutil.Process().children(recursive=True)) - others)
         return any("time.sleep(600)" in " ".join(child.cmdline()[-1:]) for child in children)
 
     await until(started)
