@@ -32,22 +32,25 @@ def _no_time(placement: Placement) -> float:
 def plan_bars(plan: Plan, load_seconds: Callable[[Placement], float] = _no_time) -> list[Bar]:
     """Return the bars of a plan, with devices assigned as a run assigns them.
 
-    A model whose placement stays on its devices over several stages is one bar.
+    A model whose placement stays on its devices over several stages is one bar. Models that share
+    devices are all loaded when the time of each has passed.
     """
     now: dict[Placement, Slots] = {}
-    began: dict[_Engine, float] = {}
+    began: dict[_Engine, tuple[float, float]] = {}
     bars: list[Bar] = []
     at = 0.0
     for stage in plan.stages:
         now = assign(stage.placements, now, plan.devices)
         placed = {_Engine(one, slot) for one, slots in now.items() for slot in slots}
         for gone in sorted(began.keys() - placed):
-            bars += gone.bars(began.pop(gone), at, load_seconds)
-        for one in placed:
-            began.setdefault(one, at)
+            bars += gone.bars(*began.pop(gone), at)
+        new = sorted(placed - began.keys())
+        for one in new:
+            together = {each.placement for each in new if each.shares_with(one)}
+            began[one] = at, at + sum(map(load_seconds, together))
         at += stage.seconds
-    for one, begin in began.items():
-        bars += one.bars(begin, at, load_seconds)
+    for one, (begin, loaded) in began.items():
+        bars += one.bars(begin, loaded, at)
     return sorted(bars, key=lambda bar: (bar.device, bar.begin))
 
 
@@ -64,11 +67,14 @@ class _Engine:
         object.__setattr__(self, "model", self.placement.model)
         object.__setattr__(self, "kv_bytes", self.placement.kv_bytes)
 
-    def bars(
-        self, begin: float, end: float, load_seconds: Callable[[Placement], float]
-    ) -> Iterator[Bar]:
+    def shares_with(self, other: "_Engine") -> bool:
+        """Return whether both are of one placement, or share devices."""
+        same = self.placement == other.placement
+        return same or self.placement.shares == other.placement.shares != ""
+
+    def bars(self, begin: float, loaded: float, end: float) -> Iterator[Bar]:
         """Yield its bars on each of its devices: loading, then running."""
-        loaded = min(end, begin + load_seconds(self.placement))
+        loaded = min(end, loaded)
         text = f"tensor parallel {self.placement.tensor_parallel}"
         for device in self.devices:
             if loaded > begin:

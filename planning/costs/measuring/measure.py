@@ -1,10 +1,12 @@
 """Measure a model's engine on a host: loading, stopping, steps and memory."""
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
+from statistics import fmean
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Model
@@ -24,6 +26,9 @@ Watch = Callable[[float, str], None]
 MAX_LOAD_SECONDS = 20.0
 """Requests that would take longer together are left out: on a core, large batches take minutes."""
 
+LOADED_AT_ONCE = 2
+"""Engines whose loading is timed together."""
+
 LOADED, TIMED, STOPPED = 0.3, 0.7, 0.75
 """The parts of a measurement that are done after each of its steps."""
 
@@ -41,8 +46,9 @@ async def measure_engine(
 
     Its requests have a `temperature`, which should be that of the application's.
     The engine is loaded twice: its second loading counts, when files are in memory as in a run
-    that changes models. Raises `HostError` for an engine that does not start, answer, or say how
-    large its KV cache is.
+    that changes models. Two are loaded at once then where the host has room for them, since engines
+    of a stage load together and slow each other down. Raises `HostError` for an engine that does
+    not start, answer, or say how large its KV cache is.
     """
     replica = Replica(model, 0, tuple(range(degree)))
     watch(0.0, "loading")
@@ -59,10 +65,7 @@ async def measure_engine(
         await host.evict(replica)
         stopping = clock() - began
     watch(STOPPED, "loading again")
-    try:
-        _, loading = await _loaded(host, replica, clock)
-    finally:
-        await host.evict(replica)
+    loading = await _loading_together(host, model, degree, clock)
     steps, error = _fitted(times, replica.name)
     shape = read_shape(model.path)
     return MeasuredEngine(
@@ -102,6 +105,27 @@ async def _loaded(
         await host.evict(replica)
         raise
     return endpoint, clock() - began
+
+
+async def _loading_together(
+    host: EngineHost, model: Model, degree: int, clock: Callable[[], float]
+) -> float:
+    """Return the mean seconds of engines that load at once, on devices of their own."""
+    count = max(1, min(LOADED_AT_ONCE, host.devices // degree))
+    replicas = [
+        Replica(model, number, tuple(range(number * degree, (number + 1) * degree)))
+        for number in range(count)
+    ]
+    loading = (_loaded(host, replica, clock) for replica in replicas)
+    found = await asyncio.gather(*loading, return_exceptions=True)
+    for replica in replicas:
+        await host.evict(replica)
+    seconds: list[float] = []
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+        seconds.append(each[1])
+    return fmean(seconds)
 
 
 async def _time(

@@ -1,5 +1,6 @@
 """Measuring engines: step times from the times of loads, and a whole measurement over HTTP."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -81,12 +82,12 @@ class Server:
 
 
 class Host:
-    """A host of one engine that another server stands for."""
+    """A host of engines that one other server stands for; loading takes a second for each."""
 
-    devices = 1
-
-    def __init__(self, url: str) -> None:
+    def __init__(self, server: Server, url: str, devices: int) -> None:
+        self.server = server
         self.url = url
+        self.devices = devices
         self.log: list[str] = []
 
     async def place(self, replica: Replica) -> None:
@@ -94,6 +95,8 @@ class Host:
 
     async def load(self, replica: Replica) -> Endpoint:
         self.log.append("load")
+        await asyncio.sleep(0)
+        self.server.now += 1.0
         return Endpoint(self.url, replica.model.name)
 
     async def evict(self, replica: Replica) -> None:
@@ -103,10 +106,10 @@ class Host:
 METRICS = 'vllm:cache_config_info{kv_cache_memory_bytes="400000",kv_cache_size_tokens="4000"} 1.0\n'
 
 
-async def measure(metrics: str, model: Model) -> tuple[object, Server, Host]:
+async def measure(metrics: str, model: Model, devices: int = 1) -> tuple[object, Server, Host]:
     server = Server(metrics)
     runner, url = await server.start()
-    host = Host(url)
+    host = Host(server, url, devices)
     try:
         found = await measuring.measure_engine(
             host,  # type: ignore[arg-type]
@@ -134,6 +137,15 @@ async def test_an_engine_is_measured_over_http(tmp_path: Path) -> None:
     texts = [each["messages"][0]["content"] for each in server.asked]  # type: ignore[index]
     assert len(set(texts)) == len(texts)
     assert host.log == ["place", "load", "evict", "place", "load", "evict"]
+    assert found.load_seconds == 1.0
+
+
+async def test_engines_are_loaded_together_as_in_a_stage(tmp_path: Path) -> None:
+    model = Model("m", str(tmp_path), ("--max-model-len", "512"))
+    found, _, host = await measure(METRICS, model, devices=2)
+    assert isinstance(found, measuring.MeasuredEngine)
+    assert found.load_seconds == 1.5
+    assert host.log[3:] == ["place", "load", "place", "load", "evict", "evict"]
 
 
 async def test_an_engine_that_is_too_small_to_measure_is_refused(tmp_path: Path) -> None:
@@ -145,7 +157,7 @@ async def test_an_engine_that_is_too_small_to_measure_is_refused(tmp_path: Path)
 async def test_an_engine_that_hides_its_cache_is_refused_and_evicted(tmp_path: Path) -> None:
     server = Server("")
     runner, url = await server.start()
-    host = Host(url)
+    host = Host(server, url, 1)
     with pytest.raises(HostError, match="does not say how large its KV cache is"):
         await measuring.measure_engine(
             host,  # type: ignore[arg-type]
@@ -166,7 +178,7 @@ async def test_loads_that_would_take_long_are_left_out(
     runner, url = await server.start()
     with pytest.raises(HostError, match="cannot be measured"):
         await measuring.measure_engine(
-            Host(url),  # type: ignore[arg-type]
+            Host(server, url, 1),  # type: ignore[arg-type]
             Model("m", str(tmp_path), ("--max-model-len", "512")),
             1,
             KIND,

@@ -35,6 +35,16 @@ def event(name: str, at: float, replica: str = "small-0", device: int = 0) -> di
     return {"event": name, "at": at, "replica": replica, "model": model, "devices": [device]}
 
 
+def test_models_that_share_a_device_are_loaded_together() -> None:
+    pair = tuple(Placement(name, kv_bytes=1000, shares="0") for name in ("a", "b"))
+    plan = Plan("test", 1, (Stage(pair, 10.0),), Makespan(10.0, 10.0, 10.0))
+    loading = [bar for bar in plan_bars(plan, lambda _: 2) if bar.kind == "loading"]
+    assert [(bar.model, bar.begin, bar.end) for bar in loading] == [
+        ("a", 0.0, 4.0),
+        ("b", 0.0, 4.0),
+    ]
+
+
 def test_a_run_shows_loading_running_and_what_was_lost() -> None:
     events = [
         {"event": "started"},
