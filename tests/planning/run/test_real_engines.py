@@ -41,11 +41,13 @@ async def test_a_real_engine_that_is_killed_loses_and_doubles_no_request(tmp_pat
     plan = Plan("test", 1, (stage,), Makespan(1, 1, 1))
     journal = Journal(tmp_path / "out.jsonl", application)
     killed: list[int] = []
+    # The test's process may have children of other tests.
+    others = set(psutil.Process().children(recursive=True))
 
     def kill_an_engine(_: object) -> None:
         """Kill vLLM's engine process, below the server, after the first result."""
         if not killed:
-            below = psutil.Process().children(recursive=True)
+            below = set(psutil.Process().children(recursive=True)) - others
             killed.extend(each.pid for each in below if each.name().startswith("VLLM::EngineCor"))
             psutil.Process(killed[0]).kill()
 
@@ -72,4 +74,5 @@ async def test_a_real_engine_that_is_killed_loses_and_doubles_no_request(tmp_pat
     loaded = [event for event in events if event["event"] == "loaded"]
     assert [event["replica"] for event in loaded] == ["tiny-0", "tiny-1"]
     assert loaded[0]["kv_tokens"] > ROWS * 40
-    assert not [each for each in psutil.Process().children(recursive=True) if each.is_running()]
+    left = set(psutil.Process().children(recursive=True)) - others
+    assert not [each for each in left if each.is_running()]
