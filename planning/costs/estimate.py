@@ -89,8 +89,7 @@ class ApplicationCosts:
 
     def longest(self, model: str) -> int:
         """Return l_max of a model, in tokens."""
-        degrees = self._models[model].tensor_parallel
-        return next(e.longest for d in degrees if (e := self.engine(model, d)) is not None)
+        return self._first_fitting(model).longest
 
     def draw(self, seed: int, draw: int = 0) -> dict[str, int]:
         """Return the output tokens of all requests by key, for one draw."""
@@ -123,12 +122,17 @@ class ApplicationCosts:
         lengths = self._lengths[model]
         if isinstance(lengths, Limits | Predicted):
             return None
-        degrees = self._models[model].tensor_parallel
-        engine = next(e for d in degrees if (e := self.engine(model, d)) is not None)
         question = Request("question", "", model, QUESTION_TOKENS, ANSWER_TOKENS)
         levels = (np.arange(LEVELS) + 0.5) / LEVELS
         drawn = lengths.at([question] * LEVELS, levels)
-        return engine.alone_seconds(QUESTION_TOKENS, float(drawn.clip(1, ANSWER_TOKENS).mean()))
+        return self._first_fitting(model).alone_seconds(
+            QUESTION_TOKENS, float(drawn.clip(1, ANSWER_TOKENS).mean())
+        )
+
+    def _first_fitting(self, model: str) -> EngineCosts:
+        """Return the costs at the first tensor-parallel size at which the model fits."""
+        degrees = self._models[model].tensor_parallel
+        return next(e for d in degrees if (e := self.engine(model, d)) is not None)
 
     def _of(self, placement: Placement) -> EngineCosts:
         engine = self.engine(placement.model, placement.tensor_parallel)

@@ -150,10 +150,14 @@ def _weights(machine: Machine, shape: ModelShape | None, degree: int) -> float:
 
 def _per_token(latency: SamuLLM) -> float:
     """Return L c of the whole model in 10^12; the authors' logs do not always divide it by tp."""
-    own = next(
-        degrees for degrees in fits().values() if any(each is latency for each in degrees.values())
-    )
-    return max(each.per_token for each in own.values())
+    model, _ = _fit_of(latency)
+    return max(each.per_token for each in fits()[model].values())
+
+
+def _fit_of(latency: SamuLLM) -> tuple[str, int]:
+    """Return the model and the tensor-parallel size of a fit, which its name says."""
+    _, model, degree = latency.name.split()
+    return model, int(degree.removeprefix("tp"))
 
 
 def _flops(machine: Machine, shape: ModelShape | None, weights: float) -> Flops:
@@ -164,12 +168,7 @@ def _flops(machine: Machine, shape: ModelShape | None, weights: float) -> Flops:
     if isinstance(latency, Roofline):
         return Flops(2 * latency.parameters, 2.0 * latency.layers * latency.hidden)
     if isinstance(latency, SamuLLM):
-        devices = next(
-            degree
-            for degrees in fits().values()
-            for degree, each in degrees.items()
-            if each is latency
-        )
+        _, devices = _fit_of(latency)
         return Flops(2 * TERA * _per_token(latency), latency.per_pair * devices * TERA)
     return Flops(max(1.0, weights), 0.0)
 
@@ -178,6 +177,6 @@ def _longest(machine: Machine, shape: ModelShape | None) -> int:
     if shape is not None:
         return shape.longest
     if isinstance(machine.latency, SamuLLM):
-        model = machine.latency.name.split()[1]
+        model, _ = _fit_of(machine.latency)
         return samullm_longest().get(model, DEFAULT_LONGEST)
     return DEFAULT_LONGEST

@@ -3,12 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from caesura.planning.costs.estimate import ApplicationCosts
 from caesura.planning.costs.simulation.cluster import Pool
 from caesura.planning.costs.simulation.component import Edges, Part, run_cluster, run_of
 from caesura.planning.costs.simulation.outcome import Run
 from caesura.planning.costs.simulation.replica import Replica
-from caesura.planning.costs.simulation.stages import FastStages
 from caesura.planning.costs.simulation.work import Work
 from caesura.simulator.latency.calibrated import fitted
 from caesura.simulator.machine import Machine
@@ -20,27 +18,16 @@ SERVED = "caesura"
 STOCK = "stock"
 
 
-def real_stages(
-    costs: ApplicationCosts, lengths: Mapping[str, int], engine: str = SERVED
-) -> FastStages:
-    """Return a stage simulator whose engines are the scheduler that serves, for known lengths.
-
-    `engine` is `caesura`, or `stock` for vLLM's own scheduler. Each replica is simulated alone,
-    with the requests that the fast simulation gives it, at its times. So requests that wait for
-    others arrive as in the fast simulation. Models that share devices are simulated fast.
-    It takes about a second per thousand requests.
-    """
-
-    def run(work: Work, pools: Sequence[Pool], part: Part, edges: Edges) -> Run:
-        return real_run(work, pools, part, edges, engine)
-
-    return costs.known(lengths, simulate=run)
-
-
 def real_run(
     work: Work, pools: Sequence[Pool], part: Part, edges: Edges, engine: str = SERVED
 ) -> Run:
-    """Return the run of a component by the scheduler that serves."""
+    """Return the run of a component by the scheduler that serves.
+
+    It is a `Simulate` of `FastStages`. `engine` is `caesura`, or `stock` for vLLM's own scheduler.
+    Each replica is simulated alone, with the requests that the fast simulation gives it, at its
+    times. So requests that wait for others arrive as in the fast simulation. Models that share
+    devices are simulated fast. It takes about a second per thousand requests.
+    """
     cluster = run_cluster(work, pools, part, edges)
     first: dict[int, float] = {}
     ends: dict[int, float] = {}

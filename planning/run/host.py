@@ -37,6 +37,21 @@ class Endpoint:
     api_key: str = ""
     kv_tokens: int = 0
 
+    @property
+    def server(self) -> str:
+        """Return the address of the server, without the path of its OpenAI-style requests."""
+        return self.url.rstrip("/").removesuffix("/v1")
+
+    @property
+    def chat_url(self) -> str:
+        """Return the URL of chat completions."""
+        return f"{self.url.rstrip('/')}/chat/completions"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return the headers of every request to it."""
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
 
 class HostError(Exception):
     """An engine could not be placed or loaded, or was lost. The message says why."""

@@ -77,9 +77,7 @@ class Asker:
             "min_tokens": tokens,
             "temperature": self._temperature,
         }
-        key = self._endpoint.api_key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        url = f"{self._endpoint.url.rstrip('/')}/chat/completions"
+        url, headers = self._endpoint.chat_url, self._endpoint.headers
         try:
             async with self._http.post(url, json=body, headers=headers) as answer:
                 held = await answer.json(content_type=None)

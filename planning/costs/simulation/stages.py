@@ -91,7 +91,9 @@ class FastStages:
         """
         self._check(placements)
         at = finish_times(self._work, progress.finished)
-        parts = self._simulate(placements, at, self._carried(placements, progress), progress)
+        ready = self._ready(placements, progress)
+        decoded = self._carried(placements, progress)
+        parts = self._simulate(placements, at, decoded, ready, progress)
         ends, last = self._ends(parts, at)
         done = {model: end for model, end in ends.items() if end < np.inf}
         if last is None:
@@ -102,7 +104,6 @@ class FastStages:
         computed = sum(part.flops(self._work, end, flops) for part in parts)
         times = {model: progress.seconds + each for model, each in done.items() if each <= end}
         after = Progress(progress.seconds + end, finished, tuple(placements))
-        ready = self._ready(placements, progress)
         loading = {model: min(seconds, end) for model, seconds in ready.items() if seconds}
         return StageTimes(after, end, times, computed, loading)
 
@@ -175,10 +176,15 @@ class FastStages:
         return {each.model: ready.get(each.model, 0.0) for each in placements}
 
     def _simulate(
-        self, placements: Sequence[Placement], at: Array, decoded: Array, progress: Progress
+        self,
+        placements: Sequence[Placement],
+        at: Array,
+        decoded: Array,
+        ready: Mapping[str, float],
+        progress: Progress,
     ) -> list[Placed]:
         """Return the runs of the stage's components, in the order of their needs."""
-        work, ready = self._work, self._ready(placements, progress)
+        work = self._work
         waits = ~np.isfinite(at[work.targets]) & ~np.isfinite(at[work.sources])
         edges = work.sources[waits], work.targets[waits]
         between = np.unique(np.stack([work.model_of[each] for each in edges], axis=1), axis=0)

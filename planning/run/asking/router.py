@@ -86,9 +86,9 @@ class Router:
 
     async def _passed(self, endpoint: Endpoint, body: dict[str, object]) -> web.Response:
         assert self._http is not None
-        url = f"{endpoint.url}/chat/completions"
+        url = endpoint.chat_url
         try:
-            async with self._http.post(url, json=body, headers=_key(endpoint)) as answer:
+            async with self._http.post(url, json=body, headers=endpoint.headers) as answer:
                 content = await answer.read()
                 kind = answer.content_type
                 return web.Response(body=content, status=answer.status, content_type=kind)
@@ -100,14 +100,10 @@ class Router:
         assert self._http is not None
         texts = []
         for endpoint in list(self._engines.get(request.match_info["model"], {}).values()):
-            root = endpoint.url.removesuffix("/v1")
+            url = f"{endpoint.server}/metrics"
             try:
-                async with self._http.get(f"{root}/metrics", headers=_key(endpoint)) as answer:
+                async with self._http.get(url, headers=endpoint.headers) as answer:
                     texts.append(await answer.text())
             except (aiohttp.ClientError, TimeoutError):
                 continue
         return web.Response(text="\n".join(texts))
-
-
-def _key(endpoint: Endpoint) -> dict[str, str]:
-    return {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}

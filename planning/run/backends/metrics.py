@@ -41,12 +41,10 @@ def _number(text: str | None) -> int:
 
 async def facts_of(endpoint: Endpoint) -> EngineFacts | None:
     """Return what an engine says of itself, or None if it does not answer."""
-    headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-    url = f"{server_of(endpoint)}/metrics"
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as http,
-            http.get(url, headers=headers) as answer,
+            http.get(f"{endpoint.server}/metrics", headers=endpoint.headers) as answer,
         ):
             answer.raise_for_status()
             return facts_in(await answer.text())
@@ -59,15 +57,10 @@ async def is_healthy(endpoint: Endpoint) -> bool:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS)) as http,
-            http.get(f"{server_of(endpoint)}/health") as answer,
+            http.get(f"{endpoint.server}/health") as answer,
         ):
             return answer.status == 200
     except TimeoutError:
         return True
     except (aiohttp.ClientError, OSError):
         return False
-
-
-def server_of(endpoint: Endpoint) -> str:
-    """Return the address of the server, without the path of its OpenAI-style requests."""
-    return endpoint.url.rstrip("/").removesuffix("/v1")

@@ -25,8 +25,8 @@ class SleepRoutes:
     def __init__(self, http: aiohttp.ClientSession, endpoint: Endpoint) -> None:
         """Create it for a server whose `url` ends in /v1, beside which the routes are."""
         self._http = http
-        self._base = endpoint.url.rstrip("/").removesuffix("/v1")
-        self._headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+        self._base = endpoint.server
+        self._headers = endpoint.headers
 
     async def sleep(self, level: int) -> None:
         """Abort what the engine runs, and free memory of its devices.

@@ -88,10 +88,10 @@ class Client:
             body["seed"] = question.seed
         if question.tools:
             body["server_tools"] = list(question.tools)
-        headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-        url = f"{endpoint.url.rstrip('/')}/chat/completions"
         try:
-            async with self._http.post(url, json=body, headers=headers) as answer:
+            async with self._http.post(
+                endpoint.chat_url, json=body, headers=endpoint.headers
+            ) as answer:
                 held = await answer.read()
                 status = answer.status
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
