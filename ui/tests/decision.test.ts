@@ -3,11 +3,12 @@ import { describe, expect, it } from "vitest";
 import { Pause } from "../src/model/pause";
 import type { Entry, PauseEntry } from "../src/model/records";
 import { Trace } from "../src/model/trace";
-import { blockers, mainState } from "../src/views/decision/blockers";
+import { blockers, mainState } from "../src/views/request/blockers";
 import { cheapest, chosenOf, errorOf, estimateOf, impossible, lackedBlocks, leastFree } from "../src/views/decision/chosen";
-import { secondsByState } from "../src/views/decision/lanetable";
+import { secondsByState } from "../src/views/request/lanetable";
 import { sorted } from "../src/views/decision/list";
-import { handlingOf, lackedOf, outcomeOf, whyOf } from "../src/views/decision/words";
+import { handlingOf, outcomeOf, whyOf } from "../src/views/decision/words";
+import { lackedOf } from "../src/views/request/lacks";
 
 function pauseOf(end: Partial<PauseEntry>): Pause {
   const pause = new Pause("a", end.at ?? 1);

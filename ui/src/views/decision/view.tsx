@@ -7,7 +7,7 @@ import { around } from "../timeline/zoom";
 import "./decision.css";
 import { PauseList } from "./list";
 import { PauseCard } from "./pausecard";
-import { Waits, endOf } from "./waits";
+import { Waits, endOf } from "../request/waits";
 
 export function DecisionView() {
   version.value;

@@ -1,6 +1,6 @@
 // What records say in one word, in plain language.
 import type { Pause } from "../../model/pause";
-import type { Alternative, Inputs, Lacked } from "../../model/records";
+import type { Alternative, Inputs } from "../../model/records";
 
 export const ALTERNATIVE_NAMES: Record<Alternative, string> = {
   preserve: "Preserve", discard: "Discard", swap: "Swap",
@@ -23,27 +23,6 @@ const WHYS: Record<string, string> = {
 
 /** Why blocks were taken; "" where the record does not say. */
 export const whyOf = (why: string | undefined): string => (why ? (WHYS[why] ?? why) : "");
-
-const LACKED: Record<keyof Lacked, string> = {
-  blocks: "free KV blocks",
-  slots: "a free slot among the running requests (max_num_seqs)",
-  tokens: "room in the step's token budget",
-  admission: "the admission policy's consent",
-  line: "its turn: it stood in line behind a request that may not be overtaken",
-};
-
-/** What a waiting request lacked, most often first: what, and in how many steps. */
-export function lackedOf(lacked: Lacked | undefined): { what: string; steps: number }[] {
-  return (Object.entries(lacked ?? {}) as [keyof Lacked, number][])
-    .filter(([, steps]) => steps > 0)
-    .sort((a, b) => b[1] - a[1])
-    .map(([key, steps]) => ({ what: LACKED[key] ?? key, steps }));
-}
-
-const AFTER: Record<string, string> = {
-  fresh: "newly arrived", tool: "back from its tool", preempted: "preempted",
-};
-export const afterOf = (after: string | undefined): string => (after ? (AFTER[after] ?? after) : "");
 
 const OUTCOMES: Record<string, string> = {
   resumed: "resumed", followed: "followed by a new request", ended: "nobody came back", open: "open",

@@ -1,7 +1,7 @@
 // Pointer and wheel on the lanes: zoom, drag, zoom to a stretch, hover, choose.
 import { cursor, following, selection, setWindow, timeMap, trace } from "../../app/state";
 import { Scale } from "../../model/timemap";
-import { unfoldAt } from "../decision/waits";
+import { unfoldAt } from "../request/waits";
 import { AXIS, GUTTER } from "./frame";
 import { hit, pauseDuring } from "./hit";
 import { choose, hover, rowHeight, rows, showSelected, shownWindow, whole, zoomBy } from "./store";

@@ -2,7 +2,7 @@
 import { count, duration, moment } from "../../format";
 import { ENDED, PERSON, STATES, WAITING } from "../../model/lane";
 import { current, nowOf } from "../../app/state";
-import { lackedOf } from "../decision/words";
+import { lackedOf } from "../request/lacks";
 import { GUTTER } from "./frame";
 import { pauseDuring } from "./hit";
 import { type Hover, hover } from "./store";

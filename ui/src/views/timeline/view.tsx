@@ -2,7 +2,7 @@
 import { useLayoutEffect } from "preact/hooks";
 import { selection, timeWindow, trace, version } from "../../app/state";
 import { counted } from "../../format";
-import { RequestPanel } from "../decision/panel";
+import { RequestPanel } from "../request/panel";
 import { Lanes } from "./canvas";
 import { listenToKeys } from "./keys";
 import { Legend } from "./legend";

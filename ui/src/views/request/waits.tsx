@@ -10,7 +10,8 @@ import type { WaitEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
 import { STATE_NAMES } from "../timeline/shape";
 import { type Blocker, blockers, mainState } from "./blockers";
-import { afterOf, lackedOf } from "./words";
+import { afterOf, lackedOf } from "./lacks";
+import "./request.css";
 
 /** The wait that is unfolded: "REQUEST SINCE". */
 const unfolded = signal("");

@@ -5,11 +5,11 @@ import { current, nowOf, select, trace, version } from "../../app/state";
 import { count, duration, number } from "../../format";
 import type { Pause } from "../../model/pause";
 import { choose, goTo } from "../timeline/store";
-import "./decision.css";
+import "./request.css";
 import { LaneTable, StateBar } from "./lanetable";
-import { PauseCard } from "./pausecard";
+import { PauseCard } from "../decision/pausecard";
 import { Waits, endOf } from "./waits";
-import { handlingOf } from "./words";
+import { handlingOf } from "../decision/words";
 
 export function RequestPanel({ request }: { request: string }) {
   version.value;
