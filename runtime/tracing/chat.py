@@ -38,6 +38,8 @@ class ChatTrace:
         self.ended: TurnEnded | None = None
         self.request_id: str | None = None
         """The id of the engine's request that decoded the turn."""
+        self.sent_at: float | None = None
+        """When the turn's tokens were handed to the engine, a Unix time, if the engine tells."""
         self.usage = UsageCount()
         self._content = content
         self._wanted = content.is_wanted(span)
@@ -84,6 +86,8 @@ class ChatTrace:
             self.span.set_attributes(_attributes(self.ended))
         elif error is not None:
             fail_by(self.span, error)
+        if self.sent_at is not None:
+            self.span.add_event(names.REQUEST_SENT, timestamp=round(self.sent_at * 1e9))
         if self.request_id is not None:
             self.span.set_attribute(names.REQUEST_ID, self.request_id)
         if self._wanted:

@@ -62,6 +62,8 @@ PART_REASONS = {"stop": "stop", "length": "length", "call": "tool_call"}
 
 REQUEST_ID = "caesura.request.id"
 """On a chat: the client's id of the engine's request. The engine may append `-` and a suffix."""
+REQUEST_SENT = "caesura.request_sent"
+"""An event of a chat: its tokens were rendered and handed to the engine."""
 TURNS = "caesura.turns"
 CALLS = "caesura.calls"
 LIMIT = "caesura.limit"

@@ -50,6 +50,7 @@ class TracedSession:
         finally:
             # The id under which an engine's records name the request, if it keeps records.
             chat.request_id = getattr(self._session, "request_id", None)
+            chat.sent_at = getattr(self._session, "sent_at", None)
             self._end(chat, error)
 
     async def remember(self, answer: Sequence[Message]) -> None:

@@ -212,6 +212,13 @@ class WaitRecord(Record):
     ] = None
     free_blocks: Annotated[int | None, About("blocks that were free then", "blocks")] = None
     overtaken: Annotated[int, About("steps in which a request behind it was admitted", "steps")] = 0
+    behind: Annotated[
+        str | None, About("the request that it stood behind when it last lacked its turn")
+    ] = None
+    admitted_most: Annotated[
+        int | None,
+        About("requests that ran when the admission policy last refused it", "requests"),
+    ] = None
     after: Annotated[str, About("`fresh`, `tool` or `preempted`")] = ""
 
 
@@ -263,6 +270,10 @@ class StepsRecord(Record):
     ] = field(default_factory=list)
     host_blocks: Annotated[
         Numbers, About("host blocks that hold a copy or are being written", "blocks")
+    ] = field(default_factory=list)
+    budget_tokens: Annotated[
+        Numbers,
+        About("what the step could take: vLLM's limit, or ours beside decoding", "tokens"),
     ] = field(default_factory=list)
 
 

@@ -43,7 +43,7 @@ class StepCosts:
         if output.total_num_scheduled_tokens:
             total = output.total_num_scheduled_tokens
             self._in_flight.append((began, total, work.context_tokens))
-        self._recorder.scheduled(output, work, recomputed)
+        self._recorder.scheduled(output, work, recomputed, self._chunking.most_tokens)
 
     def ended(self, output: SchedulerOutput, now: float) -> float:
         """Learn and return the seconds of the oldest step in flight, which ended at `now`.

@@ -48,6 +48,13 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
     # The pause lies between the two turns.
     assert first.turns[1].end is not None
     assert first.turns[0].start < pause.told.at < first.turns[1].end
+    # Each turn was rendered, then handed to the engine, which had it later.
+    entries = list(reading.entries(path, recorder.recording))
+    (lanes,) = [one for one in entries if one["kind"] == "lanes"][:1]
+    for turn in first.turns:
+        (sent,) = [one for one in turn.events if one.name == "caesura.request_sent"]
+        assert turn.end is not None and turn.start < sent.at < turn.end
+    assert first.turns[0].start < lanes["at"][0]
     assert second.sessions == [] and len(second.turns) == 2
-    kinds = {each["kind"] for each in reading.entries(path, recorder.recording)}
+    kinds = {each["kind"] for each in entries}
     assert {"span", "lanes", "steps", "opening", "pause", "session"} <= kinds

@@ -95,6 +95,9 @@ def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int)
         assert {len(record[name]) for name in STEP_COLUMNS} == {len(record["at"])}
     by_purpose = zip(*(world.column(name) for name in PURPOSES), strict=True)
     assert [sum(tokens) for tokens in by_purpose] == world.scheduled
+    most = world.column("budget_tokens")
+    assert all(tokens <= budget for tokens, budget in zip(world.scheduled, most, strict=True))
+    assert 0 < max(most) <= world.scheduler.max_num_scheduled_tokens
     assert all(tokens >= 0 for name in PURPOSES for tokens in world.column(name))
     if not depth:  # else steps in flight run past a pause, and that is computed again as well
         assert sum(world.column("recompute_tokens")) == sum(world.computed_again.values())
@@ -106,6 +109,22 @@ def test_steps_are_what_was_scheduled(asynchronous: bool, depth: int, seed: int)
     ):
         assert saved + loaded <= max(1, budget)
     json.dumps(world.records)
+
+
+def test_a_budget_is_vllms_or_our_smaller_one() -> None:
+    """A chunk is cut while others decode, and nothing is cut for the first prompt."""
+    world = make_world(blocks=400, max_model_len=512, max_num_batched_tokens=256, chunk=64)
+    world.session("busy", range(5000, 5010), "y" * 100)
+    step_until(world, lambda: bool(world.scheduler.running))
+    world.session("long", range(400), "y")
+    world.flush()
+    assert set(world.column("budget_tokens")) == {256, 64}
+    cut = [
+        tokens
+        for tokens, most in zip(world.scheduled, world.column("budget_tokens"), strict=True)
+        if tokens == most
+    ]
+    assert cut, "the long prompt fills steps up to the limit"
 
 
 @pytest.mark.parametrize("in_step", [True, False])

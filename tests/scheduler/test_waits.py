@@ -1,6 +1,9 @@
 """Why somebody waited: what it lacked when it was looked at, and who went before it."""
 
+from types import SimpleNamespace
 from typing import Any
+
+from caesura.scheduler.vllm.records.queue_delays import Lack, QueueDelays
 
 from .steering import faulty_world, finishes
 from .world import World
@@ -66,6 +69,8 @@ def test_admission_refuses() -> None:
     found = waits(world)
     assert set(found) == {"c"} or set(found) == {"b", "c"}
     assert all(set(one["lacked"]) == {"admission"} for one in found.values())
+    # It was refused beside the others, as long as as many of them ran.
+    assert all(1 <= one["admitted_most"] <= 2 for one in found.values())
 
 
 def test_nobody_may_go_before_somebody() -> None:
@@ -79,6 +84,24 @@ def test_nobody_may_go_before_somebody() -> None:
     assert found["b"]["lacked"] == {"blocks": found["b"]["steps"]}
     assert found["c"]["lacked"] == {"line": found["c"]["steps"]}
     assert not found["b"]["overtaken"]
+    assert found["c"]["behind"] == "b"
+    assert found["b"]["behind"] is None and found["b"]["admitted_most"] is None
+
+
+def test_it_stood_behind_the_last_one_that_was_not_overtaken() -> None:
+    """One that was itself examined in a step stood behind nobody in it."""
+    delays, session = QueueDelays(), SimpleNamespace(overtaken=0)
+    for name in "abc":
+        delays.begin(name, "fresh", 0.0, session)  # type: ignore[arg-type]
+    for front, examined in (("a", ["a"]), ("a", ["a"]), ("b", ["b"]), ("c", ["b", "c"])):
+        delays.looked([Lack(one, "blocks", 2, 1) for one in examined], "line", front)
+        delays.settle()
+    found = {name: delays.end(name, 9.0) for name in "abc"}
+    assert {name: wait and wait.behind for name, wait in found.items()} == {
+        "a": "c",
+        "b": "a",
+        "c": "b",
+    }
 
 
 def test_a_wait_that_is_broken_off_is_told() -> None:

@@ -48,7 +48,7 @@ function step(now: Map<string, SampleRow>, at: number, next: () => number): Reco
   const free = Math.max(0, TOTAL - of.running_blocks - of.paused_blocks);
   return {
     at, seconds: 0.018 + 0.004 * next(), running: of.running, paused: of.paused, waiting: of.waiting,
-    decode_tokens: of.decode, prefill_tokens: of.prefill * 256, recompute_tokens: of.recompute * 256, budget_blocks: 40,
+    decode_tokens: of.decode, prefill_tokens: of.prefill * 256, recompute_tokens: of.recompute * 256, budget_blocks: 40, budget_tokens: 2048,
     saved_blocks: of.paused ? Math.floor(next() * 30) : 0, loaded_blocks: of.loading * 12, running_blocks: of.running_blocks,
     paused_blocks: of.paused_blocks, cached_blocks: Math.floor(free * 0.6), free_blocks: free, host_blocks: of.host,
   };

@@ -6,6 +6,7 @@ continue from its tokens, with a new request and the prefix cache.
 """
 
 import logging
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -80,6 +81,8 @@ class VllmSession:
         """Returns the W3C trace context for the next request, if vLLM makes spans."""
         self.request_id: str | None = None
         """The id of the latest request; the engine's records may append a `-` and more to it."""
+        self.sent_at: float | None = None
+        """When the latest turn's tokens were handed to vLLM, a Unix time; None before."""
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -90,6 +93,7 @@ class VllmSession:
         if self._in_turn:
             raise UsageError("a session takes one turn at a time; open another session")
         self._in_turn = True
+        self.sent_at = None
         done = False
         try:
             sampling = sampling or self._spec.sampling
@@ -99,6 +103,7 @@ class VllmSession:
             if self._closed:  # closed while rendering: a request sent now would never be freed
                 raise UsageError("the session is closed; open another")
             request = await self._send(appended, sampling)
+            self.sent_at = time.time()
             async with aclosing(self._read(request, appended)) as events:
                 async for event in events:
                     if spelled and isinstance(event, TurnEnded):

@@ -36,6 +36,8 @@ class Chunking:
         self._rule = rule
         self.measured = measured
         self._frontiers: dict[str, int] = {}
+        self.most_tokens = 0
+        """The limit of the latest step, in query tokens."""
 
     def begin(self, request_id: str, computed: int, frontier: int) -> None:
         """Track a request that resumes with `computed` of the `frontier` tokens it had before."""
@@ -58,7 +60,7 @@ class Chunking:
 
     def limit(self) -> int:
         """Return the maximum query tokens of the next step: vLLM's limit if no request decodes."""
-        return self._rule.limit(
+        limit = self._rule.limit(
             self._port.step_tokens,
             self._costs.model.saturation,
             self.measured,
@@ -66,6 +68,8 @@ class Chunking:
             self._port.decoding,
             self.waiting_tokens,
         )
+        self.most_tokens = min(limit, self._port.step_tokens)
+        return limit
 
     def waiting_tokens(self) -> int:
         """Return the tokens to compute for all requests that do not decode yet."""

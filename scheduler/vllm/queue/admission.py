@@ -106,7 +106,7 @@ class _Choice:
     def choose(self) -> list[Request]:
         """Return the requests that vLLM may try, in the order of the queue."""
         port, queue = self._step.port, self._step.queue
-        stop, look_further = "", queue.misfits()
+        stop, front, look_further = "", "", queue.misfits()
         gate = queue.gate()
         for request in self._ready:
             if port.was_passed_over(request):
@@ -119,17 +119,17 @@ class _Choice:
                 break
             kept_out = gate is not None and not gate.admits(queue.batched(request))
             if kept_out and not self._alone:
-                self._lacks.append(Lack(request.request_id, "admission"))
+                self._lacks.append(Lack(request.request_id, "admission", batch=self._batch))
             elif self._fits(request):
                 self._chosen.append(request)
                 self._admitted += 1
                 continue
             if not look_further(request):
-                stop = "line"
+                stop, front = "line", request.request_id
                 break
         if gate is not None:
             self.refused = {one.request_id for one in self._ready if one not in self._chosen}
-        self._step.recorder.looked(self._lacks, stop)
+        self._step.recorder.looked(self._lacks, stop, front)
         return self._chosen
 
     def _stop(self) -> str:
@@ -137,6 +137,10 @@ class _Choice:
         if self._slots <= self._admitted:
             return "slots"
         return "tokens" if self._budget <= 0 and not self._extras else ""
+
+    @property
+    def _batch(self) -> int:
+        return len(self._step.port.running()) + self._admitted
 
     @property
     def _alone(self) -> bool:

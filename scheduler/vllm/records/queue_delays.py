@@ -5,6 +5,7 @@ slots, tokens, or the right to overtake. They share one count per step, and a wa
 of two such counts. Only examined requests have counts of their own, so a step costs O(examined).
 """
 
+from collections import deque
 from typing import NamedTuple
 
 from caesura.scheduler.records import LackedSteps, WaitRecord
@@ -17,19 +18,31 @@ MIN_STEPS = 2
 class Lack(NamedTuple):
     """What an examined request lacked; for blocks also the `needed` and the `free` number.
 
-    `what` is empty if the request should fit; vLLM may still leave it waiting.
+    For admission, `batch` is the number of requests that ran. `what` is empty if the request should fit; vLLM may still leave it waiting.
     """
 
     request_id: str
     what: str
     needed: int | None = None
     free: int | None = None
+    batch: int | None = None
 
 
 class _Delay:
     """The wait of one request, which began at the wall time `since`."""
 
-    __slots__ = ("after", "before", "lacked", "misfit", "overtaken", "session", "since", "step")
+    __slots__ = (
+        "after",
+        "batch",
+        "before",
+        "examined",
+        "lacked",
+        "misfit",
+        "overtaken",
+        "session",
+        "since",
+        "step",
+    )
 
     def __init__(
         self, after: str, since: float, step: int, before: dict[str, int], session: SessionState
@@ -42,6 +55,8 @@ class _Delay:
         self.overtaken = session.overtaken
         self.lacked: dict[str, int] = {}
         self.misfit: tuple[int | None, int | None] = (None, None)
+        self.batch: int | None = None
+        self.examined = -1
 
     def lack(self, what: str, stop: str) -> None:
         """Count a step in which the request lacked `what`; do not count `stop` for it."""
@@ -60,6 +75,9 @@ class QueueDelays:
         self._looked = False
         self._lacks: list[Lack] = []
         self._stop = ""
+        self._front = ""
+        self._fronts: deque[tuple[int, str]] = deque(maxlen=2)
+        """The last two requests that nobody was to overtake, each with its last such step."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -71,9 +89,12 @@ class QueueDelays:
             before[self._stop] = before.get(self._stop, 0) + 1
         self._waiting[request_id] = _Delay(after, at, self._steps + self._looked, before, session)
 
-    def looked(self, lacks: list[Lack], stop: str) -> None:
-        """Note what the examined requests lacked, and why the others were not examined (`stop`)."""
-        self._looked, self._lacks, self._stop = True, lacks, stop
+    def looked(self, lacks: list[Lack], stop: str, front: str = "") -> None:
+        """Note what the examined requests lacked, and why the others were not examined (`stop`).
+
+        `front` is the request that must not be overtaken, where that is why.
+        """
+        self._looked, self._lacks, self._stop, self._front = True, lacks, stop, front
 
     def settle(self) -> None:
         """Count the scheduled step for the requests that still wait."""
@@ -83,12 +104,19 @@ class QueueDelays:
             wait = self._waiting.get(lack.request_id)
             if wait is not None:
                 wait.lack(lack.what, self._stop)
+                wait.examined = self._steps
                 if lack.needed is not None:
                     wait.misfit = (lack.needed, lack.free)
+                if lack.batch is not None:
+                    wait.batch = lack.batch
         if self._stop:
             self._stops[self._stop] = self._stops.get(self._stop, 0) + 1
+        if self._front:
+            if self._fronts and self._fronts[-1][1] == self._front:
+                self._fronts.pop()
+            self._fronts.append((self._steps, self._front))
         self._steps += 1
-        self._looked, self._lacks, self._stop = False, [], ""
+        self._looked, self._lacks, self._stop, self._front = False, [], "", ""
 
     def end(self, request_id: str, at: float) -> WaitRecord | None:
         """End a wait; return its record, or None if it was shorter than `MIN_STEPS`."""
@@ -96,17 +124,27 @@ class QueueDelays:
         if wait is None or self._steps - wait.step < MIN_STEPS:
             return None
         needed, free = wait.misfit
+        lacked = self._lacked(wait)
         return WaitRecord(
             request=request_id,
             since=wait.since,
             until=at,
             steps=self._steps - wait.step,
-            lacked=self._lacked(wait),
+            lacked=lacked,
             needed_blocks=needed,
             free_blocks=free,
             overtaken=wait.session.overtaken - wait.overtaken,
+            behind=self._ahead_of(request_id, wait) if lacked.line else None,
+            admitted_most=wait.batch,
             after=wait.after,
         )
+
+    def _ahead_of(self, request_id: str, wait: _Delay) -> str | None:
+        """Return the last request that this one stood behind without being examined."""
+        for step, front in reversed(self._fronts):
+            if step >= wait.step and step != wait.examined and front != request_id:
+                return front
+        return None
 
     def _lacked(self, wait: _Delay) -> LackedSteps:
         steps = {

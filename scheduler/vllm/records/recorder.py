@@ -54,8 +54,11 @@ class Recorder:
     def preempted(self, request: Request, computed: int) -> None:
         """Record that a request with `computed` tokens lost its blocks to running requests."""
 
-    def looked(self, lacks: list["Lack"], stop: str) -> None:
-        """Record what the examined requests lacked; `stop` is why the others were not examined."""
+    def looked(self, lacks: list["Lack"], stop: str, front: str = "") -> None:
+        """Record what the examined requests lacked; `stop` is why the others were not examined.
+
+        `front` is the request that the others must not overtake, where that is the reason.
+        """
 
     def ended(self, request_id: str) -> None:
         """Record that a request has ended."""
@@ -79,8 +82,13 @@ class Recorder:
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def scheduled(self, output: SchedulerOutput, work: StepWork, recomputed: int) -> None:
-        """Record a scheduled step, of whose tokens `recomputed` had been computed before."""
+    def scheduled(
+        self, output: SchedulerOutput, work: StepWork, recomputed: int, most_tokens: int
+    ) -> None:
+        """Record a scheduled step that could take `most_tokens`.
+
+        Of its tokens, `recomputed` had been computed before.
+        """
 
     def computed(self, seconds: float, in_flight: int, now: float) -> None:
         """Record the time of the oldest step in flight; `in_flight` steps follow it."""

@@ -113,9 +113,9 @@ class RequestStates:
         self._delays.begin(request_id, after, at, entry.session)
         self._enter(entry, "waiting", at, *self._held(entry))
 
-    def looked(self, lacks: list[Lack], stop: str) -> None:
+    def looked(self, lacks: list[Lack], stop: str, front: str = "") -> None:
         """Note what the examined requests lacked, and why the others were not examined."""
-        self._delays.looked(lacks, stop)
+        self._delays.looked(lacks, stop, front)
 
     # -- the step --------------------------------------------------------------------------------
 

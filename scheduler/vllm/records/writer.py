@@ -92,8 +92,8 @@ class RecordWriter(Recorder):
     def preempted(self, request: Request, computed: int) -> None:
         self._states.preempted(request, computed)
 
-    def looked(self, lacks: list[Lack], stop: str) -> None:
-        self._states.looked(lacks, stop)
+    def looked(self, lacks: list[Lack], stop: str, front: str = "") -> None:
+        self._states.looked(lacks, stop, front)
 
     def ended(self, request_id: str) -> None:
         self._states.ended(request_id)
@@ -131,7 +131,9 @@ class RecordWriter(Recorder):
 
     # -- steps -----------------------------------------------------------------------------------
 
-    def scheduled(self, output: SchedulerOutput, work: StepWork, recomputed: int) -> None:
+    def scheduled(
+        self, output: SchedulerOutput, work: StepWork, recomputed: int, most_tokens: int
+    ) -> None:
         self._states.stepped(output)
         total = output.total_num_scheduled_tokens
         if not total:
@@ -140,6 +142,7 @@ class RecordWriter(Recorder):
         self._in_flight += 1
         purposes = (work.decode_tokens, total - work.decode_tokens - recomputed, recomputed)
         row = self._row(len(output.num_scheduled_tokens), purposes, work.partial_blocks)
+        row = (*row, most_tokens)
         for column, value in zip(self._steps.values(), row, strict=True):
             column.append(value)
 

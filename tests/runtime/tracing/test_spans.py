@@ -16,6 +16,7 @@ from caesura.runtime.events import TextDelta
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, inline, malformed, say, think
+from caesura.runtime.testing.scripted_session import ScriptedSession
 from caesura.scheduler.messages import Sampling
 from caesura.tools import calculator, tool
 from caesura.tools.artifacts import Artifact
@@ -154,6 +155,18 @@ async def test_calls_in_mid_sentence_and_malformed_ones(spans: Spans) -> None:
     (event,) = spans.named("chat")[1].events
     assert event.name == "caesura.call_malformed"
     assert dict(event.attributes or {}) == {"gen_ai.tool.name": "double"}
+
+
+async def test_a_turn_tells_when_its_tokens_went_to_the_engine(
+    spans: Spans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that renders tells when it had done so; of others the time is not known."""
+    await agent(spans, [say("Hello.")]).run("Hi.")
+    assert not spans.named("chat")[0].events
+    monkeypatch.setattr(ScriptedSession, "sent_at", 1234.5, raising=False)
+    await agent(spans, [say("Hello.")]).run("Hi.")
+    (event,) = spans.named("chat")[1].events
+    assert (event.name, event.timestamp) == ("caesura.request_sent", 1_234_500_000_000)
 
 
 async def test_a_turn_tells_how_many_of_its_tokens_were_thought(spans: Spans) -> None:

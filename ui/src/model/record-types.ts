@@ -126,7 +126,7 @@ export interface SpanEvent {
 export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null];
 
 /** The columns of a `steps` record. */
-export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks"] as const;
+export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks", "budget_tokens"] as const;
 export type StepColumn = (typeof STEP_COLUMNS)[number];
 
 /** A session was queued for a segment: what each predictor expected of it. */
@@ -283,6 +283,10 @@ export interface WaitEntry {
   free_blocks?: number | null;
   /** Steps in which a request behind it was admitted (steps). */
   overtaken?: number;
+  /** The request that it stood behind when it last lacked its turn. */
+  behind?: string | null;
+  /** Requests that ran when the admission policy last refused it (requests). */
+  admitted_most?: number | null;
   /** `fresh`, `tool` or `preempted`. */
   after?: string;
 }
