@@ -191,6 +191,7 @@ def steps() -> Entry:
                 "prefill_tokens": 100 * count.count("prefill"),
                 "recompute_tokens": 110 * count.count("recompute"),
                 "budget_blocks": 4,
+                "budget_tokens": 101,
                 "saved_blocks": 4 if 3.25 < at < 4 else 0,
                 "loaded_blocks": 4 if 6.25 < at < 7 else 0,
                 "running_blocks": blocks_of["running"],

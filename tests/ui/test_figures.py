@@ -206,7 +206,10 @@ async def test_tools_shows_their_pauses_calls_and_failures(shown: Shown) -> None
     assert (failed, amount(share)) == ("1", about(1 / 4))
 
 
-COLUMNS = ("pauses", "calls", "failed", "p50", "p90", "p99", "bias", "within", "cost", "regret")
+COLUMNS = (
+    *("pauses", "calls", "failed", "own50", "p50", "p90", "p99"),
+    *("bias", "within", "cost", "regret"),
+)
 
 
 async def test_a_session_shows_its_turns_and_its_time(shown: Shown) -> None:

@@ -143,6 +143,25 @@ describe("the stack", () => {
   });
 });
 
+describe("a step's time and tokens", () => {
+  const steps = stepsOf({ at: [0, 1], seconds: [0.25, 0.02], decode_tokens: [4, 4], prefill_tokens: [12, 0], budget_tokens: [16, 16] });
+  test("are drawn in milliseconds, with the budget that holds between steps", () => {
+    const [time, tokens] = chartsOf(steps);
+    expect([time.id, tokens.id]).toEqual(["seconds", "tokens"]);
+    const columns = workOf(steps, ["seconds", "budget_tokens"], part(0, 2, 1000));
+    expect(layersOf(time, columns)[0].values).toEqual([250, 0, 20, 0]);
+    expect(columns.of.budget_tokens).toEqual([16, 16, 16, 16]);
+    expect(valueAt(steps, null, "seconds", 0, 0.1)).toBe(0.25);
+  });
+  test("are not known of a recording whose rows are no single steps", () => {
+    expect(chartsOf(steps, true).map((chart) => chart.id)).toEqual(["tokens"]);
+  });
+  test("have no budget in a recording of before", () => {
+    const old = stepsOf({ at: [0], seconds: [1], decode_tokens: [1], budget_tokens: [] });
+    expect(chartsOf(old)[1].layers.map((layer) => layer.name)).not.toContain("budget");
+  });
+});
+
 test("a fast link's budget does not squeeze what was copied", () => {
   const drawn = { name: "", colour: "" };
   const [copied, budget] = closeTo([

@@ -37,7 +37,7 @@ export class Steps {
       const column = grown(this.columns[name], before + count);
       this.columns[name] = column;
       const values = entry[name];
-      if (!values) continue;
+      if (!values?.length) continue;
       this.known.add(name);
       for (let i = 0; i < count; i++) column[before + i] = values[i] ?? 0;
     }

@@ -4,6 +4,7 @@ import { current, nowOf, version } from "../../app/state";
 import type { Pause } from "../../model/pause";
 import type { Inputs } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { PauseSplit } from "../request/pausesplit";
 import { cheapest, estimateOf, lackedBlocks, leastFree } from "./chosen";
 import { type Figure, Figures } from "./figures";
 import { PriceChart } from "./prices";
@@ -18,6 +19,7 @@ export function PauseCard({ pause, wide = false }: { pause: Pause; wide?: boolea
         <Verdict pause={pause} />
         <h3>Expected and actual length</h3>
         <Lengths pause={pause} />
+        <PauseSplit pause={pause} />
         <h3>Price of each alternative</h3>
         <PriceChart pause={pause} lane={lane} />
         <h3>What was done</h3>

@@ -65,6 +65,6 @@ export const INPUTS: [key: keyof Inputs, name: string, unit: Unit, meaning: stri
   ["running_tokens", "Tokens in a step", "tokens", "Query tokens of the running requests."],
   ["running_context", "Running context", "tokens", "Context of all running requests together."],
   ["step_seconds", "A step takes", "seconds", "How long a step of the running requests takes."],
-  ["link_blocks", "Link in a step", "blocks", "Blocks that the link to the host carries beside a step."],
+  ["link_blocks", "Copied beside a step", "blocks", "Blocks that can be copied to the host or back while a step computes, without making it longer."],
   ["swap_pays", "Swapping pays", "yes", "Whether copying is cheaper than computing again."],
 ];

@@ -1,4 +1,4 @@
-// What the memory view draws: five charts along the same time axis.
+// What the memory view draws: charts along the same time axis.
 import type { Layer } from "../../charts/timechart";
 import type { StepColumn } from "../../model/records";
 import type { Steps } from "../../model/steps";
@@ -18,6 +18,8 @@ export interface Chart {
   /** Areas lie on top of each other, the first at the bottom. */
   layers: ChartLayer[];
   height: number;
+  /** What the columns are multiplied by to be drawn in the unit. */
+  factor?: number;
 }
 
 const area = (column: StepColumn, name: string, colour: string, pattern: Layer["pattern"], meaning: string): ChartLayer =>
@@ -35,10 +37,14 @@ export const CHARTS: readonly Chart[] = [
   { id: "host", title: "Host", unit: "blocks", from: "levels", height: 78, layers: [
     area("host_blocks", "on host", "--owner-host", "hatched", "Blocks in host memory, copies of what the device still holds included."),
   ] },
+  { id: "seconds", title: "Step time", unit: "ms", factor: 1000, from: "work", height: 84, layers: [
+    area("seconds", "took", "--ink-3", "plain", "How long a step took, which is how long each of its requests waited for a token."),
+  ] },
   { id: "tokens", title: "Step", unit: "tokens", from: "work", height: 120, layers: [
     area("decode_tokens", "decode", "--state-decode", "plain", "All that a step computes of its request."),
     area("prefill_tokens", "prefill", "--state-prefill", "plain", "Prompts and tools' results, computed for the first time."),
     area("recompute_tokens", "recompute", "--state-recompute", "crossed", "Computed although they had been before."),
+    line("budget_tokens", "budget", "--ink-2", [6, 4], "What a step could take: vLLM's limit, or the smaller one that the scheduler sets beside decoding. A step that reaches it was cut short. Drawn at the top where it is more than three times what was computed."),
   ] },
   { id: "link", title: "Link", unit: "blocks/step", from: "work", height: 96, layers: [
     area("loaded_blocks", "in", "--accent", "plain", "Blocks whose loading from the host a step ordered."),
@@ -52,13 +58,20 @@ export const CHARTS: readonly Chart[] = [
   ] },
 ];
 
-/** Return the charts with the layers that the recording has, without those that would stay empty. */
-export function chartsOf(steps: Steps): Chart[] {
+/** Budgets hold from step to step; what they allow is no work that was done. */
+export const BUDGETS: ReadonlySet<StepColumn> = new Set(["budget_blocks", "budget_tokens"]);
+
+/** Return the charts with the layers that the recording has, without those that would stay empty.
+ *
+ * Of `coarse` recordings a row is no single step, so they have no step time.
+ */
+export function chartsOf(steps: Steps, coarse = false): Chart[] {
   const swapped = SWAPPED.some((column) => most(steps, [column]) > 0);
   return CHARTS
     .filter((chart) => swapped || (chart.id !== "host" && chart.id !== "link"))
+    .filter((chart) => !coarse || chart.id !== "seconds")
     .map((chart) => ({ ...chart, layers: chart.layers.filter((layer) => steps.known.has(layer.column)) }))
-    .filter((chart) => chart.layers.some((layer) => layer.column !== "budget_blocks"));
+    .filter((chart) => chart.layers.some((layer) => !BUDGETS.has(layer.column)));
 }
 
 const SWAPPED: readonly StepColumn[] = ["host_blocks", "saved_blocks", "loaded_blocks"];
@@ -86,7 +99,8 @@ export function layersOf(chart: Chart, columns: Columns): Layer[] {
   const layers: Layer[] = [];
   let below = new Array<number>(columns.x.length).fill(0);
   for (const { column, ...layer } of chart.layers) {
-    const own = values[column] ?? [];
+    const { factor = 1 } = chart;
+    const own = (values[column] ?? []).map((value) => value * factor);
     if (layer.kind === "line") {
       layers.push({ ...layer, values: own });
       continue;
@@ -100,7 +114,7 @@ export function layersOf(chart: Chart, columns: Columns): Layer[] {
 
 const ABOVE = 3;
 
-/** Keep the lines of the link's chart from squeezing its areas: a fast link could carry a thousand times as much. */
+/** Keep a budget's line from squeezing the areas below it: a fast link could carry a thousand times as much. */
 export function closeTo(layers: Layer[]): Layer[] {
   let most = 1;
   for (const layer of layers) {

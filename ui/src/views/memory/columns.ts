@@ -3,6 +3,7 @@ import { firstFrom, peaks } from "../../charts/downsample";
 import type { StepColumn } from "../../model/records";
 import type { Steps } from "../../model/steps";
 import type { TimeMap } from "../../model/timemap";
+import { BUDGETS } from "./charts";
 import type { Held, Holders } from "./holders";
 import { REST, restAfter, restAt, restOf } from "./rests";
 
@@ -80,8 +81,7 @@ export function workOf(steps: Steps, names: readonly StepColumn[], part: Part): 
   }
   const values = (name: StepColumn): number[] => {
     const column = steps.columns[name];
-    // What the link could carry is no work: it holds.
-    if (name === "budget_blocks") return shown.map((row) => column[row < 0 ? -1 - row : row]);
+    if (BUDGETS.has(name)) return shown.map((row) => column[row < 0 ? -1 - row : row]);
     return shown.map((row) => (row < 0 ? 0 : column[row]));
   };
   return { x, of: Object.fromEntries(names.map((name) => [name, values(name)])) };

@@ -1,9 +1,11 @@
 // The names of a chart's layers, each with its value at the moment that is pointed at.
 import type { ReadonlySignal } from "@preact/signals";
-import { duration, isWallClock, moment, number } from "../../format";
+import { count, duration, isWallClock, moment, number } from "../../format";
+import type { StepColumn } from "../../model/records";
 import type { Steps } from "../../model/steps";
 import type { Trace } from "../../model/trace";
 import { originOf } from "../timeline/ticks";
+import { isFull, tokensOf } from "./budget";
 import type { Chart } from "./charts";
 import type { Holders } from "./holders";
 import { REST, valueAt } from "./rests";
@@ -20,13 +22,15 @@ export function Legend({ chart, steps, holders, row, time }: {
         {[...chart.layers].reverse().map((layer) => (
           <div key={layer.column} title={layer.meaning}>
             <dt><Swatch colour={layer.colour} pattern={layer.pattern} dash={layer.dash} line={layer.kind === "line"} />{layer.name}</dt>
-            <dd data-testid={`value-${layer.column}`}>{at < 0 ? "–" : number(valueAt(steps, holders, layer.column, at, time.value))}</dd>
+            <dd data-testid={`value-${layer.column}`}>{at < 0 ? "–" : shownAs(layer.column, valueAt(steps, holders, layer.column, at, time.value))}</dd>
           </div>
         ))}
       </dl>
     </div>
   );
 }
+
+const shownAs = (column: StepColumn, value: number): string => (column === "seconds" ? duration(value) : number(value));
 
 /** Which step the values are of. */
 export function Moment({ trace, row, pointed }: {
@@ -44,9 +48,16 @@ export function Moment({ trace, row, pointed }: {
             <b>{moment(time)}</b>
             {isWallClock(time) && <span>+{duration(time - originOf(trace.from))}</span>}
             {at >= 0 && <span class="soft">{resting ? "at rest after step" : "step"} {at + 1} of {steps.length}, {duration(steps.columns.seconds[at])}</span>}
+            {at >= 0 && steps.known.has("budget_tokens") && <span class="soft" data-testid="step-budget">{budgetOf(steps, at)}</span>}
           </>}
     </p>
   );
+}
+
+/** How much of its token budget a step used. */
+function budgetOf(steps: Steps, row: number): string {
+  const used = `${count(tokensOf(steps, row))} of ${count(steps.columns.budget_tokens[row])} tokens`;
+  return isFull(steps, row) ? `${used}: cut short by its budget` : used;
 }
 
 /** The colour, pattern or line of a layer. */

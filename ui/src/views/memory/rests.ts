@@ -8,7 +8,7 @@ export const REST = 0.005;
 
 /** What belongs to a step and is nothing between steps. */
 const WORK: ReadonlySet<StepColumn> = new Set([
-  "decode_tokens", "prefill_tokens", "recompute_tokens", "saved_blocks", "loaded_blocks",
+  "seconds", "decode_tokens", "prefill_tokens", "recompute_tokens", "saved_blocks", "loaded_blocks",
 ]);
 
 /** Return what a chart shows of a column at `time`, before which step `row` was the last to begin.

@@ -1,15 +1,16 @@
 // Memory: who holds the blocks of the KV cache over time, and what every step is made of.
 import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useMemo, useState } from "preact/hooks";
-import { scaleFor, timeMap, timeWindow, trace, version, wholeOf } from "../../app/state";
+import { current, scaleFor, timeMap, timeWindow, trace, version, wholeOf } from "../../app/state";
 import { AXIS, TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
-import { short } from "../../format";
+import { count, counted, short } from "../../format";
 import type { Trace } from "../../model/trace";
 import { GUTTER } from "../timeline/frame";
 import { originOf, ticks } from "../timeline/ticks";
-import { type Chart, chartsOf, closeTo, layersOf, mostlyFree } from "./charts";
-import { type Part, levelsOf, workOf } from "./columns";
+import { fullSteps } from "./budget";
+import { BUDGETS, type Chart, chartsOf, closeTo, layersOf, mostlyFree } from "./charts";
+import { type Part, levelsOf, seen, workOf } from "./columns";
 import { holdersOf } from "./holders";
 import { Legend, Moment } from "./legend";
 import "../../charts/charts.css";
@@ -30,7 +31,8 @@ function Charts({ shown }: { shown: Trace }) {
   const [frame, size] = useSize<HTMLDivElement>();
   const width = Math.max(0, size.width - GUTTER);
   const made = version.value;
-  const charts = useMemo(() => chartsOf(shown.steps), [shown, made]);
+  const coarse = current.value?.recording.about.lanes === "coarse";
+  const charts = useMemo(() => chartsOf(shown.steps, coarse), [shown, made, coarse]);
   const roomy = useMemo(() => mostlyFree(shown.steps), [shown, made]);
   const [wanted, setWanted] = useState<boolean | null>(null);
   const free = wanted ?? !roomy;
@@ -68,6 +70,7 @@ function Charts({ shown }: { shown: Trace }) {
         ))}
         {width > 0 && <Pointer trace={shown} scale={scale} pointed={pointed} left={GUTTER} />}
       </div>
+      <Cut shown={shown} from={window.t0} to={window.t1} />
       <p class="memory-help muted small">
         Wheel zooms, drag moves, <kbd>Shift</kbd>-drag selects, <kbd>0</kbd> shows all, <kbd>,</kbd> <kbd>.</kbd> go
         from step to step; a click opens the timeline there.
@@ -99,7 +102,7 @@ function Row({ shown, version: made, row, time, part, folds, ticks: at, chart, f
     const names = chart.layers.map((layer) => layer.column);
     const columns = chart.from === "work" ? workOf(steps, names, part) : levelsOf(steps, holders, names, part);
     const stacked = layersOf(drawn(chart, free), columns);
-    return [columns.x, chart.id === "link" ? closeTo(stacked) : stacked] as const;
+    return [columns.x, chart.layers.some((layer) => BUDGETS.has(layer.column)) ? closeTo(stacked) : stacked] as const;
   }, [shown, made, chart, free, map, from, to, buckets]);
   return (
     <section class="memory-chart" aria-label={chart.title}>
@@ -107,6 +110,20 @@ function Row({ shown, version: made, row, time, part, folds, ticks: at, chart, f
       <TimeChart x={x} layers={layers} from={map.draw(from)} to={map.draw(to)} top={1} folds={folds} ticks={at}
         format={short} label={`${chart.title}: ${named(chart)} over time`} width={width} height={height} />
     </section>
+  );
+}
+
+/** How many steps of the window were cut short by their token budget. */
+function Cut({ shown: { steps }, from, to }: { shown: Trace; from: number; to: number }) {
+  if (!steps.known.has("budget_tokens")) return null;
+  const [first, behind] = seen(steps, from, to);
+  const full = fullSteps(steps, first, behind);
+  return (
+    <p class="memory-help small soft" data-testid="memory-cut">
+      {full
+        ? `${count(full)} of ${counted(behind - first, "step")} here used up their token budget, so that a prompt was cut or a request was left waiting.`
+        : `None of the ${counted(behind - first, "step")} here used up its token budget.`}
+    </p>
   );
 }
 

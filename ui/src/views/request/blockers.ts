@@ -1,5 +1,5 @@
-// Who held blocks while a request waited: computed from the lanes of the others in that window.
-import { ENDED, type Lane, STATES, WAITING } from "../../model/lane";
+// Who held blocks, ran or was computed while a request waited: from the lanes of the others in that window.
+import { DECODE, ENDED, type Lane, PREFILL, RECOMPUTE, STATES, WAITING } from "../../model/lane";
 import type { Trace } from "../../model/trace";
 
 export interface Blocker {
@@ -39,7 +39,41 @@ function held(lane: Lane, from: number, until: number): Blocker | null {
   return blockSeconds > 0 ? { lane, blockSeconds, meanBlocks: blockSeconds / seconds, seconds, states } : null;
 }
 
-/** The state that a blocker was in for longest. */
-export function mainState(blocker: Blocker): number {
-  return blocker.states.reduce((best, seconds, state) => (seconds > blocker.states[best] ? state : best), 0);
+/** The state that another request was in for longest. */
+export function mainState({ states }: { states: Float64Array }): number {
+  return states.reduce((best, seconds, state) => (seconds > states[best] ? state : best), 0);
 }
+
+/** A request that was in some states meanwhile, and for how long in all. */
+export interface Companion {
+  lane: Lane;
+  seconds: number;
+  /** Seconds by state, as indices of `STATES`. */
+  states: Float64Array;
+}
+
+/** The requests other than `request` that were in one of some states in [from, until], the longest first. */
+export function companions(
+  trace: Trace, request: string, from: number, until: number, counts: (state: number) => boolean,
+): Companion[] {
+  const found: Companion[] = [];
+  for (const lane of trace.lanes) {
+    if (lane.id === request || !lane.length || lane.start >= until || (lane.end ?? Infinity) <= from) continue;
+    const states = new Float64Array(STATES.length);
+    let seconds = 0;
+    for (let i = Math.max(0, lane.rowAt(from)); i < lane.length && lane.at[i] < until; i++) {
+      const state = lane.state[i];
+      const length = Math.min(lane.until(i, until), until) - Math.max(lane.at[i], from);
+      if (state === ENDED || !counts(state) || length <= 0) continue;
+      states[state] += length;
+      seconds += length;
+    }
+    if (seconds > 0) found.push({ lane, seconds, states });
+  }
+  return found.sort((a, b) => b.seconds - a.seconds);
+}
+
+/** Whether a request in this state has a slot of the running batch. */
+export const hasSlot = (state: number): boolean => state === PREFILL || state === RECOMPUTE || state === DECODE;
+/** Whether it takes more of a step's tokens than one. */
+export const prefills = (state: number): boolean => state === PREFILL || state === RECOMPUTE;

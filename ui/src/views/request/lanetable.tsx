@@ -10,24 +10,17 @@ export function secondsByState(lane: Lane, now: number): Float64Array {
   return seconds;
 }
 
-/** One bar of a request's life by state, and the seconds of each. */
+/** One bar of a request's life by state. */
 export function StateBar({ lane, now }: { lane: Lane; now: number }) {
   const seconds = secondsByState(lane, now);
   const all = seconds.reduce((sum, one) => sum + one, 0) || 1;
   const parts = STATES.map((name, code) => ({ name, seconds: seconds[code] })).filter((part, code) => code !== ENDED && part.seconds > 0);
   return (
-    <>
-      <div class="dc-statebar" aria-hidden="true">
-        {parts.map(({ name, seconds: length }) => (
-          <i key={name} style={{ flexGrow: length / all, background: `var(--state-${name})` }} title={`${STATE_NAMES[name]} ${duration(length)}`} />
-        ))}
-      </div>
-      <div class="dc-statekey">
-        {parts.map(({ name, seconds: length }) => (
-          <span key={name}><i class="dc-swatch" style={{ background: `var(--state-${name})` }} />{STATE_NAMES[name]} <b>{duration(length)}</b></span>
-        ))}
-      </div>
-    </>
+    <div class="dc-statebar" aria-hidden="true">
+      {parts.map(({ name, seconds: length }) => (
+        <i key={name} style={{ flexGrow: length / all, background: `var(--state-${name})` }} title={`${STATE_NAMES[name]} ${duration(length)}`} />
+      ))}
+    </div>
   );
 }
 

@@ -1,15 +1,19 @@
-// The selected request beside the timeline: its time by state, its pauses, its waits.
+// The selected request beside the timeline: where its time went, how fast it decoded, its pauses, its waits.
 import { useState } from "preact/hooks";
 import { link, route } from "../../app/router";
 import { current, nowOf, select, trace, version } from "../../app/state";
 import { count, duration, number } from "../../format";
 import type { Pause } from "../../model/pause";
-import { choose, goTo } from "../timeline/store";
-import "./request.css";
-import { LaneTable, StateBar } from "./lanetable";
 import { PauseCard } from "../decision/pausecard";
-import { Waits, endOf } from "./waits";
 import { handlingOf } from "../decision/words";
+import { choose, goTo } from "../timeline/store";
+import { accountOf } from "./account";
+import { AccountTable, unknownOf } from "./accounttable";
+import { type Stretch, stretchesOf } from "./decode";
+import { Decoding } from "./decoding";
+import { LaneTable, StateBar } from "./lanetable";
+import "./request.css";
+import { Waits, endOf } from "./waits";
 
 export function RequestPanel({ request }: { request: string }) {
   version.value;
@@ -24,6 +28,9 @@ export function RequestPanel({ request }: { request: string }) {
     );
   }
   const now = nowOf(loaded);
+  const account = accountOf(loaded.trace, lane, now);
+  const stretches = stretchesOf(loaded.trace, lane, now);
+  const unknown = unknownOf(account, loaded.trace);
   const pauses = loaded.trace.pausesOf(request);
   const at = Number.parseFloat(route.value.query.pause ?? "");
   const pause = pauses.find((one) => one.at === at);
@@ -32,11 +39,15 @@ export function RequestPanel({ request }: { request: string }) {
       <Head request={request} />
       <div class="dc-body">
         <p class="small soft">
-          {duration((lane.end ?? now) - lane.start)}{lane.end === null ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens, session{" "}
+          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens, session{" "}
           <a href={link("session", [lane.session])} class="mono">{lane.session}</a>
         </p>
         <StateBar lane={lane} now={now} />
+        <AccountTable account={account} lane={lane} perToken={perTokenOf(stretches)} />
+        {unknown && <p class="small soft">{unknown}</p>}
         <LaneTable lane={lane} now={now} />
+        <h3>How fast it decoded</h3>
+        <Decoding key={request} shown={loaded.trace} lane={lane} stretches={stretches} />
         <h3>Pauses</h3>
         {pauses.length ? <Pauses pauses={pauses} chosen={pause ?? null} /> : <p class="small soft">It has not paused.</p>}
         {pause && (
@@ -53,6 +64,13 @@ export function RequestPanel({ request }: { request: string }) {
       </div>
     </aside>
   );
+}
+
+/** Seconds for each decoded token, over all stretches that have ended; null where there are none. */
+function perTokenOf(stretches: readonly Stretch[]): number | null {
+  const ended = stretches.filter((one) => one.tokens !== null && one.tokens > 0);
+  const tokens = ended.reduce((sum, one) => sum + (one.tokens ?? 0), 0);
+  return tokens ? ended.reduce((sum, one) => sum + one.until - one.from, 0) / tokens : null;
 }
 
 function Head({ request }: { request: string }) {

@@ -1,29 +1,27 @@
-// Why a request waited: how long, what it lacked, and who held the blocks meanwhile.
+// Why a request waited: how long, what it lacked, and who stood in its way meanwhile.
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { link } from "../../app/router";
 import { trace } from "../../app/state";
-import { brief, count, counted, duration, moment, number, percent } from "../../format";
-import { type Lane, STATES, WAITING } from "../../model/lane";
+import { count, counted, duration, moment } from "../../format";
+import { type Lane, WAITING } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import type { WaitEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
-import { STATE_NAMES } from "../timeline/shape";
-import { type Blocker, blockers, mainState } from "./blockers";
-import { afterOf, lackedOf } from "./lacks";
+import { InTheWay } from "./holders";
+import { type Lack, QUESTIONS, afterOf, lackedOf, mainLack } from "./lacks";
 import "./request.css";
 
-/** The wait that is unfolded: "REQUEST SINCE". */
+/** The wait and the question that are unfolded: "REQUEST SINCE LACK". */
 const unfolded = signal("");
-const keyOf = (request: string, since: number): string => `${request} ${since}`;
+const keyOf = (request: string, since: number, lack: Lack): string => `${request} ${since} ${lack}`;
 
-/** Show who held blocks during the wait of `lane` at `time`, if it waited then. */
+/** Show who stood in the way of `lane` at `time`, if it waited then. */
 export function unfoldAt(shown: Trace, lane: Lane, time: number): void {
   const row = lane.rowAt(time);
   if (row < 0 || lane.kv[row] !== WAITING) return;
-  unfolded.value = keyOf(lane.id, shown.waitAt(lane.id, time)?.since ?? lane.at[row]);
+  const wait = shown.waitAt(lane.id, time);
+  unfolded.value = keyOf(lane.id, wait?.since ?? lane.at[row], mainLack(wait) ?? "blocks");
 }
-const SHOWN = 12;
 /** A result comes between two steps; its wait begins with the next, in seconds. */
 const CLOSE = 0.25;
 
@@ -49,32 +47,43 @@ function openWait(lane: Lane, now: number): WaitEntry[] {
 }
 
 function Wait({ wait, own }: { wait: WaitEntry; own: boolean }) {
-  const key = keyOf(wait.request, wait.since);
-  const open = unfolded.value === key;
+  const lacked = lackedOf(wait.lacked);
+  const asked = QUESTIONED.find((lack) => unfolded.value === keyOf(wait.request, wait.since, lack));
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    if (open) place.current?.scrollIntoView({ block: "nearest" });
-  }, [open]);
-  const lacked = lackedOf(wait.lacked);
+    if (asked) place.current?.scrollIntoView({ block: "nearest" });
+  }, [asked]);
   return (
     <div class="dc-wait" ref={place}>
       <div class="dc-wait-head">
         <b>{duration(wait.until - wait.since)}</b>
         <span class="muted">{[afterOf(wait.after), `at ${moment(wait.since)}`].filter(Boolean).join(", ")}</span>
         {own && <span class="chip">after this pause</span>}
-        <span class="grow" />
-        <button class="plain" aria-expanded={open} onClick={() => (unfolded.value = open ? "" : key)}>
-          {open ? "Hide" : "Who held blocks?"}
-        </button>
       </div>
       {lacked.length > 0 && (
         <ul class="dc-lacked">
-          {lacked.map(({ what, steps }) => <li key={what}>lacked {what} in {counted(steps, "step")}{wait.steps ? ` of ${count(wait.steps)}` : ""}</li>)}
+          {lacked.map(({ lack, what, steps }) => (
+            <li key={what}>
+              lacked {what} in {counted(steps, "step")}{wait.steps ? ` of ${count(wait.steps)}` : ""}
+              {lack && <Question wait={wait} lack={lack} asked={asked === lack} />}
+            </li>
+          ))}
         </ul>
       )}
       <p class="small soft">{restOf(wait, lacked.length > 0)}</p>
-      {open && <Holders wait={wait} />}
+      {!lacked.length && !wait.steps && <p><Question wait={wait} lack="blocks" asked={asked === "blocks"} /><Question wait={wait} lack="slots" asked={asked === "slots"} /></p>}
+      {asked && <InTheWay wait={wait} lack={asked} />}
     </div>
+  );
+}
+
+const QUESTIONED = Object.keys(QUESTIONS) as Lack[];
+
+function Question({ wait, lack, asked }: { wait: WaitEntry; lack: Lack; asked: boolean }) {
+  return (
+    <button class="plain dc-ask" aria-expanded={asked} onClick={() => (unfolded.value = asked ? "" : keyOf(wait.request, wait.since, lack))}>
+      {asked ? "Hide" : QUESTIONS[lack]}
+    </button>
   );
 }
 
@@ -86,35 +95,6 @@ function restOf(wait: WaitEntry, lacked: boolean): string {
   }
   if (wait.overtaken) parts.push(`In ${counted(wait.overtaken, "step")} a request that is ranked behind it ran first.`);
   if (!lacked && wait.steps) parts.push("It was not looked at: others stood before it in the queue.");
+  if (!lacked && !wait.steps) parts.push("What it lacks is recorded when it has stopped waiting.");
   return parts.join(" ");
-}
-
-function Holders({ wait }: { wait: WaitEntry }) {
-  const shown = trace.value;
-  if (!shown) return null;
-  const list = blockers(shown, wait.request, wait.since, wait.until);
-  const all = list.reduce((sum, one) => sum + one.blockSeconds, 0);
-  if (!list.length) return <p class="small soft">No other request held blocks on the device.</p>;
-  return (
-    <table class="dc-holders">
-      <thead>
-        <tr><th>request</th><th>mostly</th><th class="num">blocks</th><th class="num">for</th><th class="num" title="Of all block-seconds that others held meanwhile">share</th></tr>
-      </thead>
-      <tbody>{list.slice(0, SHOWN).map((one) => <Holder key={one.lane.id} blocker={one} all={all} />)}</tbody>
-      {list.length > SHOWN && <tfoot><tr><td colSpan={5} class="muted">and {count(list.length - SHOWN)} more with smaller shares</td></tr></tfoot>}
-    </table>
-  );
-}
-
-function Holder({ blocker, all }: { blocker: Blocker; all: number }) {
-  const name = STATES[mainState(blocker)];
-  return (
-    <tr title={`${number(blocker.blockSeconds)} block-seconds`}>
-      <td><a class="mono" href={link("timeline", [], { sel: blocker.lane.id, pause: "" })}>{brief(blocker.lane.id, 20)}</a></td>
-      <td><i class="dc-swatch" style={{ background: `var(--state-${name})` }} />{STATE_NAMES[name]}</td>
-      <td class="num">{number(blocker.meanBlocks)}</td>
-      <td class="num">{duration(blocker.seconds)}</td>
-      <td class="num">{percent(blocker.blockSeconds / all)}</td>
-    </tr>
-  );
 }

@@ -3,6 +3,7 @@ import { count, duration, moment } from "../../format";
 import { ENDED, PERSON, STATES, WAITING } from "../../model/lane";
 import { current, nowOf } from "../../app/state";
 import { lackedOf } from "../request/lacks";
+import { PauseSplit } from "../request/pausesplit";
 import { GUTTER } from "./frame";
 import { pauseDuring } from "./hit";
 import { type Hover, hover } from "./store";
@@ -65,6 +66,7 @@ function PauseLines({ found }: { found: Hover }) {
     <div class="tl-tip-pause">
       <b>{pause.tool ?? "pause"}</b>{" "}
       expected {duration(pause.predictedSeconds)}, {pause.seconds === null ? "still open" : `took ${duration(pause.seconds)}`}
+      <PauseSplit pause={pause} line />
     </div>
   );
 }

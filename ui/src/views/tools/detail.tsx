@@ -1,11 +1,14 @@
 // One tool, or all of them together: distribution, predictions, failures, regret by handling.
 import { useMemo } from "preact/hooks";
+import { current, nowOf, version } from "../../app/state";
 import { go } from "../../app/router";
 import { Histogram } from "../../charts/histogram";
 import { Scatter } from "../../charts/scatter";
 import { secondsTick } from "../../charts/scale";
-import { logBins } from "../../charts/stats";
+import { logBins, quantile } from "../../charts/stats";
 import { blockSeconds, count, counted, duration, percent } from "../../format";
+import { SHARE_MEANINGS, shareName } from "../request/pausesplit";
+import { sharesOf } from "../request/split";
 import { type ToolRow, byHandling, compared, failuresOf } from "./rows";
 import { factor, nameOf } from "./table";
 
@@ -20,6 +23,8 @@ export function Detail({ row, all }: { row: ToolRow; all: boolean }) {
         <section class="panel">
           <h3>How long it pauses a request</h3>
           <Durations row={row} />
+          <h3 class="tools-next">Who took that time</h3>
+          <Shares row={row} />
         </section>
         <section class="panel">
           <h3>Predicted against actual</h3>
@@ -48,6 +53,38 @@ function Durations({ row }: { row: ToolRow }) {
         p50 <b>{duration(row.p50)}</b>, p90 <b>{duration(row.p90)}</b>, p99 <b>{duration(row.p99)}</b>,
         longest <b>{duration(row.seconds[row.seconds.length - 1])}</b>
       </p>
+    </>
+  );
+}
+
+/** Of a pause, the tool took a part only: the rest went to people, to the runtime and to the step that ran. */
+function Shares({ row }: { row: ToolRow }) {
+  const loaded = current.value;
+  const made = version.value;
+  const shares = useMemo(() => (loaded ? sharesOf(loaded.trace, row.pauses, nowOf(loaded)) : null), [row, made]);
+  if (!shares?.rows.length) {
+    return <p class="muted small">No pause that resumed has a span of its call: of tools that clients run only the pause is seen.</p>;
+  }
+  return (
+    <>
+      <table data-testid="tool-shares">
+        <thead><tr><th>of {counted(shares.pauses, "pause")}</th><th class="num">p50</th><th class="num">p95</th><th class="num">p99</th><th class="num">of their time</th></tr></thead>
+        <tbody>
+          {shares.rows.map(({ share, p50, p95, p99, part }) => (
+            <tr key={share} data-testid={`share-${share}`}>
+              <th scope="row" title={SHARE_MEANINGS[share]}>{shareName(share, shares.exact)}</th>
+              <td class="num">{duration(p50)}</td><td class="num">{duration(p95)}</td><td class="num">{duration(p99)}</td>
+              <td class="num">{percent(part)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {row.own.length > 0 && (
+        <p class="small soft">
+          Calls by themselves, also beside decoding: p50 <b>{duration(row.own50)}</b>, p95 <b>{duration(quantile(row.own, 0.95))}</b>,
+          p99 <b>{duration(quantile(row.own, 0.99))}</b>
+        </p>
+      )}
     </>
   );
 }

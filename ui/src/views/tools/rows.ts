@@ -4,6 +4,7 @@ import { type Misjudged, mean, misjudged, quantile, sorted } from "../../charts/
 import type { Pause } from "../../model/pause";
 import type { SpanEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { ownSeconds } from "../request/split";
 
 /** A tool's figures; times in seconds, costs in block-seconds. NaN where there is nothing to say. */
 export interface ToolRow {
@@ -14,6 +15,9 @@ export interface ToolRow {
   pauses: Pause[];
   calls: SpanEntry[];
   failures: number;
+  /** How long its calls took by themselves, without what they waited for people, shortest first. */
+  own: Float64Array;
+  own50: number;
   /** The pauses that have ended with a result, shortest first. */
   seconds: Float64Array;
   p50: number;
@@ -25,7 +29,7 @@ export interface ToolRow {
   regret: number;
 }
 
-export type ToolKey = "tool" | "count" | "calls" | "failures" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "regret";
+export type ToolKey = "tool" | "count" | "calls" | "failures" | "own50" | "p50" | "p90" | "p99" | "bias" | "within" | "cost" | "regret";
 
 /** Return a row for each tool that paused a request or was called, by its name. */
 export function rowsOf(trace: Trace): ToolRow[] {
@@ -101,8 +105,10 @@ export function compared(pauses: readonly Pause[]): Pause[] {
 function row(tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
   const seconds = sorted(pauses.map((pause) => returned(pause) ?? NaN));
   const pairs = compared(pauses);
+  const own = sorted(calls.map((call) => ownSeconds(call) ?? NaN));
   return {
-    tool, pauses, calls, seconds,
+    tool, pauses, calls, seconds, own,
+    own50: quantile(own, 0.5),
     person: pauses.some((pause) => pause.person),
     failures: calls.filter((call) => call.status === "error").length,
     p50: quantile(seconds, 0.5),

@@ -21,6 +21,8 @@ const COLUMNS: readonly Column[] = [
   { key: "calls", name: "calls", meaning: "Calls that the runtime carried out; one pause may wait for several, and a client's calls are not seen",
     text: (row) => (row.calls.length ? count(row.calls.length) : "–") },
   { key: "failures", name: "failed", meaning: "Calls that ended with an error", text: (row) => (row.calls.length ? count(row.failures) : "–") },
+  { key: "own50", name: "itself p50", meaning: "Half of its calls took less by themselves, without waiting for people; the pause of the request is longer",
+    text: (row) => duration(row.own50) },
   { key: "p50", name: "pause p50", meaning: "Half of the pauses were shorter", text: (row) => duration(row.p50) },
   { key: "p90", name: "p90", meaning: "Nine of ten pauses were shorter", text: (row) => duration(row.p90) },
   { key: "p99", name: "p99", meaning: "99 of 100 pauses were shorter", text: (row) => duration(row.p99) },
