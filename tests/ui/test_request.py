@@ -111,7 +111,8 @@ async def test_a_decode_says_what_a_token_took_and_who_ran_beside_it(shown: Show
     assert "30.6 ms a token" in text and "49 tokens in 1.50 s" in text
     assert "ran beside it, and its 6 steps also computed 100 prefill tokens" in text
     await first.locator("button").click()
-    assert [row[0] for row in await cells(shown.page, ".rq-stretch .dc-holders tbody tr")] == [made.B]
+    rows = await cells(shown.page, ".rq-stretch .dc-holders tbody tr")
+    assert [row[0] for row in rows] == [made.B]
 
 
 async def test_memory_tells_of_each_step_how_much_of_its_budget_it_used(shown: Shown) -> None:
@@ -127,7 +128,8 @@ async def test_memory_tells_of_each_step_how_much_of_its_budget_it_used(shown: S
     ]
     for _ in range(8):
         await shown.press(",")
-        row = int((await shown.text("[data-testid=memory-moment]")).split("step ")[1].split()[0]) - 1
+        moment = await shown.text("[data-testid=memory-moment]")
+        row = int(moment.split("step ")[1].split()[0]) - 1
         said = plain(await shown.text(BUDGET))
         assert said.startswith(f"{tokens[row]} of 101 tokens")
         assert ("cut short" in said) == (tokens[row] >= 101)

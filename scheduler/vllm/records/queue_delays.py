@@ -14,11 +14,15 @@ from caesura.scheduler.vllm.queue.sessions import SessionState
 MIN_STEPS = 2
 """Waits of fewer steps are not recorded."""
 
+FRONTS = 16
+"""How many requests that stood before others are remembered."""
+
 
 class Lack(NamedTuple):
     """What an examined request lacked; for blocks also the `needed` and the `free` number.
 
-    For admission, `batch` is the number of requests that ran. `what` is empty if the request should fit; vLLM may still leave it waiting.
+    For admission, `batch` is the number of requests that ran. `what` is empty if the request should
+    fit; vLLM may still leave it waiting.
     """
 
     request_id: str
@@ -76,8 +80,8 @@ class QueueDelays:
         self._lacks: list[Lack] = []
         self._stop = ""
         self._front = ""
-        self._fronts: deque[tuple[int, str]] = deque(maxlen=2)
-        """The last two requests that nobody was to overtake, each with its last such step."""
+        self._fronts: deque[tuple[int, str]] = deque(maxlen=FRONTS)
+        """The last requests that nobody was to overtake, each with its last such step."""
 
     def __len__(self) -> int:
         return len(self._waiting)
