@@ -15,7 +15,12 @@ def why_not(
 ) -> str:
     """Return how much longer the other plan takes on average, and what differs the most."""
     lost = other.makespan.mean - best.makespan.mean
-    if lost <= 0:
+    if lost < 0:
+        return (
+            f"{other.strategy} takes {-lost:.1f} s less ({-lost / best.makespan.mean:.1%}), which"
+            " is less than a plan must gain whose models share devices"
+        )
+    if lost == 0:
         return f"{other.strategy} takes as long, {other.makespan.mean:.1f} s"
     return (
         f"{other.strategy} takes {lost:.1f} s longer ({lost / best.makespan.mean:.1%}): "

@@ -12,32 +12,36 @@ from caesura.planning.costs.simulation.replica import Replica
 
 @dataclass(slots=True)
 class Pool:
-    """The replicas of a model, loaded at the second `ready`, and its requests without one.
+    """The replicas of a model, and its requests without one.
 
-    A request goes to the replica with the fewest in flight once one has fewer than its engine runs
-    at a time, in the order in which requests become ready. `shares` names devices that other pools
-    use as well. Each replica's KV cache holds `kv_tokens`. `sent` is when each request went to a
-    replica, and to which one.
+    A request goes to the loaded replica with the fewest in flight once one has fewer than its
+    engine runs at a time, in the order in which requests become ready. `shares` names devices that
+    other pools use as well. Each replica's KV cache holds `kv_tokens`. `sent` is when each request
+    went to a replica, and to which one.
     """
 
     model: str
     engine: EngineCosts
     kv_tokens: int
     replicas: tuple[Replica, ...]
-    ready: float = 0.0
     shares: str = ""
     queue: deque[int] = field(default_factory=deque)
     sent: dict[int, tuple[float, Replica]] = field(default_factory=dict)
+
+    @property
+    def ready(self) -> float:
+        """Return the second at which the first replica is loaded."""
+        return min(replica.ready for replica in self.replicas)
 
     def take(self, at: float) -> Replica | None:
         """Give the first request in the queue to a replica, and return it; None without room."""
         if not self.queue:
             return None
-        replica = self.replicas[0]
+        replica: Replica | None = None
         for other in self.replicas:
-            if other.in_flight < replica.in_flight:
+            if other.ready <= at and (replica is None or other.in_flight < replica.in_flight):
                 replica = other
-        if replica.in_flight >= self.engine.most_running:
+        if replica is None or replica.in_flight >= self.engine.most_running:
             return None
         request = self.queue.popleft()
         replica.add(request)
@@ -74,17 +78,31 @@ class Cluster:
         self._replicas = [replica for pool in pools for replica in pool.replicas]
         self._number = {id(replica): number for number, replica in enumerate(self._replicas)}
         self._owner = [pool for pool in pools for _ in pool.replicas]
+        later = [(each.ready, n) for n, each in enumerate(self._replicas)]
+        self._joins = sorted(one for one in later if one[0] > self._owner[one[1]].ready)
+        self._joins.reverse()
 
     def run(self) -> None:
         """Simulate to the end."""
         while self._arrivals or self._ends:
-            if self._ends and (not self._arrivals or self._ends[0][0] < self._arrivals[0][0]):
+            ends = self._ends[0][0] if self._ends else math.inf
+            arrives = self._arrivals[0][0] if self._arrivals else math.inf
+            if self._joins and self._joins[-1][0] <= min(ends, arrives):
+                at, number = self._joins.pop()
+                self._joined(self._owner[number], at)
+            elif ends < arrives:
                 at, number = heappop(self._ends)
                 replica = self._replicas[number]
                 if replica.end == at:
                     self._complete(replica, self._owner[number], at)
             else:
-                self._arrive(self._arrivals[0][0])
+                self._arrive(arrives)
+
+    def _joined(self, pool: Pool, at: float) -> None:
+        """Send queued requests to a replica that is loaded now."""
+        self._send(pool, at)
+        if pool.shares:
+            self._share(pool.shares, at)
 
     def _expect(self, request: int, at: float) -> None:
         """Let a request arrive at a second, or as soon as its model is loaded."""

@@ -68,13 +68,21 @@ class Finished(Mapping[str, float]):
     """The seconds at which requests finished, by key, computed when they are asked for.
 
     `before` are the times before a stage that began at the second `began` and ended `end` seconds
-    later, with these `parts`.
+    later, with these `parts`. `loading` are the seconds behind its end at which the replicas of its
+    models are loaded, which is 0 for most.
     """
 
     def __init__(
-        self, work: Work, before: Array, parts: Sequence[Placed], began: float, end: float
+        self,
+        work: Work,
+        before: Array,
+        parts: Sequence[Placed],
+        began: float,
+        end: float,
+        loading: Mapping[str, tuple[float, ...]],
     ) -> None:
         self.work = work
+        self.loading = loading
         self._before, self.parts = before, parts
         self._began, self.end = began, end
 

@@ -21,7 +21,8 @@ class Replica:
 
     An action is one step that prefills, or some steps that only decode. `plan` begins it,
     `complete` ends it, and `cut` shortens it. `begun` are tokens that requests have decoded before,
-    with their KV on the devices. `slowdown` is how many engines share the devices' time.
+    with their KV on the devices. It is loaded at the second `ready`. `slowdown` is how many engines
+    share the devices' time.
 
     The KV cache holds `kv_tokens`. Every request wastes half of its last block on average, which
     counts as held. Without room for the next step the request that was admitted last is preempted
@@ -36,7 +37,9 @@ class Replica:
         prompts: Items,
         outputs: Items,
         begun: dict[int, int] | None = None,
+        ready: float = 0.0,
     ) -> None:
+        self.ready = ready
         self.now = 0.0
         self.end = math.inf
         self.slowdown = 1.0

@@ -1,6 +1,7 @@
 """The times of stages (`StageSimulator`), from one draw of output lengths."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
@@ -20,6 +21,9 @@ from caesura.planning.stage_times import Progress, StageTimes
 Engines = Callable[[str, int], EngineCosts | None]
 """Returns the costs of a model's engine at a tensor-parallel size; None if it cannot run so."""
 
+Ready = Mapping[str, tuple[float, ...]]
+"""The seconds until each replica of a model is loaded, ascending."""
+
 MAX_RUNS = 20_000
 """The number of simulated components that are kept; the oldest go first."""
 
@@ -29,7 +33,8 @@ class FastStages:
 
     `lengths` are the output tokens of the requests by key, and `engines` the costs of the models'
     engines. Data-parallel replicas take the requests of one queue, the one with the fewest in
-    flight first, as a run does. Models that share devices are slowed down by each other. A model
+    flight first, as a run does. Where only the number of a model's replicas changes, those that it
+    has stay loaded, as in a run. Models that share devices are slowed down by each other. A model
     that needs others of its stage is simulated behind them, or with them if they need each other.
     A model that keeps its placement continues its requests, if the progress is one of this
     simulator's own; where nothing changes for it, what was simulated of it holds on. What was
@@ -99,12 +104,13 @@ class FastStages:
         if last is None:
             return StageTimes(progress, 0.0, {}, 0.0)
         end = last if to_the_end or not done else min(done.values())
-        finished = Finished(self._work, at, parts, progress.seconds, end)
+        still = {model: tuple(max(0.0, one - end) for one in each) for model, each in ready.items()}
+        finished = Finished(self._work, at, parts, progress.seconds, end, still)
         flops = self._flops(placements)
         computed = sum(part.flops(self._work, end, flops) for part in parts)
         times = {model: progress.seconds + each for model, each in done.items() if each <= end}
         after = Progress(progress.seconds + end, finished, tuple(placements))
-        loading = {model: min(seconds, end) for model, seconds in ready.items() if seconds}
+        loading = {model: min(*each, end) for model, each in ready.items() if min(each)}
         return StageTimes(after, end, times, computed, loading)
 
     def _check(self, placements: Sequence[Placement]) -> None:
@@ -155,16 +161,23 @@ class FastStages:
         finished = progress.finished
         if isinstance(finished, Finished) and finished.work is self._work:
             for placement in placements:
-                if placement in progress.loaded:
+                old = _continued_by(placement, progress)
+                if old is not None:
                     numbers = self._work.of(placement.model)
-                    kept[numbers] = finished.decoded[numbers]
+                    stay = np.arange(len(numbers)) % old.replicas < placement.replicas
+                    kept[numbers] = np.where(stay, finished.decoded[numbers], 0.0)
         return kept
 
-    def _ready(self, placements: Sequence[Placement], progress: Progress) -> dict[str, float]:
-        """Return the seconds until each model is loaded, behind the stopping of evicted ones."""
-        evicted = [each for each in progress.loaded if each not in placements]
+    def _ready(self, placements: Sequence[Placement], progress: Progress) -> Ready:
+        """Return the seconds until the replicas are loaded, behind the stopping of evicted ones."""
+        stay = {each: _continued_by(each, progress) for each in placements}
+        kept = {old: each for each, old in stay.items() if old is not None}
+        evicted = [
+            old for old in progress.loaded if old not in kept or kept[old].replicas < old.replicas
+        ]
         stopping = max((self._engine(each).stop_seconds for each in evicted), default=0.0)
-        new = [each for each in placements if each not in progress.loaded]
+        loading = progress.finished.loading if isinstance(progress.finished, Finished) else {}
+        new = [each for each, old in stay.items() if old is None or old.replicas < each.replicas]
         loads = {each.model: self._engine(each).load_seconds for each in new}
         # Models that share devices also share the time in which they are loaded.
         together = {
@@ -172,15 +185,21 @@ class FastStages:
             for each in new
             if each.shares
         }
-        ready = {model: stopping + seconds for model, seconds in (loads | together).items()}
-        return {each.model: ready.get(each.model, 0.0) for each in placements}
+        loads |= together
+        ready: dict[str, tuple[float, ...]] = {}
+        for each, old in stay.items():
+            had = loading.get(each.model, (0.0,) * old.replicas) if old is not None else ()
+            had = tuple(sorted(had)[: each.replicas])
+            fresh = stopping + loads.get(each.model, 0.0)
+            ready[each.model] = (*had, *(fresh,) * (each.replicas - len(had)))
+        return ready
 
     def _simulate(
         self,
         placements: Sequence[Placement],
         at: Array,
         decoded: Array,
-        ready: Mapping[str, float],
+        ready: Ready,
         progress: Progress,
     ) -> list[Placed]:
         """Return the runs of the stage's components, in the order of their needs."""
@@ -204,8 +223,8 @@ class FastStages:
                 continue
             changed |= set(names)
             numbers = np.concatenate([self._left(name, at) for name in names])
-            base = min(ready[name] for name in names)
-            starts = [ready[name] - base for name in names]
+            base = min(min(ready[name]) for name in names)
+            starts = [tuple(one - base for one in ready[name]) for name in names]
             arrivals = np.zeros(len(numbers))
             inside = (np.empty(0, np.int64), np.empty(0, np.int64))
             if len(ends):
@@ -254,7 +273,7 @@ class FastStages:
     def _component(
         self,
         placements: Sequence[Placement],
-        starts: Sequence[float],
+        starts: Sequence[tuple[float, ...]],
         requests: Part,
         edges: Edges,
     ) -> Run:
@@ -268,23 +287,33 @@ class FastStages:
             if len(self._runs) >= MAX_RUNS:
                 del self._runs[next(iter(self._runs))]
             pools = [
-                self._pool(placement, start, numbers, decoded)
-                for placement, start in zip(placements, starts, strict=True)
+                self._pool(placement, each, numbers, decoded)
+                for placement, each in zip(placements, starts, strict=True)
             ]
             self._runs[key] = self._simulate_part(self._work, pools, requests, edges)
             self.simulated += 1
         return self._runs[key]
 
-    def _pool(self, placement: Placement, start: float, numbers: Indices, decoded: Array) -> Pool:
+    def _pool(
+        self, placement: Placement, starts: Sequence[float], numbers: Indices, decoded: Array
+    ) -> Pool:
         engine, work = self._engine(placement), self._work
         begun = decoded > 0
         resident = dict(zip(numbers[begun].tolist(), map(int, decoded[begun]), strict=True))
         tokens = engine.kv_tokens(placement)
         replicas = tuple(
-            Replica(engine, tokens, work.prompt_list, work.output_list, resident)
-            for _ in range(placement.replicas)
+            Replica(engine, tokens, work.prompt_list, work.output_list, resident, start)
+            for start in starts
         )
-        return Pool(placement.model, engine, tokens, replicas, start, placement.shares)
+        return Pool(placement.model, engine, tokens, replicas, placement.shares)
+
+
+def _continued_by(placement: Placement, progress: Progress) -> Placement | None:
+    """Return the loaded placement whose replicas can be those of another; None without one."""
+    for old in progress.loaded:
+        if replace(old, replicas=placement.replicas, shares=placement.shares) == placement:
+            return old
+    return None
 
 
 def _parts_before(work: Work, progress: Progress) -> Sequence[Placed]:

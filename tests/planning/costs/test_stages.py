@@ -71,8 +71,34 @@ def test_the_stage_ends_with_the_first_model_and_a_kept_one_continues() -> None:
     assert simulator.unfinished(first.after) == ["b"]
     kept = simulator.run([Placement("b")], first.after)
     assert kept.seconds == pytest.approx(50 - 6)
-    moved = simulator.run([Placement("b", replicas=2)], first.after)
+    moved = simulator.run([Placement("b", tensor_parallel=2)], first.after)
     assert moved.seconds == pytest.approx(2 + 5 + 50)
+
+
+def test_a_replica_stays_loaded_when_another_joins_or_leaves() -> None:
+    both = [*requests("a", 1), *requests("b", 3)]
+    lengths = {"a/0": 10, "b/0": 10, "b/1": 10, "b/2": 50}
+    small = engine(most_running=1)
+    simulator = stages(both, lengths, a=engine(), b=small)
+    first = simulator.run([Placement("a"), Placement("b")], START)
+    assert first.seconds == pytest.approx(5 + 10)
+    # The second replica is there behind the stop of "a" (2 s) and its loading (5 s).
+    joined = simulator.run([Placement("b", replicas=2)], first.after)
+    assert joined.seconds == pytest.approx(2 + 5 + 50)
+    assert not joined.loading, "the model serves while its second replica is loaded"
+    alone = simulator.run([Placement("b")], first.after)
+    assert alone.seconds == pytest.approx(10 + 50)
+
+
+def test_a_replica_that_leaves_gives_its_requests_back() -> None:
+    both = [*requests("a", 1), *requests("b", 2)]
+    one = engine(most_running=1)
+    simulator = stages(both, {"a/0": 10, "b/0": 50, "b/1": 50}, a=engine(), b=one)
+    first = simulator.run([Placement("a"), Placement("b", replicas=2)], START)
+    assert first.seconds == pytest.approx(5 + 10)
+    left = simulator.run([Placement("b")], first.after)
+    # The engine that leaves takes 2 s to stop, but the other one goes on meanwhile.
+    assert left.seconds == pytest.approx(40 + 50)
 
 
 def test_a_model_that_loads_when_a_stage_ends_loads_on() -> None:
@@ -112,7 +138,8 @@ def test_a_reader_is_simulated_again_when_its_source_moves() -> None:
     assert first.after.seconds == pytest.approx(9)
     kept = simulator.run([Placement("a"), Placement("b")], first.after, to_the_end=True)
     assert kept.after.seconds == pytest.approx(5 + 30 + 5)
-    moved = simulator.run([Placement("a", 2), Placement("b")], first.after, to_the_end=True)
+    placements = [Placement("a", tensor_parallel=2), Placement("b")]
+    moved = simulator.run(placements, first.after, to_the_end=True)
     assert moved.after.seconds == pytest.approx(9 + 2 + 5 + 30 + 5)
 
 

@@ -52,3 +52,14 @@ def test_the_search_shares_devices_where_loading_in_turn_takes_longer():
     first = shared.plan.stages[0]
     assert first.devices == 1
     assert len(first.placements) > 1
+
+
+def test_devices_are_not_shared_for_a_gain_within_the_margin():
+    made, requests = application({"a": 20, "b": 20, "c": 20})
+    rates = dict.fromkeys("abc", 1.0)
+    found = plan_application(made, requests, 1, [Factory(requests, rates, loading=0.3, sharing=3)])
+    assert found.plan.makespan.mean == 3 * (0.3 + 20)
+    assert not any(one.shares for stage in found.plan.stages for one in stage.placements)
+    assert found.next_best is not None
+    assert found.next_best.makespan.mean < found.plan.makespan.mean
+    assert "share devices" in found.reason
