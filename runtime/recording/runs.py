@@ -8,6 +8,7 @@ from caesura.runtime.recording.entries import Entry
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
     ForecastRecord,
+    HttpRecord,
     OpeningRecord,
     PauseRecord,
     Record,
@@ -18,7 +19,7 @@ from caesura.scheduler.records import (
     parse,
 )
 
-KINDS = ("span", "forecast", "opening", "pause", "session", "wait")
+KINDS = ("span", "forecast", "opening", "pause", "session", "wait", "http")
 """The kinds of entries that this module reads; the column entries say nothing of runs."""
 NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
@@ -78,6 +79,8 @@ class Run:
     turns: list[SpanRecord] = field(default_factory=list)
     calls: list[SpanRecord] = field(default_factory=list)
     sessions: list[Session] = field(default_factory=list)
+    http: HttpRecord | None = None
+    """How its request to the server ended, if it had one and that is over."""
 
     @property
     def id(self) -> str:
@@ -112,6 +115,8 @@ class Runs:
         self._spans: dict[tuple[str, str], SpanRecord] = {}
         self._sessions: dict[str, Session] = {}
         self._of_request: dict[str, Session] = {}
+        self.http: list[HttpRecord] = []
+        """The requests to the server that are over, also those that never reached the engine."""
         for entry in entries:
             with suppress(RecordError):  # a damaged entry in the file
                 self.add(parse(entry))
@@ -129,6 +134,8 @@ class Runs:
                 self._pause(record).ended = record
             case WaitRecord():
                 self._session(record.request).waits.append(record)
+            case HttpRecord():
+                self.http.append(record)
             case SessionRecord():
                 self._session(record.request, record.session).end = record
 
@@ -139,9 +146,11 @@ class Runs:
     def runs(self) -> list[Run]:
         """Return all runs, in the order in which they began."""
         found: dict[tuple[str, str | None], Run] = {}
+        answers = {record.answer: record for record in self.http if record.answer}
         for key, span in self._spans.items():
             if span.attributes.get(names.OPERATION) == names.INVOKE_AGENT:
-                found[key] = Run(span)
+                answer = answers.get(str(span.attributes.get(names.RESPONSE_ID)))
+                found[key] = Run(span, http=answer)
         for span in sorted(self._spans.values(), key=lambda span: span.start):
             run = found.get((span.trace, span.parent))
             if run is None:

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.http_log import HttpLog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
@@ -62,13 +63,17 @@ class Application:
         router: Router,
         connections: Connections,
         cors: Collection[str],
+        recorder: Recorder | None = None,
     ) -> None:
         self._state = state
         self._traces = traces
         self._responses = responses
         self._router = router
         self._connections = connections
-        self._app: ASGIApp = Counted(Errors(Access(self._connections, access)), state.metrics)
+        self._log = None if recorder is None else HttpLog(recorder)
+        self._app: ASGIApp = Counted(
+            Errors(Access(self._connections, access)), state.metrics, self._log
+        )
         if cors:
             self._app = CORSMiddleware(
                 self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
@@ -106,6 +111,8 @@ class Application:
         """End the runs that no request waits for. Call it after the last request."""
         await self._responses.aclose()
         await self._state.media.aclose()
+        if self._log is not None:
+            self._log.flush()
 
     @property
     def metrics(self) -> Metrics:
@@ -184,8 +191,8 @@ def create_app(
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
     router = _router(state, vllm, responses, traces, artifacts)
-    connections = Connections(router, client_max_size)
-    return Application(state, traces, responses, access, router, connections, allowed_origins)
+    inner = Connections(router, client_max_size)
+    return Application(state, traces, responses, access, router, inner, allowed_origins, recorder)
 
 
 def _router(

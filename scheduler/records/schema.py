@@ -309,6 +309,30 @@ class SpanRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class HttpRecord(Record):
+    """A request to the server was answered, refused or left by its client."""
+
+    kind: ClassVar[str] = "http"
+    set_by: ClassVar[str] = "the server, when a request is over that asked for work or was refused"
+
+    at: Annotated[float, About("when it was over", "s", read_by="page, export, runs")]
+    route: Annotated[str, About("the path of its route; `unknown` without one", read_by="page")]
+    status: Annotated[
+        int, About("the status of its answer; 499 if its client left", read_by="page, runs")
+    ]
+    seconds: Annotated[float, About("how long it took; of several, the longest", "s")] = 0.0
+    code: Annotated[str, About("the error's code, if it has one", read_by="page, runs")] = ""
+    answer: Annotated[
+        str,
+        About("the id of the answer, which its run has as `gen_ai.response.id`", read_by="runs"),
+    ] = ""
+    count: Annotated[
+        int,
+        About("requests that it stands for: equal refusals within a second", "requests"),
+    ] = 1
+
+
+@dataclass(frozen=True, slots=True)
 class GapRecord(Record):
     """Records before this one were lost."""
 
@@ -331,6 +355,7 @@ KINDS: Mapping[str, type[Record]] = {
         WaitRecord,
         StepsRecord,
         SpanRecord,
+        HttpRecord,
         GapRecord,
     )
 }

@@ -55,6 +55,8 @@ def _title(run: Run) -> str:
     parts = [_seconds(run.span), f"{len(run.turns)} turns", f"{len(run.calls)} calls"]
     if names.INPUT_TOKENS in told:
         parts.append(_tokens(told))
+    if run.http is not None:
+        parts.append(f"status {run.http.status} after {_number(run.http.seconds, 3)} s")
     return f"[bold]{escape(shorten(run.span.name, 60))}[/bold] {', '.join(parts)}{_fault(run.span)}"
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
 from caesura.runtime.recording.storage import reading
+from caesura.scheduler.records import HttpRecord
 from caesura.tools.config.caesura_toml import Config
 
 PLAIN_WIDTH = 132
@@ -104,6 +106,8 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
         row = ("session", _date(session.start), "", "", "", str(len(pauses)), _regret(pauses))
         table.add_row(escape(shorten(session.id, 60)), *row, escape(outcome))
     _console().print(table)
+    if folded.http:
+        print(_answers(folded.http))
 
 
 def _runs(store: Path, recording: Recording) -> Runs:
@@ -131,6 +135,7 @@ def _public(found: Run | Session) -> Entry:
         return {
             "id": found.id,
             "run": found.span.entry(),
+            "http": None if found.http is None else found.http.entry(),
             "turns": [each.entry() for each in found.turns],
             "calls": [each.entry() for each in found.calls],
             "sessions": [_public(session) for session in found.sessions],
@@ -142,6 +147,15 @@ def _public(found: Run | Session) -> Entry:
         "waits": [each.entry() for each in found.waits],
         "end": None if found.end is None else found.end.entry(),
     }
+
+
+def _answers(records: Sequence[HttpRecord]) -> str:
+    """Return how many requests to the server ended with which status, in a line."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts[f"{record.status} {record.code}".strip()] += record.count
+    said = ", ".join(f"{count} with {status}" for status, count in sorted(counts.items()))
+    return f"requests to the server: {said}"
 
 
 def _regret(pauses: Sequence[Pause]) -> str:

@@ -19,6 +19,7 @@ from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.stream import EventStream
 from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.people import pending_told
@@ -59,6 +60,7 @@ class ChatCompletions:
             numbers = range(plan.choices)
             shows = asked.include_reasoning is not False
             answers = [_answer(state.engine.model, plan, number, shows) for number in numbers]
+            note_answer(request.scope, answers[0].id)
             async with AsyncExitStack() as sessions:
                 decoding: list[AsyncGenerator[Delta, None]] = []
                 for answer in answers:

@@ -1,27 +1,47 @@
-"""Counting of requests, under the paths of their routes."""
+"""Counting and recording of requests, under the paths of their routes."""
 
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from caesura.runtime.recording.http_log import HttpLog
 from caesura.runtime.server.metrics import Metrics
 
 CLIENT_LEFT = 499
 """The status under which a request counts whose client left early. It is never sent."""
+API = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
+"""Paths by which a request is recorded that was refused before it had a route."""
+UNRECORDED = ("/health", "/metrics", "/ui", "/v1/trace", "/v1/pending", "/artifacts")
+"""What watches the server, and what people and browsers fetch. `/favicon.ico` is one of those."""
 _OUTCOME = "caesura.outcome"
+_CODE = "caesura.error_code"
+_ANSWER = "caesura.answer"
 
 
-def count_as(scope: Scope, status: int) -> None:
+def count_as(scope: Scope, status: int, code: str | None = None) -> None:
     """Count a request under `status`, since it failed after another status was sent."""
     scope[_OUTCOME] = status
+    note_code(scope, code)
+
+
+def note_code(scope: Scope, code: str | None) -> None:
+    """Note the code of the error that answers a request, for its record."""
+    scope[_CODE] = code or ""
+
+
+def note_answer(scope: Scope, answer: str) -> None:
+    """Note the id of a request's answer, for its record."""
+    scope[_ANSWER] = answer
 
 
 class Counted:
-    """Middleware that counts every request and its duration."""
+    """Middleware that counts every request and its duration, and records those that matter."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: HttpLog | None = None) -> None:
+        """Create it; `log` takes requests to the API and refusals, None records nothing."""
         self._app = app
         self._metrics = metrics
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and count it just before the end of its answer is sent."""
@@ -36,10 +56,7 @@ class Counted:
             nonlocal counted
             if not counted:
                 counted = True
-                route = _route(scope)
-                outcome = str(scope.get(_OUTCOME, status))
-                self._metrics.requests.labels(route, outcome).inc()
-                self._metrics.duration.labels(route).observe(time.monotonic() - started)
+                self._count(scope, scope.get(_OUTCOME, status), time.monotonic() - started)
 
         async def observed(message: Message) -> None:
             nonlocal begun
@@ -54,7 +71,28 @@ class Counted:
         finally:
             count(CLIENT_LEFT)
 
+    def _count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = _route(scope)
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.duration.labels(route).observe(seconds)
+        if self._log is not None and _matters(scope, status):
+            if route == "unknown" and scope["path"] in API:
+                route = scope["path"]
+            self._log.add(route, status, seconds, scope.get(_CODE, ""), scope.get(_ANSWER, ""))
+
 
 def _route(scope: Scope) -> str:
     """Return the path of the request's route: a label per path would let clients add any number."""
     return getattr(scope.get("route"), "path_format", None) or "unknown"
+
+
+def _matters(scope: Scope, status: int) -> bool:
+    """Return whether a request is recorded: one that asked for work, or that was refused.
+
+    What only reads asks for no work, and leaving its stream is no failure.
+    """
+    path = scope["path"]
+    watches = any(path == each or path.startswith(f"{each}/") for each in UNRECORDED)
+    if watches or path == "/favicon.ico":
+        return False
+    return scope["method"] == "POST" or (status >= 400 and status != CLIENT_LEFT)

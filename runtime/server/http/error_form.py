@@ -5,6 +5,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from caesura.runtime.server.http.counting import note_code
 from caesura.runtime.server.http.errors import ApiError
 
 MAX_ERROR_BYTES = 2**20
@@ -52,6 +53,7 @@ async def _answer(head: Message, body: bytes, scope: Scope, receive: Receive, se
         if name.lower() not in (b"content-length", b"content-type")
     }
     error.headers.update(kept)
+    note_code(scope, error.code)
     await error.response(scope["path"])(scope, receive, send)
 
 

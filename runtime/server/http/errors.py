@@ -19,6 +19,7 @@ from caesura.runtime.errors import (
 from caesura.runtime.run.media import MediaRefused
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_anthropic
+from caesura.runtime.server.http.counting import note_code
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,7 @@ class Errors:
             if begun:
                 log.error("an answer was cut short: %s", error)
             elif scope["type"] == "http":
+                note_code(scope, told.code)
                 await told.response(scope["path"])(scope, receive, send)
             else:
                 await send({"type": "websocket.close", "code": 1008, "reason": told.message})

@@ -25,5 +25,5 @@ async def errors_sent(
         if not stream.begun:
             raise
         told = from_exception(error)
-        count_as(request.scope, told.status)
+        count_as(request.scope, told.status, told.code)
         await send(told.body_on(request.url.path))

@@ -12,6 +12,7 @@ from caesura.runtime.server.decoding import opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.stream import EventStream, typed_event
 from caesura.runtime.server.http.stream_errors import errors_sent
 from caesura.runtime.server.messages.answer import PING, Answer, Event
@@ -46,6 +47,7 @@ class Messages:
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
             model, tools = state.engine.model, plan.client_tools
             answer = Answer(model, tools, pausing=plan.spec.pausing, thinks=thinks)
+            note_answer(request.scope, answer.id)
             async with opened(state, plan, answer) as session:
                 decoding = pieces(state, plan, session, answer, started, request.headers)
                 async with aclosing(decoding) as events:

@@ -320,3 +320,22 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
         Traces(off=True, content=True).check()
     with pytest.raises(UsageError, match="there is no directory"):
         Traces(tmp_path / "no" / "t").check()
+
+
+def test_requests_to_the_server_are_counted(tmp_path: Path) -> None:
+    answered = {
+        "kind": "http",
+        "at": 104.0,
+        "route": "/v1/chat/completions",
+        "status": 200,
+        "seconds": 4.25,
+        "answer": "chatcmpl-1",
+    }
+    refused = {**answered, "status": 429, "answer": "", "code": "too_many_requests", "count": 40}
+    run = span("invoke_agent", "r1", 100.0, 104.0, **{"gen_ai.response.id": "chatcmpl-1"})
+    file = stored(tmp_path, [run, answered, refused], ended=110.0)
+    lines = trace("ls", "1", "--store", file).stdout.splitlines()
+    assert lines[-1] == "requests to the server: 1 with 200, 40 with 429 too_many_requests"
+    assert "status 200 after 4.250 s" in trace("show", "r1", "--store", file).stdout
+    told = json.loads(trace("show", "r1", "--json", "--store", file).stdout)
+    assert told["http"]["answer"] == "chatcmpl-1"

@@ -319,6 +319,25 @@ export interface SpanEntry {
   events?: SpanEvent[];
 }
 
+/** A request to the server was answered, refused or left by its client. */
+export interface HttpEntry {
+  kind: "http";
+  /** When it was over (s). */
+  at: number;
+  /** The path of its route; `unknown` without one. */
+  route: string;
+  /** The status of its answer; 499 if its client left. */
+  status: number;
+  /** How long it took; of several, the longest (s). */
+  seconds?: number;
+  /** The error's code, if it has one. */
+  code?: string;
+  /** The id of the answer, which its run has as `gen_ai.response.id`. */
+  answer?: string;
+  /** Requests that it stands for: equal refusals within a second (requests). */
+  count?: number;
+}
+
 /** Records before this one were lost. */
 export interface GapEntry {
   kind: "gap";
@@ -330,4 +349,4 @@ export interface GapEntry {
   why?: string;
 }
 
-export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | GapEntry;
+export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | HttpEntry | GapEntry;

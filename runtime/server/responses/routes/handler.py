@@ -12,7 +12,7 @@ from starlette.types import Send
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
-from caesura.runtime.server.http.counting import count_as
+from caesura.runtime.server.http.counting import count_as, note_answer
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.runtime.server.responses.request.schema import parse, parse_compact, parse_count
@@ -57,6 +57,7 @@ class ResponseHandlers:
         """
         asked, items = await parsed(parse, await request.body())
         part, run = await self._responses.create(asked, items, request.headers)
+        note_answer(request.scope, part.id)
         try:
             if asked.stream:
                 await self._stream(request, send, part.feed)
@@ -135,7 +136,7 @@ class ResponseHandlers:
                     raise feed.error  # nothing was sent, so the error can have a status
                 await stream.send_typed(event)
             if feed.error is not None:
-                count_as(request.scope, feed.error.status)
+                count_as(request.scope, feed.error.status, feed.error.code)
             await stream.end()
 
 
