@@ -12,7 +12,7 @@ from caesura.runtime.recording.files.export import write_html
 from . import recordings
 from .conftest import Open, Shown
 
-VIEWS = ("timeline", "decision", "memory", "session", "tools", "compare")
+VIEWS = ("overview", "timeline", "decision", "memory", "session", "tools", "compare")
 
 
 def asked(shown: Shown) -> list[str]:

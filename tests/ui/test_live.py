@@ -67,7 +67,7 @@ async def test_after_a_break_it_goes_on_where_it_was(open_page: Open, serving) -
 
 async def test_when_the_server_ends_the_page_says_so(open_page: Open, serving) -> None:
     endpoint: Endpoint = await serving()
-    shown = await open_page(endpoint.ui)
+    shown = await open_page(f"{endpoint.ui}#/timeline")
     await endpoint.written([state("r1", "waiting", 0)])
     await until_lanes(shown, 1)
     await asyncio.to_thread(endpoint.recorder.close)

@@ -131,6 +131,6 @@ async def test_entries_from_the_future_do_no_harm(open_page: Open, exported) -> 
     url = exported((recordings.recording(), [*strange, *recordings.entries()]))
     shown = await open_page(f"{url}#/memory")
     await shown.page.wait_for_selector("[data-testid=memory]")
-    for view in ("timeline", "decision", "session", "tools", "compare"):
+    for view in ("overview", "timeline", "decision", "session", "tools", "compare"):
         await shown.view(f"#/{view}")
         await shown.page.wait_for_selector("main > *")

@@ -8,7 +8,7 @@ from . import recordings as made
 from .conftest import Open
 
 VIEWS = ("timeline", f"decision/{made.A}/{made.SEARCH['at']}", "decision", "memory", "session")
-MORE = ("session/conversation-a", "tools", "predictions", "compare?with=2")
+MORE = ("overview", "session/conversation-a", "tools", "predictions", "compare?with=2")
 CONTRAST = """
 () => {
   const luminance = ([r, g, b]) => [r, g, b]
@@ -74,7 +74,7 @@ async def test_the_choice_stays(open_page: Open, url: str) -> None:
 
 
 async def test_the_canvas_follows_the_theme(open_page: Open, url: str) -> None:
-    shown = await open_page(url, color_scheme="light")
+    shown = await open_page(f"{url}#/timeline", color_scheme="light")
     canvas = shown.page.locator(".tl-scroller canvas")
     await canvas.wait_for()
     await shown.page.wait_for_timeout(300)

@@ -179,7 +179,9 @@ async def test_idle_times_are_folded_and_unfolded(open_page: Open, exported: Any
         if entry["kind"] == "lanes"
     ]
     ended = made.lanes([(10.5, made.C, "ended", 0, 0, 0)])
-    shown = await open_page(exported((made.recording(), [*made.entries(), ended, *later])))
+    shown = await open_page(
+        f"{exported((made.recording(), [*made.entries(), ended, *later]))}#/timeline"
+    )
     folded = amount(await shown.text(".tl-toolbar .muted.small >> nth=1"))
     assert folded < 60
     await shown.press("g")

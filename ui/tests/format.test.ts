@@ -43,7 +43,7 @@ describe("addresses", () => {
   it("say the view, its path and the query, and are read back", () => {
     const route = { view: "decision", path: ["req/1 ä", "17.25"], query: { rec: "3", q: "a b" } };
     expect(parse(format(route))).toEqual(route);
-    expect(parse("")).toEqual({ view: "timeline", path: [], query: {} });
+    expect(parse("")).toEqual({ view: "overview", path: [], query: {} });
     expect(parse("#/decision/%E0%A4%A/1").path).toEqual(["%E0%A4%A", "1"]);
     expect(format({ view: "tools", path: [], query: { q: "" } })).toBe("#/tools");
   });

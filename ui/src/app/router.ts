@@ -8,11 +8,11 @@ export interface Route {
   query: Record<string, string>;
 }
 
-/** What a hash says; an empty one is the timeline. */
+/** What a hash says; an empty one is the overview. */
 export function parse(hash: string): Route {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
   const [view, ...rest] = path.split("/").map(decoded);
-  return { view: view || "timeline", path: rest, query: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  return { view: view || "overview", path: rest, query: Object.fromEntries(new URLSearchParams(query ?? "")) };
 }
 
 /** The hash of a route; empty values are left out. */

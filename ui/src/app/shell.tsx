@@ -14,7 +14,7 @@ export function Shell() {
   return (
     <div class="shell">
       <header class="bar">
-        <a class="brand" href={link("timeline")}>
+        <a class="brand" href={link("overview")}>
           <Mark />
           Caesura
         </a>
@@ -53,7 +53,7 @@ function Stage() {
   if (!loaded) return null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
   if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
-  const View = (Object.hasOwn(VIEWS, route.value.view) ? VIEWS[route.value.view] : VIEWS.timeline).component;
+  const View = (Object.hasOwn(VIEWS, route.value.view) ? VIEWS[route.value.view] : VIEWS.overview).component;
   return <View />;
 }
 

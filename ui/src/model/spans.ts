@@ -24,9 +24,15 @@ export class Spans {
   readonly runs: Run[] = [];
   private readonly byKey = new Map<string, Run>();
   private readonly children = new Map<string, SpanEntry[]>();
+  private readonly firstTurns = new Map<string, SpanEntry>();
 
   run(id: string): Run | undefined {
     return this.byKey.get(id);
+  }
+
+  /** The first turn of the model that a request of the engine was made for; its id may have a suffix here. */
+  turnOf(request: string): SpanEntry | undefined {
+    return this.firstTurns.get(request) ?? this.firstTurns.get(request.slice(0, Math.max(0, request.lastIndexOf("-"))));
   }
 
   add(span: SpanEntry): void {
@@ -51,6 +57,9 @@ export class Spans {
   }
 
   private addChild(span: SpanEntry): void {
+    const request = span.attributes?.["caesura.request.id"];
+    const known = typeof request === "string" ? this.firstTurns.get(request) : undefined;
+    if (typeof request === "string" && (!known || known.span === span.span)) this.firstTurns.set(request, span);
     const parent = `${span.trace}/${span.parent ?? ""}`;
     const run = this.byKey.get(parent);
     if (run) {

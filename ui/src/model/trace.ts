@@ -3,7 +3,7 @@ import { Busy } from "./busy";
 import { Lane, isPause } from "./lane";
 import { Pause } from "./pause";
 import type {
-  Entry, ForecastEntry, GapEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
+  Entry, ForecastEntry, GapEntry, HttpEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
 } from "./records";
 import { Outcomes } from "./outcomes";
 import { type Run, Spans } from "./spans";
@@ -29,6 +29,8 @@ export class Trace {
   readonly waits: WaitEntry[] = [];
   readonly spans = new Spans();
   readonly gaps: GapEntry[] = [];
+  /** Requests to the server, by when they were answered, refused or left. */
+  readonly http: HttpEntry[] = [];
   /** What was predicted of each segment, and what came. */
   readonly outcomes = new Outcomes();
   /** Names of the tools that were called. */
@@ -117,6 +119,7 @@ export class Trace {
       case "wait": return this.takeWait(entry);
       case "steps": return this.takeSteps(entry);
       case "span": return this.takeSpan(entry);
+      case "http": return this.takeHttp(entry);
       case "gap":
         this.gaps.push(entry);
         return this.reach(entry.at);
@@ -251,6 +254,12 @@ export class Trace {
     if (!entry.at?.length) return;
     this.reach(entry.at[0]);
     this.reach(entry.at[entry.at.length - 1]);
+  }
+
+  private takeHttp(entry: HttpEntry): void {
+    if (!Number.isFinite(entry.at) || !Number.isFinite(entry.status)) return;
+    this.http.push(entry);
+    this.reach(entry.at);
   }
 
   private takeSpan(entry: SpanEntry): void {

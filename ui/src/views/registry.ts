@@ -3,6 +3,7 @@ import type { ComponentType } from "preact";
 import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
 import { MemoryView } from "./memory/view";
+import { OverviewView } from "./overview/view";
 import { PredictionsView } from "./predictions/view";
 import { SessionView } from "./session/view";
 import { TimelineView } from "./timeline/view";
@@ -14,6 +15,7 @@ export interface View {
 }
 
 export const VIEWS: Record<string, View> = {
+  overview: { title: "Overview", component: OverviewView },
   timeline: { title: "Timeline", component: TimelineView },
   decision: { title: "Decisions", component: DecisionView },
   memory: { title: "Memory", component: MemoryView },

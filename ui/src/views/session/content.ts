@@ -25,6 +25,18 @@ export function messagesOf(value: Attribute | undefined): Message[] {
   }));
 }
 
+const asked = new WeakMap<SpanEntry, string>();
+
+/** The last message of the user that a turn was sent; read once, since lists are made often. */
+export function questionOf(turn: SpanEntry): string {
+  const known = asked.get(turn);
+  if (known !== undefined) return known;
+  const message = messagesOf(turn.attributes?.["gen_ai.input.messages"]).findLast((one) => one.role === "user");
+  const title = message?.parts.find((part) => part.kind === "text")?.text.replace(/\s+/g, " ").trim().slice(0, 200) ?? "";
+  asked.set(turn, title);
+  return title;
+}
+
 /** Return the names of files that a call has made: those that it told, and those in its result. */
 export function artifactsOf(span: SpanEntry): string[] {
   const told = span.attributes?.["caesura.tool.artifacts"];

@@ -1,6 +1,7 @@
 // What became of each session, in numbers: times by state, tokens, pauses, regret.
 import { grouped } from "../../charts/group";
 import { DECODE, DROPPED, type Lane, PREFILL, RECOMPUTE, STATES, WAITING, isPause } from "../../model/lane";
+import { decodedOf as decodedIn, firstTokenOf } from "../../causes/figures";
 import type { Pause } from "../../model/pause";
 import type { SessionEntry } from "../../model/records";
 import type { Session, Trace } from "../../model/trace";
@@ -103,17 +104,10 @@ function latencyOf(
 
 function ttftOf(lanes: readonly Lane[]): number | null {
   for (const lane of lanes) {
-    for (let row = 0; row < lane.length; row++) {
-      if (lane.state[row] === DECODE || preemptedAfterFirst(lane, row)) return lane.at[row] - lane.start;
-    }
+    const seconds = firstTokenOf(lane);
+    if (seconds !== null) return seconds;
   }
   return null;
-}
-
-/** Whether the step before `row` ended a prefill, so that there is a token, and the next was without the request. */
-function preemptedAfterFirst(lane: Lane, row: number): boolean {
-  const before = row ? lane.state[row - 1] : WAITING;
-  return lane.state[row] === WAITING && (before === PREFILL || before === RECOMPUTE) && lane.tokens[row] > lane.tokens[row - 1];
 }
 
 function mostTokens(lanes: readonly Lane[]): number {
@@ -128,18 +122,10 @@ function mostTokens(lanes: readonly Lane[]): number {
  * the tokens at the begin and the end of each segment's decode. */
 function decodedOf(record: SessionEntry, pauses: Pause[], lanes: readonly Lane[]): number | null {
   const gaps = lanes.some((lane) => lane.seen(DROPPED));
-  if (!pauses.length && gaps) return lanes.reduce((sum, lane) => sum + generated(lane), 0);
+  if (!pauses.length && gaps) return lanes.reduce((sum, lane) => sum + decodedIn(lane), 0);
   let sum = record.decoded_tokens ?? NaN;
   for (const pause of pauses) sum += pause.end?.decoded_tokens ?? NaN;
   return Number.isNaN(sum) ? null : sum;
-}
-
-function generated(lane: Lane): number {
-  let tokens = 0;
-  for (let row = 0; row + 1 < lane.length; row++) {
-    if (lane.state[row] === DECODE) tokens += lane.tokens[row + 1] - lane.tokens[row];
-  }
-  return tokens;
 }
 
 function preemptionsOf(lane: Lane): number {

@@ -1,8 +1,7 @@
 // What the list of sessions holds: conversations of runs, and the engine's sessions without spans.
-import type { SpanEntry } from "../../model/records";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
-import { messagesOf } from "./content";
+import { questionOf } from "./content";
 import { type SessionFigures, figuresOf } from "./figures";
 import { textIn } from "./transcript";
 
@@ -85,7 +84,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
   return {
     id, runs, sessions, start, end, seconds,
-    title: runs[0]?.turns[0] ? askedIn(runs[0].turns[0]) : "",
+    title: runs[0]?.turns[0] ? questionOf(runs[0].turns[0]) : "",
     duration: (end ?? now) - start,
     tokens: Math.max(0, ...sessions.map((session) => session.tokens)),
     // Spans know of several calls in one pause, the engine of those that clients carry out.
@@ -95,18 +94,6 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
     regret: regrets.length ? regrets.reduce((sum, each) => sum + each, 0) : null,
     errors: runs.reduce((sum, run) => sum + errorsOf(run), 0),
   };
-}
-
-const asked = new WeakMap<SpanEntry, string>();
-
-/** The last message of the user that a turn was sent; read once, since lists are made often. */
-function askedIn(turn: SpanEntry): string {
-  const known = asked.get(turn);
-  if (known !== undefined) return known;
-  const message = messagesOf(turn.attributes?.["gen_ai.input.messages"]).findLast((one) => one.role === "user");
-  const title = message?.parts.find((part) => part.kind === "text")?.text.replace(/\s+/g, " ").trim().slice(0, 200) ?? "";
-  asked.set(turn, title);
-  return title;
 }
 
 function errorsOf(run: Run): number {

@@ -1,0 +1,95 @@
+// The requests of a trace by when they ended, kept up to date as entries come.
+import type { Lane } from "../model/lane";
+import type { Trace } from "../model/trace";
+import { type Piece, piecesOf } from "./causes";
+import { type Request, requestOf } from "./figures";
+import { Pressure } from "./pressure";
+
+/** A request's last steps and the record of its wait may be written this long after its end, in seconds. */
+const LATE = 2;
+
+/**
+ * A live page takes in five batches a second, and may have 30,000 requests. So what a request took
+ * is worked out while it goes on and once more when all is known of it, and then never again.
+ */
+export class Ledger {
+  /** Ended requests by their ends, and where they ended at once, by their first appearance. */
+  readonly ended: Request[] = [];
+  readonly pressure: Pressure;
+  private taken = 0;
+  private unsettled = new Map<Lane, Request | null>();
+  private readonly pieces = new WeakMap<Request, Piece[]>();
+
+  constructor(private readonly trace: Trace) {
+    this.pressure = new Pressure(trace.steps);
+  }
+
+  /** Take in what has come; `now` is the recording's time at this moment. */
+  update(now: number): void {
+    const { lanes } = this.trace;
+    this.pressure.update();
+    for (; this.taken < lanes.length; this.taken++) this.unsettled.set(lanes[this.taken], null);
+    for (const [lane, known] of this.unsettled) {
+      if (!lane.length) continue;
+      const fresh = requestOf(this.trace, lane, now);
+      if (known && known.end !== null) this.ended.splice(this.ended.indexOf(known, this.firstFrom(known.end)), 1);
+      if (fresh.end !== null) this.place(fresh);
+      if (fresh.end !== null && this.trace.to >= (lane.end ?? 0) + LATE) this.unsettled.delete(lane);
+      else this.unsettled.set(lane, fresh);
+    }
+  }
+
+  /** The requests that go on. */
+  get open(): Request[] {
+    return [...this.unsettled.values()].filter((request) => request !== null && request.end === null) as Request[];
+  }
+
+  /** The requests that ended in [from, until): each ended in one of two windows that touch. */
+  endedIn(from: number, until: number): Request[] {
+    return this.ended.slice(this.firstFrom(from), this.firstFrom(until));
+  }
+
+  /** The requests that were here at any time of [from, until). */
+  hereIn(from: number, until: number): Request[] {
+    const here = this.ended.slice(this.firstFrom(from)).filter((request) => request.start < until);
+    return [...here, ...this.open.filter((request) => request.start < until)];
+  }
+
+  /** Where a request's time went; kept for those that have ended. */
+  piecesOf(request: Request, now: number): Piece[] {
+    const known = this.pieces.get(request);
+    if (known) return known;
+    const pieces = piecesOf(request, this.trace, this.pressure, now);
+    this.pieces.set(request, pieces);
+    return pieces;
+  }
+
+  private firstFrom(time: number): number {
+    let low = 0;
+    let high = this.ended.length;
+    while (low < high) {
+      const middle = (low + high) >>> 1;
+      if ((this.ended[middle].end ?? 0) < time) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  private place(request: Request): void {
+    const { ended } = this;
+    const end = request.end ?? 0;
+    let place = ended.length;
+    while (place > 0 && (ended[place - 1].end ?? 0) > end) place -= 1;
+    ended.splice(place, 0, request);
+  }
+}
+
+const ledgers = new WeakMap<Trace, Ledger>();
+
+/** Return the ledger of a trace, up to date. */
+export function ledgerOf(trace: Trace, now: number): Ledger {
+  let ledger = ledgers.get(trace);
+  if (!ledger) ledgers.set(trace, (ledger = new Ledger(trace)));
+  ledger.update(now);
+  return ledger;
+}

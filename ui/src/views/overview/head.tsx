@@ -1,0 +1,50 @@
+// Which stretch is shown: two fields, and the way back to all of it.
+import { useState } from "preact/hooks";
+import { setWindow } from "../../app/state";
+import { count, counted, day, duration, isWallClock, moment } from "../../format";
+import type { Shown } from "./shown";
+import { openAt } from "./summary";
+
+export function Head({ trace, ended, t0, t1, marked }: Shown & { marked: boolean }) {
+  const open = openAt(trace, t1);
+  const from = Math.max(t0, trace.from);
+  return (
+    <header class="ov-head">
+      <h2 aria-live="polite" data-testid="ov-count">
+        {counted(ended.length, "request")} ended in this {marked ? "stretch" : "recording"}{open > 0 && `, ${count(open)} went on`}
+      </h2>
+      <span class="muted small">
+        {marked ? `${moment(t0)} to ${moment(t1)}, ${duration(t1 - t0)}` : `${isWallClock(from) ? day(from) : ""} ${duration(trace.to - trace.from)} recorded`}
+      </span>
+      <span class="grow" />
+      <Stretch key={marked ? `${t0} ${t1}` : "all"} origin={trace.from} t0={t0} t1={t1} />
+      <button aria-pressed={!marked} onClick={() => setWindow(null)} data-testid="ov-all">All</button>
+    </header>
+  );
+}
+
+/** Seconds as a field shows them. */
+const told = (seconds: number): string => String(Number(seconds.toFixed(3)));
+
+/** The window as two fields, in seconds since the recording began. */
+function Stretch({ origin, t0, t1 }: { origin: number; t0: number; t1: number }) {
+  // What was typed stays, while the end of a live recording moves on.
+  const [typed, setTyped] = useState<{ from?: string; until?: string }>({});
+  const from = typed.from ?? told(t0 - origin);
+  const until = typed.until ?? told(t1 - origin);
+  const apply = (event: Event): void => {
+    event.preventDefault();
+    const [first, last] = [Number.parseFloat(from), Number.parseFloat(until)];
+    if (last > first) setWindow({ t0: origin + first, t1: origin + last });
+  };
+  const wrong = !(Number.parseFloat(until) > Number.parseFloat(from));
+  return (
+    <form class="ov-stretch" onSubmit={apply} title="Seconds since the recording began; dragging over a chart marks a stretch too">
+      <label>from <input type="number" step="any" value={from} aria-label="From, in seconds since the recording began"
+        onInput={(event) => setTyped({ ...typed, from: event.currentTarget.value })} /></label>
+      <label>to <input type="number" step="any" value={until} aria-label="To, in seconds since the recording began"
+        aria-invalid={wrong} onInput={(event) => setTyped({ ...typed, until: event.currentTarget.value })} /> s</label>
+      <button type="submit" disabled={wrong} title={wrong ? "The end must be later than the beginning" : undefined}>Show</button>
+    </form>
+  );
+}

@@ -1,0 +1,23 @@
+// What a request is called: what was asked where that is recorded, else the tools that it called, else its id.
+import { brief } from "../../format";
+import type { Lane } from "../../model/lane";
+import type { Trace } from "../../model/trace";
+import { questionOf, visible } from "../session/content";
+
+export interface Label {
+  text: string;
+  /** Whether it is no more than the id. */
+  bare: boolean;
+}
+
+export function labelOf(trace: Trace, lane: Lane): Label {
+  const turn = trace.spans.turnOf(lane.id);
+  const asked = turn ? questionOf(turn) : "";
+  if (asked) return { text: visible(asked), bare: false };
+  const tools = new Map<string, number>();
+  for (const { tool } of trace.pausesOf(lane.id)) if (tool) tools.set(tool, (tools.get(tool) ?? 0) + 1);
+  const id = brief(lane.id, 14);
+  if (!tools.size) return { text: id, bare: true };
+  const named = [...tools].map(([tool, times]) => (times > 1 ? `${tool} × ${times}` : tool)).join(", ");
+  return { text: `${visible(named)} · ${id}`, bare: false };
+}

@@ -1,0 +1,129 @@
+// Figures over time: the window in bins of equal width on the drawn axis, and a value for each.
+import type { Layer } from "../../charts/timechart";
+import { quantile, sorted } from "../../charts/stats";
+import type { HttpEntry } from "../../model/records";
+import type { Steps } from "../../model/steps";
+import type { TimeMap } from "../../model/timemap";
+import type { Request } from "../../causes/figures";
+import { ANSWERS, type Answer, answerOf, tokensIn } from "./summary";
+
+/** Bin `n` is [edges[n], edges[n + 1]) in seconds; `x` are the edges on the drawn axis. */
+export interface Bins {
+  edges: Float64Array;
+  x: Float64Array;
+}
+
+/** Return `count` bins of a window; idle time that is folded is as narrow in them as it is drawn. */
+export function binsOf(map: TimeMap, from: number, until: number, count: number): Bins {
+  const first = map.draw(from);
+  const width = (map.draw(until) - first) / count;
+  const x = Float64Array.from({ length: count + 1 }, (_, place) => first + place * width);
+  const edges = x.map((drawn) => map.time(drawn));
+  edges[0] = from;
+  edges[count] = until;
+  return { edges, x };
+}
+
+/** A chart that is drawn: its layers in drawing order, and what each bin says. */
+export interface Series {
+  layers: Layer[];
+  /** The values that are told, by the layers' names; not stacked. */
+  values: { name: string; colour: string; dash?: number[]; pattern?: Layer["pattern"]; each: (number | null)[] }[];
+}
+
+const LINES = [
+  { name: "p50", share: 0.5, colour: "--accent", dash: undefined },
+  { name: "p95", share: 0.95, colour: "--series-b", dash: [6, 3] },
+  { name: "p99", share: 0.99, colour: "--bad", dash: [2, 2] },
+] as const;
+
+/** Return the percentiles of what requests had that ended in each bin, in milliseconds. `requests` are by their ends. */
+export function latencies(requests: readonly Request[], bins: Bins, of: (request: Request) => number | null): Series {
+  const found = LINES.map((): (number | null)[] => []);
+  let place = 0;
+  for (let bin = 0; bin + 1 < bins.edges.length; bin++) {
+    const values: number[] = [];
+    for (; place < requests.length && (requests[place].end ?? 0) < bins.edges[bin + 1]; place++) {
+      const value = of(requests[place]);
+      if (value !== null) values.push(1000 * value);
+    }
+    const ascending = sorted(values);
+    LINES.forEach(({ share }, line) => found[line].push(values.length ? quantile(ascending, share) : null));
+  }
+  const values = LINES.map(({ name, colour, dash }, line) => ({ name, colour, dash: dash && [...dash], each: found[line] }));
+  return { values, layers: values.map(({ each, ...line }) => ({ ...line, kind: "line" as const, values: closed(each) })) };
+}
+
+const WORK = [
+  { name: "decoded", colour: "--state-decode", pattern: "plain", of: "decoded" },
+  { name: "prefilled", colour: "--state-prefill", pattern: "plain", of: "prefilled" },
+  { name: "recomputed", colour: "--state-recompute", pattern: "crossed", of: "recomputed" },
+] as const;
+
+/** Return the tokens of each bin by what they were computed for, per second of its time. */
+export function throughput(steps: Steps, bins: Bins): Series {
+  const each = WORK.map((): number[] => []);
+  for (let bin = 0; bin + 1 < bins.edges.length; bin++) {
+    const [from, until] = [bins.edges[bin], bins.edges[bin + 1]];
+    const tokens = tokensIn(steps, from, until);
+    WORK.forEach(({ of }, layer) => each[layer].push(tokens[of] / Math.max(until - from, 1e-9)));
+  }
+  return stacked(WORK.map(({ name, colour, pattern }, layer) => ({ name, colour, pattern, each: each[layer] })));
+}
+
+const ANSWER_LAYERS: Record<Answer, { colour: string; pattern: Layer["pattern"] }> = {
+  answered: { colour: "--state-decode", pattern: "plain" },
+  refused: { colour: "--state-paused", pattern: "hatched" },
+  failed: { colour: "--bad", pattern: "crossed" },
+  left: { colour: "--ink-3", pattern: "dotted" },
+};
+
+/** Return how many requests were answered, refused, failed or left in each bin; only what there is at all. */
+export function answers(entries: readonly HttpEntry[], bins: Bins): Series {
+  const counts = Object.fromEntries(ANSWERS.map((name) => [name, zeros(bins)])) as Record<Answer, number[]>;
+  for (const { at, status, count = 1 } of entries) {
+    const bin = binAt(bins, at);
+    if (bin >= 0) counts[answerOf(status)][bin] += count;
+  }
+  const there = ANSWERS.filter((name) => name === "answered" || counts[name].some((count) => count > 0));
+  return stacked(there.map((name) => ({ name, ...ANSWER_LAYERS[name], each: counts[name] })));
+}
+
+/** Return how many requests of the engine ended in each bin. */
+export function endings(requests: readonly Request[], bins: Bins): Series {
+  const counts = zeros(bins);
+  for (const request of requests) {
+    const bin = binAt(bins, request.end ?? NaN);
+    if (bin >= 0) counts[bin] += 1;
+  }
+  return stacked([{ name: "ended", colour: "--state-decode", pattern: "plain", each: counts }]);
+}
+
+/** The bin that a time lies in; -1: none. */
+export function binAt(bins: Bins, time: number): number {
+  const { edges } = bins;
+  if (!(time >= edges[0] && time < edges[edges.length - 1])) return -1;
+  let low = 0;
+  let high = edges.length - 1;
+  while (high - low > 1) {
+    const middle = (low + high) >>> 1;
+    if (edges[middle] <= time) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+const zeros = (bins: Bins): number[] => new Array<number>(bins.edges.length - 1).fill(0);
+
+/** A value holds until the next bin; the last one until the end of the axis. */
+const closed = (each: readonly (number | null)[]): (number | null)[] => [...each, each.at(-1) ?? null];
+
+function stacked(values: { name: string; colour: string; pattern: Layer["pattern"]; each: number[] }[]): Series {
+  const layers: Layer[] = [];
+  let below = values[0].each.map(() => 0);
+  for (const { each, ...layer } of values) {
+    below = below.map((sum, bin) => sum + each[bin]);
+    layers.unshift({ ...layer, kind: "area", values: closed(below) });
+  }
+  return { layers, values };
+}
