@@ -1,5 +1,7 @@
 """Small models on shared devices: how lists are grouped, and when the search shares."""
 
+import pytest
+
 from caesura.planning.plan import Placement
 from caesura.planning.search.sharing import merged, regrouped, spread
 from caesura.planning.search.strategies import plan_application
@@ -58,7 +60,7 @@ def test_devices_are_not_shared_for_a_gain_within_the_margin():
     made, requests = application({"a": 20, "b": 20, "c": 20})
     rates = dict.fromkeys("abc", 1.0)
     found = plan_application(made, requests, 1, [Factory(requests, rates, loading=0.3, sharing=3)])
-    assert found.plan.makespan.mean == 3 * (0.3 + 20)
+    assert found.plan.makespan.mean == pytest.approx(3 * (0.3 + 20))
     assert not any(one.shares for stage in found.plan.stages for one in stage.placements)
     assert found.next_best is not None
     assert found.next_best.makespan.mean < found.plan.makespan.mean
