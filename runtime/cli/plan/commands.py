@@ -100,15 +100,28 @@ def measure(
     again: Annotated[
         bool, typer.Option("--again", help="Also measure the engines that the file has already.")
     ] = False,
+    from_run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from-run",
+            dir_okay=False,
+            help="Start no engine: take the times of loading and stopping from this run's results."
+            " May be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Measure an application's engines on this machine: loading, steps, memory.
 
     Each engine is started twice, and asked for some hundred short outputs between.
-    The file is written after each engine. Plans then use what it holds.
+    The file is written after each engine. Plans then use what it holds. Runs load engines as plans
+    do; with --from-run their times replace those that were measured.
     """
     import asyncio
 
-    from caesura.runtime.cli.plan.measure import measure_application
+    from caesura.runtime.cli.plan.measure import correct_loading, measure_application
 
     with mistakes_told():
+        if from_run:
+            correct_loading(application, devices, output, from_run)
+            return
         asyncio.run(measure_application(application, devices, output, again))

@@ -19,9 +19,11 @@ from caesura.planning.costs.measured import (
     model_name,
     read_costs,
 )
+from caesura.planning.costs.measuring.from_runs import corrected, seen_in
 from caesura.planning.costs.measuring.measure import measure_engine
 from caesura.planning.run.backends.processes import ProcessHost
 from caesura.planning.run.host import HostError
+from caesura.planning.show.reality import read_run
 from caesura.runtime.errors import UsageError
 
 BATCH, CONTEXT = 16, 500
@@ -63,6 +65,33 @@ async def measure_application(
             await host.close()
     console.print(table(application, kept, kind))
     console.print(f"kept in {file}", highlight=False, soft_wrap=True)
+
+
+def correct_loading(
+    path: Path, devices: int | None, output: Path | None, runs: Sequence[Path]
+) -> None:
+    """Replace measured times of loading and stopping by those that runs have seen.
+
+    Raises `UsageError` without measurements, or where the runs have loaded none of their engines.
+    """
+    application = read_application(path)
+    kind, file = this_machine(devices or application.devices or 1), output or costs_path()
+    kept = read_costs(file)
+    seen = seen_in(read_run(run)[1] for run in runs)
+    better = [
+        corrected(found, seen[model.name, found.tensor_parallel])
+        for model in application.models
+        for found in _of(model, kept, kind)
+        if (model.name, found.tensor_parallel) in seen
+    ]
+    if not better:
+        raise UsageError(
+            f"no run in {', '.join(map(str, runs))} has loaded an engine of {path} that {file} has"
+            f" measurements of; measure first: caesura measure {path}"
+        )
+    kept = kept.updated(better)
+    _save(kept, file)
+    Console().print(table(application, kept, kind))
 
 
 def missing(
