@@ -66,7 +66,43 @@ def typescript() -> str:
         for kind in KINDS.values()
     ]
     union = " | ".join(entry_name(kind) for kind in KINDS.values())
-    return "\n".join([HEAD, *parts, *kinds, f"export type KnownEntry = {union};\n"])
+    return "\n".join([HEAD, *parts, *kinds, f"export type KnownEntry = {union};\n", _shapes()])
+
+
+def _shapes() -> str:
+    """Return what the page checks entries against before it takes them in."""
+    shapes = [f"  {name}: {_shape(part)}," for part, name in PARTS.items() if part != DecisionRow]
+    row = ", ".join(_quoted(_check(hint, needed)) for _, hint, needed in _row_fields(DecisionRow))
+    kinds = [f"  {name}: {_shape(kind)}," for name, kind in KINDS.items()]
+    return (
+        "/** What fields hold; those with `!` are always there. The page limits `seconds`. */\n"
+        "export const KIND_SHAPES: Record<string, Record<string, string>> = {\n"
+        + "\n".join(kinds)
+        + "\n};\n\n/** What parts of entries hold; of a row in the order of its columns. */\n"
+        "export const PART_SHAPES: Record<string, Record<string, string>> = {\n"
+        + "\n".join([*shapes, "  Attributes: {},"])
+        + f"\n}};\nexport const ROW_SHAPES: Record<string, string[]> = {{ Decision: [{row}] }};\n"
+    )
+
+
+def _shape(kind: Any) -> str:
+    # The page does without any column of the steps but their times.
+    optional = {each.name for each in fields(kind)} - {"at"} if kind is StepsRecord else set()
+    known = (
+        f"{name}: {_quoted(_check(hint, needed and name not in optional))}"
+        for name, hint, needed in _row_fields(kind)
+    )
+    return f"{{ {', '.join(known)} }}"
+
+
+def _check(hint: Any, needed: bool) -> str:
+    """Return a field's type as the page checks it, such as `seconds[]!`."""
+    said = _type(hint)
+    always = needed and not said.endswith(" | null")
+    said = said.removesuffix(" | null")
+    if _about(hint).unit == "s":
+        said = said.replace("number", "seconds")
+    return f"{said}!" if always else said
 
 
 def entry_name(kind: type[Record]) -> str:

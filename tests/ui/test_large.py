@@ -82,12 +82,14 @@ async def test_100_000_intervals(open_page: Open, serving: Any) -> None:
     box = await canvas.bounding_box()
     await shown.page.mouse.move(box["x"] + 700, box["y"] + 300)
     await shown.page.evaluate("() => { window.__frames.length = 0 }")
+    await shown.page.keyboard.down("Control")
     for _ in range(40):
         await shown.page.mouse.wheel(0, -60)
         await shown.page.wait_for_timeout(16)
     for _ in range(40):
         await shown.page.mouse.wheel(0, 50)
         await shown.page.wait_for_timeout(16)
+    await shown.page.keyboard.up("Control")
     frames = sorted(await shown.page.evaluate("() => window.__frames"))
     assert await canvas.screenshot() != before
     p50, p99 = statistics.median(frames), frames[int(len(frames) * 0.99)]

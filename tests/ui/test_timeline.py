@@ -106,10 +106,12 @@ async def test_keys_zoom_and_move(shown: Shown) -> None:
     assert await until_window(shown, other_than=wider) is None
 
 
-async def test_the_wheel_zooms_where_the_pointer_is(shown: Shown) -> None:
+async def test_ctrl_and_the_wheel_zoom_where_the_pointer_is(shown: Shown) -> None:
     await point(shown, made.A, 5.0)
+    await shown.page.keyboard.down("Control")
     for _ in range(12):
         await shown.page.mouse.wheel(0, -120)
+    await shown.page.keyboard.up("Control")
     t0, t1 = await until_window(shown, other_than=WINDOW)
     assert t1 - t0 < 3
     share = (5.0 + 0.5) / (WINDOW[1] - WINDOW[0])
@@ -119,8 +121,10 @@ async def test_the_wheel_zooms_where_the_pointer_is(shown: Shown) -> None:
 @pytest.mark.slow
 async def test_a_millisecond_and_all_of_it(shown: Shown) -> None:
     await point(shown, made.A, 6.9)
+    await shown.page.keyboard.down("Control")
     for _ in range(60):
         await shown.page.mouse.wheel(0, -240)
+    await shown.page.keyboard.up("Control")
     t0, t1 = await until_window(shown, other_than=WINDOW)
     while t1 - t0 > 0.0011:
         t0, t1 = await until_window(shown, other_than=(t0, t1))
@@ -193,9 +197,24 @@ async def test_idle_times_are_folded_and_unfolded(open_page: Open, exported: Any
     assert amount(await shown.text(".tl-toolbar .muted.small >> nth=1")) == about(3610)
 
 
-async def test_the_help_lists_the_keys(shown: Shown) -> None:
+@pytest.mark.parametrize(
+    ("view", "title", "key"),
+    [
+        ("timeline", "Timeline", "zoom at the pointer (also: pinch)"),
+        ("memory", "Memory", "previous and next step"),
+        ("decision", "Decisions", "search, where the view has a search field"),
+        ("session", "Sessions", "these keys"),
+        ("tools", "Tools", "these keys"),
+        ("compare", "Compare", "these keys"),
+    ],
+)
+async def test_the_help_lists_the_keys_of_the_view(
+    shown: Shown, view: str, title: str, key: str
+) -> None:
+    await shown.view(f"#/{view}")
+    await shown.page.wait_for_selector(f"nav a[aria-current=page]:has-text('{title}')")
     await shown.press("?")
-    await shown.says("Keys of the timeline", within="dialog[open]")
+    await shown.says(f"Keys: {title}", key, "IN EVERY VIEW", within="dialog[open]")
     await shown.press("Escape")
     await shown.page.wait_for_selector("dialog[open]", state="hidden")
 

@@ -7,6 +7,7 @@ import type { Entry } from "../src/model/records";
 import { recordingOf } from "../src/model/records";
 import { EmbeddedSource, embedded } from "../src/sources/embedded";
 import { storeKey } from "../src/sources/key";
+import { DocumentReader } from "../src/sources/pieces";
 import { ServerSource } from "../src/sources/server";
 import { type Following, Trouble, Unauthorised } from "../src/sources/source";
 import { EventReader } from "../src/sources/sse";
@@ -77,6 +78,11 @@ describe("a server", () => {
     expect((await source.recordings()).map((one) => one.title)).toEqual(["One"]);
   });
 
+  it("whose answer was cut off is told apart from one that is broken for good", async () => {
+    const source = await serving((_, response) => response.end('{"entries": [{"kind"'));
+    await expect(source.follow(recordingOf({ id: 7 }), collector(), new AbortController().signal)).rejects.toThrow("it was cut off. Try again");
+  });
+
   it("is quoted where it says what went wrong", async () => {
     const source = await serving((_, response) => json(response, { error: { message: "The file is locked." } }, 503));
     await expect(source.recordings()).rejects.toEqual(new Trouble("The file is locked."));
@@ -131,6 +137,52 @@ describe("an exported page", () => {
     const file = await source!.artifact("/artifacts/a.png");
     expect([file.type, [...new Uint8Array(await file.arrayBuffer())]]).toEqual(["image/png", [0, 1, 2]]);
     await expect(source!.artifact("b.png")).rejects.toBeInstanceOf(Trouble);
+  });
+
+  it("is read in pieces where it is too large to keep, and each recording gets its own entries", async () => {
+    const entry = (i: number): Entry => ({ id: i, kind: "gap", at: i, why: `a "data": [ \\ "quote" ] and an äöü ${i}` });
+    const data = (from: number, count: number): Entry[] => Array.from({ length: count }, (_, i) => entry(from + i));
+    const content = { recordings: [
+      { id: 1, title: "A", about: { data: [[1]], model: "recordings" }, data: data(1, 30_000) }, { id: 2, title: "B", data: [] }, { data: data(50_001, 7), id: 3, title: "C" },
+    ], artifacts: { data: { type: "image/png", base64: "AAEC" } } };
+    const source = await embedded(page(packed(content)), 1000);
+    const list = await source!.recordings();
+    expect(list.map((one) => [one.title, one.entries])).toEqual([["A", 30_000], ["B", 0], ["C", 7]]);
+    expect(list[0].about).toEqual({ data: [[1]], model: "recordings" });
+    for (const [place, ids] of [[2, [50_001, 50_002, 50_003, 50_004, 50_005, 50_006, 50_007]], [1, []]] as const) {
+      const to = collector();
+      await source!.follow(list[place], to, new AbortController().signal);
+      expect([to.ids, to.completed]).toEqual([ids, 1]);
+    }
+    const to = collector();
+    const whys: (string | undefined)[] = [];
+    await source!.follow(list[0], { ...to, entries: (batch) => whys.push(...batch.map((one) => (one as { why?: string }).why)) }, new AbortController().signal);
+    expect(whys).toEqual(data(1, 30_000).map((one) => (one as { why?: string }).why));
+    expect((await source!.artifact("data")).size).toBe(3);
+  });
+
+  it("of any cut into pieces is the same document", () => {
+    const text = JSON.stringify({ recordings: [{ id: 1, data: [gap(1), { kind: "gap", at: 2, why: "]}\\\" ä" }] }, { id: 2, data: [gap(3)] }], view: "#/x" });
+    const bytes = new TextEncoder().encode(text);
+    for (const size of [1, 2, 3, 7, 1000]) {
+      const found: [number, unknown[]][] = [];
+      const reader = new DocumentReader((place, entries) => found.push([place, entries]));
+      for (let from = 0; from < bytes.length; from += size) reader.feed(bytes.subarray(from, from + size));
+      expect(reader.end()).toEqual({ recordings: [{ id: 1, data: [] }, { id: 2, data: [] }], view: "#/x" });
+      expect(found).toEqual([[0, [gap(1), { kind: "gap", at: 2, why: "]}\\\" ä" }]], [1, [gap(3)]]]);
+    }
+  });
+
+  it("that is larger than a page may be says so, with the command for a stretch of it", async () => {
+    const heap = Object.getOwnPropertyDescriptor(performance, "memory");
+    Object.defineProperty(performance, "memory", { value: { jsHeapSizeLimit: 1e6 }, configurable: true });
+    try {
+      const data = Array.from({ length: 20_000 }, (_, i) => gap(i));
+      await expect(embedded(page(packed({ recordings: [{ id: 1, data }] })))).rejects.toThrow(/larger than this browser.*caesura trace export --last 10m -o trace\.html/);
+    } finally {
+      if (heap) Object.defineProperty(performance, "memory", heap);
+      else delete (performance as { memory?: unknown }).memory;
+    }
   });
 
   it("is none without the element, and says so where it is cut off", async () => {

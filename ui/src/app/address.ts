@@ -1,4 +1,5 @@
 // Settings of views that are kept in the address, so that a link shows what its sender saw.
+import { computed } from "@preact/signals";
 import { route, setQuery } from "./router";
 
 /** A setting in the address's query: reading `value` in a view follows it, as with a signal. */
@@ -10,14 +11,16 @@ export interface Param<T extends string = string> {
 
 /** The setting `name`; while it equals `fallback` the address does not have it. */
 export function param<T extends string = string>(name: string, fallback: NoInfer<T>): Param<T> {
+  // What follows the setting is not made anew when anything else in the address changes.
+  const own = computed(() => (route.value.query[name] as T | undefined) ?? fallback);
   return {
     get value(): T {
-      return (route.value.query[name] as T | undefined) ?? fallback;
+      return own.value;
     },
     set value(next: T) {
       setQuery({ [name]: next === fallback ? "" : next });
     },
-    peek: () => (route.peek().query[name] as T | undefined) ?? fallback,
+    peek: () => own.peek(),
   };
 }
 

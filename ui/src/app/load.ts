@@ -6,6 +6,8 @@ import { Trace } from "../model/trace";
 import { embedded } from "../sources/embedded";
 import { ServerSource } from "../sources/server";
 import { type Source, Unauthorised } from "../sources/source";
+import { broke } from "./boundary";
+import { Pace } from "./pace";
 import { route } from "./router";
 import {
   type Loaded, adoptWindow, connection, current, other, phase, problem, recordings, source, version,
@@ -106,10 +108,17 @@ function show(place: "current" | "other", id: string, optional: boolean, anew: b
 async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSignal): Promise<void> {
   let drawn = -Infinity;
   let measured = false;
-  const changed = (): void => {
-    if (signal.aborted) return;
+  const pace = new Pace(() => {
     drawn = performance.now();
-    version.value += 1;
+    try {
+      version.value += 1;
+    } catch (error) {
+      broke(error);
+    }
+  });
+  signal.addEventListener("abort", () => pace.stop(), { once: true });
+  const changed = (): void => {
+    if (!signal.aborted) pace.ask();
   };
   try {
     await source.peek()!.follow(loaded.recording, {

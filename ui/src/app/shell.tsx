@@ -1,9 +1,11 @@
 // The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
 import { VIEWS } from "../views/registry";
 import { About, labelOf } from "./about";
-import { HelpDialog, helpOpen } from "./help";
+import { Boundary } from "./boundary";
+import { HelpDialog } from "./help";
 import { Downloads } from "./downloads";
 import { KeyDialog } from "./keydialog";
+import { helpOpen } from "./keys";
 import { Notes } from "./notes";
 import { link, route, setQuery } from "./router";
 import { connection, current, phase, problem, recordings, setWindow, version } from "./state";
@@ -53,8 +55,9 @@ function Stage() {
   if (!loaded) return null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
   if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
-  const View = (Object.hasOwn(VIEWS, route.value.view) ? VIEWS[route.value.view] : VIEWS.overview).component;
-  return <View />;
+  const name = Object.hasOwn(VIEWS, route.value.view) ? route.value.view : "overview";
+  const { component: View, title } = VIEWS[name];
+  return <Boundary key={name} name={title}><View /></Boundary>;
 }
 
 function Progress() {

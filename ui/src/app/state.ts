@@ -4,6 +4,7 @@ import type { Recording } from "../model/records";
 import { Scale, TimeMap } from "../model/timemap";
 import { Trace } from "../model/trace";
 import type { Source } from "../sources/source";
+import { toggle } from "./address";
 import { route, setQuery } from "./router";
 
 /** A recording with what has come of it so far. The trace is filled in place. */
@@ -42,9 +43,9 @@ export const connection = signal<{ state: "none" | "live" | "reconnecting" | "en
 export const trace = computed<Trace | null>(() => (version.value, current.value?.trace ?? null));
 
 /** Whether idle times are folded. */
-export const folding = signal(true);
+export const folding = toggle("fold", true);
 /** Whether the window follows what is live. */
-export const following = signal(false);
+export const following = toggle("follow");
 
 export interface Filters {
   q: string;

@@ -1,5 +1,5 @@
 // A histogram on a logarithmic axis, with marks at its percentiles.
-import type { Bins } from "./stats";
+import { type Bins, largest } from "./stats";
 import { linearScale, logScale } from "./scale";
 import { useSize } from "./size";
 
@@ -39,7 +39,7 @@ function Drawn(props: Required<Props> & { width: number }) {
   const { bins, marks, axis, counted, format, tickFormat, width, height } = props;
   const floor = height - BOTTOM;
   const across = logScale(bins.edges[0], bins.edges[bins.edges.length - 1], LEFT, width - RIGHT);
-  const up = linearScale(Math.max(...bins.counts), floor, TOP);
+  const up = linearScale(largest(bins.counts), floor, TOP);
   return (
     <>
       {up.ticks.filter(Number.isInteger).map((tick) => (

@@ -30,6 +30,20 @@ export function sum(values: ArrayLike<number>): number {
   return total;
 }
 
+/** Return the largest value, `floor` of none: a call with as many arguments overflows the stack. */
+export function largest(values: Iterable<number>, floor = -Infinity): number {
+  let most = floor;
+  for (const value of values) if (value > most) most = value;
+  return most;
+}
+
+/** Return the smallest value, `ceiling` of none. */
+export function smallest(values: Iterable<number>, ceiling = Infinity): number {
+  let least = ceiling;
+  for (const value of values) if (value < least) least = value;
+  return least;
+}
+
 /** A histogram: bin `n` counts the values in [edges[n], edges[n + 1]). */
 export interface Bins {
   edges: number[];
@@ -49,8 +63,8 @@ export function logBins(values: Iterable<number>, perDecade: number): Bins {
     found.set(bin, (found.get(bin) ?? 0) + 1);
   }
   if (found.size === 0) return { edges: [], counts: [] };
-  const first = Math.min(...found.keys());
-  const last = Math.max(...found.keys());
+  const first = smallest(found.keys());
+  const last = largest(found.keys());
   const edges: number[] = [];
   const counts: number[] = [];
   for (let bin = first; bin <= last; bin++) {

@@ -350,3 +350,29 @@ export interface GapEntry {
 }
 
 export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | HttpEntry | GapEntry;
+
+/** What fields hold; those with `!` are always there. The page limits `seconds`. */
+export const KIND_SHAPES: Record<string, Record<string, string>> = {
+  forecast: { request: "string!", at: "seconds!", session: "string", calls: "number", compared_with: "string", features: "Features", predictions: "Prediction[]" },
+  opening: { request: "string!", at: "seconds!", session: "string", tool: "string", person: "boolean", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", deadline_seconds: "seconds", handling: "string", prices: "Prices", inputs: "Inputs" },
+  pause: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", tool: "string", context_tokens: "number", blocks: "number", predicted_seconds: "seconds", prices: "Prices", decisions: "Decision[]", outcome: "string", handling: "string", pause_seconds: "seconds", queue_seconds: "seconds", loaded_tokens: "number", recomputed_tokens: "number", cost: "number", hindsight: "Prices", regret: "number" },
+  session: { request: "string!", at: "seconds!", session: "string", arrival: "seconds", given_tokens: "number", decoded_tokens: "number", calls: "number", most_tokens: "number", outcome: "string" },
+  lanes: { request: "string[]!", state: "string[]!", at: "seconds[]!", blocks: "number[]", host: "number[]", tokens: "number[]" },
+  wait: { request: "string!", since: "seconds!", until: "seconds!", steps: "number", lacked: "Lacked", needed_blocks: "number", free_blocks: "number", overtaken: "number", behind: "string", admitted_most: "number", after: "string" },
+  steps: { at: "seconds[]!", seconds: "seconds[]", running: "number[]", paused: "number[]", decode_tokens: "number[]", prefill_tokens: "number[]", recompute_tokens: "number[]", budget_blocks: "number[]", saved_blocks: "number[]", loaded_blocks: "number[]", running_blocks: "number[]", paused_blocks: "number[]", free_blocks: "number[]", waiting: "number[]", cached_blocks: "number[]", host_blocks: "number[]", budget_tokens: "number[]" },
+  span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
+  http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
+  gap: { at: "seconds!", lost: "number", why: "string" },
+};
+
+/** What parts of entries hold; of a row in the order of its columns. */
+export const PART_SHAPES: Record<string, Record<string, string>> = {
+  Prices: { preserve: "number", discard: "number", swap: "number" },
+  Inputs: { elapsed: "seconds", remaining: "seconds", resident: "number", free_to_release: "number", uncopied: "number", hosted: "number", missing: "number", block_size: "number", total_blocks: "number", free_blocks: "number", host_free: "number", running_tokens: "number", running_context: "number", link_blocks: "number", swap_pays: "boolean", step_seconds: "seconds" },
+  Lacked: { blocks: "number", slots: "number", tokens: "number", admission: "number", line: "number" },
+  Features: { context_tokens: "number", seconds: "seconds", segment_tokens: "number", segment_mean: "number", result_tokens: "number", result_mean: "number", errors: "number", last_error: "boolean", tool: "string", words: "number[]", heads: "number[]", head_calls: "number[]" },
+  Prediction: { predictor: "string", decode_tokens: "number", decode_quantiles: "number[]", calls_left: "number", ends_now: "number", ends_within_3: "number", pause_seconds: "seconds", long_pause: "number" },
+  SpanEvent: { name: "string!", at: "seconds!", attributes: "Attributes" },
+  Attributes: {},
+};
+export const ROW_SHAPES: Record<string, string[]> = { Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number"] };

@@ -8,6 +8,8 @@ export interface Run {
   span: SpanEntry;
   turns: SpanEntry[];
   calls: SpanEntry[];
+  /** Counts its spans as they come: what is made from the run is made anew when this has changed. */
+  changes: number;
 }
 
 /** A span's own key, which later versions of it share. */
@@ -35,6 +37,11 @@ export class Spans {
     return this.firstTurns.get(request) ?? this.firstTurns.get(request.slice(0, Math.max(0, request.lastIndexOf("-"))));
   }
 
+  /** The run that a turn or a call belongs to. */
+  runOf(span: SpanEntry): Run | undefined {
+    return this.byKey.get(parentOf(span));
+  }
+
   add(span: SpanEntry): void {
     if (!span.trace || !span.span || !Number.isFinite(span.start)) return;
     const operation = operationOf(span);
@@ -47,9 +54,10 @@ export class Spans {
     const known = this.byKey.get(id);
     if (known) {
       if (known.span.end === null || span.end !== null) known.span = span;
+      known.changes += 1;
       return;
     }
-    const run: Run = { id, span, turns: [], calls: [] };
+    const run: Run = { id, span, turns: [], calls: [], changes: 0 };
     this.byKey.set(id, run);
     this.runs.push(run);
     for (const child of this.children.get(id) ?? []) place(run, child);
@@ -60,7 +68,7 @@ export class Spans {
     const request = span.attributes?.["caesura.request.id"];
     const known = typeof request === "string" ? this.firstTurns.get(request) : undefined;
     if (typeof request === "string" && (!known || known.span === span.span)) this.firstTurns.set(request, span);
-    const parent = `${span.trace}/${span.parent ?? ""}`;
+    const parent = parentOf(span);
     const run = this.byKey.get(parent);
     if (run) {
       place(run, span);
@@ -72,7 +80,10 @@ export class Spans {
   }
 }
 
+const parentOf = (span: SpanEntry): string => `${span.trace}/${span.parent ?? ""}`;
+
 function place(run: Run, span: SpanEntry): void {
+  run.changes += 1;
   const list = operationOf(span) === "chat" ? run.turns : run.calls;
   const same = list.findIndex((one) => one.span === span.span);
   if (same >= 0) {

@@ -42,7 +42,7 @@ export class Steps {
       for (let i = 0; i < count; i++) column[before + i] = values[i] ?? 0;
     }
     this.length += count;
-    if (count && before && this.at[before] < this.at[before - 1]) this.ordered = false;
+    for (let i = Math.max(before, 1); i < this.length; i++) if (this.at[i] < this.at[i - 1]) this.ordered = false;
   }
 
   /** Put the steps in time order, after several engines' batches have come in any. */

@@ -1,5 +1,7 @@
 // A recording as a fold over its entries: history and live entries take the same way.
+import { Belonging, type Session, insert } from "./belonging";
 import { Busy } from "./busy";
+import { isSound } from "./door";
 import { Lane, isPause } from "./lane";
 import { Pause } from "./pause";
 import type {
@@ -9,12 +11,7 @@ import { Outcomes } from "./outcomes";
 import { type Run, Spans } from "./spans";
 import { Steps } from "./steps";
 
-/** One session: the lanes of its requests, and the record of its end. */
-export interface Session {
-  id: string;
-  lanes: Lane[];
-  end: SessionEntry | null;
-}
+export type { Session } from "./belonging";
 
 export class Trace {
   /** Counts the batches that were added. */
@@ -22,7 +19,7 @@ export class Trace {
   /** In order of first appearance. */
   readonly lanes: Lane[] = [];
   readonly byRequest = new Map<string, Lane>();
-  readonly sessions = new Map<string, Session>();
+  readonly sessions: ReadonlyMap<string, Session>;
   /** In time order. */
   readonly pauses: Pause[] = [];
   readonly steps = new Steps();
@@ -42,21 +39,24 @@ export class Trace {
   to = -Infinity;
   /** Rows of all lanes. */
   intervals = 0;
-  /** Entries of known kinds that could not be read. */
+  /** Entries of known kinds that were not taken, since they break the schema. */
   broken = 0;
   private readonly pausesBy = new Map<string, Pause[]>();
+  private readonly belonging = new Belonging((request) => this.byRequest.get(request), (request) => this.pausesOf(request));
+  /** The lanes that have not ended. */
+  private readonly here = new Set<Lane>();
   private readonly waitsBy = new Map<string, WaitEntry[]>();
   private readonly byClient = new Map<string, Lane>();
-  private readonly sessionBy = new Map<string, string>();
+
+  constructor() {
+    this.sessions = this.belonging.sessions;
+  }
 
   /** Take in more entries, in the order in which they were written. */
   add(entries: readonly Entry[]): void {
     for (const entry of entries) {
-      try {
-        this.take(entry);
-      } catch {
-        this.broken += 1;
-      }
+      if (isSound(entry)) this.take(entry);
+      else this.broken += 1;
     }
     this.steps.settle();
     this.version += 1;
@@ -64,12 +64,13 @@ export class Trace {
 
   /** Whether any request is still here. */
   get open(): boolean {
-    return this.lanes.some((lane) => lane.length > 0 && lane.end === null);
+    return this.here.size > 0;
   }
 
   /** Whether any request is in the queue, computed or copied at the end. */
   get active(): boolean {
-    return this.lanes.some((lane) => lane.length > 0 && lane.end === null && !isPause(lane.state[lane.length - 1]));
+    for (const lane of this.here) if (!isPause(lane.state[lane.length - 1])) return true;
+    return false;
   }
 
   get runs(): Run[] {
@@ -82,6 +83,21 @@ export class Trace {
 
   pausesOf(request: string): readonly Pause[] {
     return this.pausesBy.get(request) ?? [];
+  }
+
+  /** The pauses of a session's requests in time order. */
+  pausesOfSession(session: string): readonly Pause[] {
+    return this.belonging.pausesOf(session);
+  }
+
+  /** The ids of all sessions, of those too of which there are pauses only. */
+  sessionIds(): Iterable<string> {
+    return this.belonging.ids();
+  }
+
+  /** Changes whenever a record of the session comes: what is made from it is made anew then. */
+  stampOf(session: string): number {
+    return this.belonging.stampOf(session);
   }
 
   /** The pause of `request` that began at `at`. */
@@ -144,6 +160,9 @@ export class Trace {
         tokens: entry.tokens?.[i] ?? 0,
       });
       if (!added) continue;
+      if (lane.end === null) this.here.add(lane);
+      else this.here.delete(lane);
+      this.belonging.touch(lane.session);
       this.intervals += 1;
       this.reach(at);
       const before = lane.rowAt(at) - 1;
@@ -160,40 +179,13 @@ export class Trace {
     this.byRequest.set(id, lane);
     const dash = id.lastIndexOf("-");
     if (dash > 0) this.byClient.set(id.slice(0, dash), lane);
-    lane.session = this.sessionBy.get(id) ?? id;
-    this.sessionOf(lane.session).lanes.push(lane);
+    this.belonging.join(lane);
     for (const pause of this.pausesOf(id)) this.markPerson(pause);
     return lane;
   }
 
-  private sessionOf(id: string): Session {
-    let session = this.sessions.get(id);
-    if (!session) {
-      session = { id, lanes: [], end: null };
-      this.sessions.set(id, session);
-    }
-    return session;
-  }
-
-  /** A record says which session a request belongs to; until then it was its own. */
-  private belongs(request: string, id: string | undefined): void {
-    if (!id) return;
-    this.sessionBy.set(request, id);
-    const lane = this.byRequest.get(request);
-    if (!lane || lane.session === id) return;
-    const old = this.sessions.get(lane.session);
-    if (old) {
-      old.lanes.splice(old.lanes.indexOf(lane), 1);
-      if (!old.lanes.length && !old.end) this.sessions.delete(old.id);
-    }
-    lane.session = id;
-    const lanes = this.sessionOf(id).lanes;
-    lanes.push(lane);
-    lanes.sort((a, b) => a.index - b.index);
-  }
-
   private takeForecast(entry: ForecastEntry): void {
-    this.belongs(entry.request, entry.session);
+    this.belonging.told(entry.request, entry.session);
     this.outcomes.takeForecast(entry);
     this.reach(entry.at);
   }
@@ -202,7 +194,7 @@ export class Trace {
     const pause = this.pause(entry.request, entry.at);
     pause.opening = entry;
     if (pause.tool) this.tools.add(pause.tool);
-    this.belongs(entry.request, entry.session);
+    this.belonging.told(entry.request, entry.session);
     this.markPerson(pause);
     this.reach(entry.at);
   }
@@ -211,7 +203,7 @@ export class Trace {
     const pause = this.pause(entry.request, entry.at);
     pause.end = entry;
     if (pause.tool) this.tools.add(pause.tool);
-    this.belongs(entry.request, entry.session);
+    this.belonging.told(entry.request, entry.session);
     this.markPerson(pause);
     this.outcomes.takePause(entry);
     this.reach(entry.at + (entry.pause_seconds ?? 0));
@@ -231,12 +223,13 @@ export class Trace {
     const own = this.pausesBy.get(request);
     if (own) insert(own, pause, (one) => one.at);
     else this.pausesBy.set(request, [pause]);
+    this.belonging.place(pause);
     return pause;
   }
 
   private takeSession(entry: SessionEntry): void {
-    this.belongs(entry.request, entry.session);
-    this.sessionOf(entry.session ?? entry.request).end = entry;
+    this.belonging.told(entry.request, entry.session);
+    this.belonging.end(entry);
     this.outcomes.takeSession(entry);
     this.reach(entry.at);
   }
@@ -272,11 +265,3 @@ export class Trace {
 }
 
 const same = (a: number, b: number): boolean => Math.abs(a - b) < 1e-4;
-
-/** Put `item` where its time belongs, which nearly always is the end. */
-function insert<T>(list: T[], item: T, time: (one: T) => number): void {
-  const at = time(item);
-  let place = list.length;
-  while (place > 0 && time(list[place - 1]) > at) place -= 1;
-  list.splice(place, 0, item);
-}

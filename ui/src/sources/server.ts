@@ -1,11 +1,14 @@
 // Recordings of a server: history in pages, then live events, taken up again after a break.
-import { type Recording, recordingOf } from "../model/records";
+import { type Entry, type Recording, recordingOf } from "../model/records";
 import { entriesOf } from "./entries";
 import { storedKey } from "./key";
+import { admit, tooLong } from "./limits";
 import { type Following, type Source, Trouble, Unauthorised } from "./source";
 import { EventReader } from "./sse";
 
 const PAGE = 5000;
+/** A page with more bytes is asked for in smaller ones: a browser's texts end at 512 MB. */
+const LONGEST_PAGE = 2 ** 28;
 const LONGEST_WAIT = 15;
 /** The server says something every 15 s; longer silence is a broken connection. In seconds. */
 const SILENCE = 40;
@@ -55,9 +58,19 @@ export class ServerSource implements Source {
   private async history(recording: Recording, to: Following, signal: AbortSignal): Promise<number> {
     let after = 0;
     let done = 0;
+    let bytes = 0;
+    let limit = PAGE;
     for (;;) {
-      const answer = await this.get(`${path(recording)}?after=${after}&limit=${PAGE}`, signal);
-      const page = (await answer.json()) as { entries?: unknown; next?: number | null };
+      const answer = await this.get(`${path(recording)}?after=${after}&limit=${limit}`, signal);
+      const packed = await answer.arrayBuffer();
+      if (packed.byteLength > LONGEST_PAGE) {
+        if (limit === 1) throw tooLong();
+        limit = Math.ceil(limit / 10);
+        continue;
+      }
+      bytes += packed.byteLength;
+      admit(bytes);
+      const page = pageOf(packed);
       const entries = entriesOf(page.entries);
       for (const entry of entries) after = Math.max(after, entry.id ?? 0);
       done += entries.length;
@@ -88,7 +101,7 @@ export class ServerSource implements Source {
         for (const event of events.feed(value)) {
           if (event.event === "end") return true;
           if (!event.data) continue;
-          to.entries(entriesOf(JSON.parse(event.data)), 0, 0);
+          to.entries(eventOf(event.data), 0, 0);
           if (event.id) seen(Number(event.id));
         }
       }
@@ -115,6 +128,28 @@ export class ServerSource implements Source {
 }
 
 const path = (recording: Recording): string => `/v1/trace/${encodeURIComponent(recording.id)}`;
+
+interface Page {
+  entries?: unknown;
+  next?: number | null;
+}
+
+function pageOf(packed: ArrayBuffer): Page {
+  try {
+    return JSON.parse(new TextDecoder().decode(packed)) as Page;
+  } catch {
+    throw new Trouble("The server's answer cannot be read: it is no JSON, or it was cut off. Try again.");
+  }
+}
+
+/** The entries of an event; one that is no JSON is passed over, since it would not be better the next time. */
+function eventOf(data: string): Entry[] {
+  try {
+    return entriesOf(JSON.parse(data));
+  } catch {
+    return entriesOf(null);
+  }
+}
 
 /** What an error of the server says, in its own words where it has some. */
 async function reason(answer: Response): Promise<string> {

@@ -1,24 +1,29 @@
 // The views by their names in the address, in the order of the tabs.
 import type { ComponentType } from "preact";
+import type { Key } from "../app/keys";
 import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
+import { MEMORY_KEYS } from "./memory/keys";
 import { MemoryView } from "./memory/view";
 import { OverviewView } from "./overview/view";
 import { PredictionsView } from "./predictions/view";
 import { SessionView } from "./session/view";
+import { TIMELINE_KEYS } from "./timeline/keys";
 import { TimelineView } from "./timeline/view";
 import { ToolsView } from "./tools/view";
 
 export interface View {
   title: string;
   component: ComponentType;
+  /** Its own keys and gestures, for the help. */
+  keys?: readonly Key[];
 }
 
 export const VIEWS: Record<string, View> = {
   overview: { title: "Overview", component: OverviewView },
-  timeline: { title: "Timeline", component: TimelineView },
+  timeline: { title: "Timeline", component: TimelineView, keys: TIMELINE_KEYS },
   decision: { title: "Decisions", component: DecisionView },
-  memory: { title: "Memory", component: MemoryView },
+  memory: { title: "Memory", component: MemoryView, keys: MEMORY_KEYS },
   session: { title: "Sessions", component: SessionView },
   tools: { title: "Tools", component: ToolsView },
   predictions: { title: "Predictions", component: PredictionsView },

@@ -1,6 +1,7 @@
 // The sessions that fared most differently, with the way to both timelines.
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
+import { largest } from "../../charts/stats";
 import { brief, count, counted, duration } from "../../format";
 import { isPause } from "../../model/lane";
 import type { Recording } from "../../model/records";
@@ -34,7 +35,7 @@ export function Differing({ matched, a, b }: { matched: Matched; a: Recording; b
 }
 
 function Pairs({ pairs, a, b }: { pairs: Pair[]; a: Recording; b: Recording }) {
-  const longest = Math.max(...pairs.flatMap((pair) => [pair.a.latency ?? 0, pair.b.latency ?? 0]));
+  const longest = largest(pairs.flatMap((pair) => [pair.a.latency ?? 0, pair.b.latency ?? 0]));
   return (
     <table>
       <thead><tr>

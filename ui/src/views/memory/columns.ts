@@ -47,7 +47,7 @@ export function levelsOf(
     const rest = holders && restAfter(steps, holders, row);
     if (!holders || !rest) continue;
     put(row, rest.from, holders.after(rest.change));
-    for (let change = rest.change + 1; holders.at[change] < rest.to; change++) {
+    for (let change = rest.change + 1; change < holders.length && holders.at[change] < rest.to; change++) {
       put(row, holders.at[change], holders.after(change));
     }
   }

@@ -6,6 +6,7 @@ import { setWindow, wholeOf } from "../../app/state";
 import { duration } from "../../format";
 import type { Scale } from "../../model/timemap";
 import type { Trace } from "../../model/trace";
+import { turnOf } from "../timeline/wheel";
 import { moved, zoomed } from "../timeline/zoom";
 
 interface Props {
@@ -29,7 +30,7 @@ export function Pointer({ trace, scale, pointed, left }: Props) {
     if (!found) return;
     // Preact's listeners are passive for wheels; this one must keep the page from scrolling.
     const turned = (event: WheelEvent): void => {
-      if (event.altKey) return;
+      if (turnOf(event).kind === "scroll") return;
       event.preventDefault();
       wheel(event, latest.current.trace, latest.current.scale, event.clientX - found.getBoundingClientRect().left);
     };
@@ -101,10 +102,9 @@ function Brush({ scale, from, to }: { scale: Scale; from: number; to: number }) 
 
 function wheel(event: WheelEvent, trace: Trace, scale: Scale, x: number): void {
   const window = { t0: scale.from, t1: scale.to };
-  const pixels = (value: number): number => (event.deltaMode === 0 ? value : value * 16);
-  const aside = Math.abs(event.deltaX) > Math.abs(event.deltaY);
-  if (aside) setWindow(moved(window, scale.map, pixels(event.deltaX) / scale.width, wholeOf(trace)));
-  else setWindow(zoomed(window, scale.map, scale.time(x), Math.exp(pixels(event.deltaY) / 500), wholeOf(trace)));
+  const turn = turnOf(event);
+  if (turn.kind === "move") setWindow(moved(window, scale.map, turn.by / scale.width, wholeOf(trace)));
+  if (turn.kind === "zoom") setWindow(zoomed(window, scale.map, scale.time(x), turn.factor, wholeOf(trace)));
 }
 
 function keyed(event: KeyboardEvent, trace: Trace, scale: Scale, pointed: Signal<number | null>): boolean {

@@ -72,7 +72,7 @@ function Charts({ shown }: { shown: Trace }) {
       </div>
       <Cut shown={shown} from={window.t0} to={window.t1} />
       <p class="memory-help muted small">
-        Wheel zooms, drag moves, <kbd>Shift</kbd>-drag selects, <kbd>0</kbd> shows all, <kbd>,</kbd> <kbd>.</kbd> go
+        <kbd>Ctrl</kbd>-wheel zooms, drag moves, <kbd>Shift</kbd>-drag selects, <kbd>0</kbd> shows all, <kbd>,</kbd> <kbd>.</kbd> go
         from step to step; a click opens the timeline there.
         {!charts.some((chart) => chart.id === "host") && " Nothing was swapped: the charts of the host and the link are left out."}
       </p>

@@ -4,6 +4,7 @@ import { go, setQuery } from "../../app/router";
 import { Lines, LinesLegend, type Series } from "../../charts/lines";
 import { linearScale } from "../../charts/scale";
 import { Scatter } from "../../charts/scatter";
+import { largest, smallest } from "../../charts/stats";
 import { counted, moment, number, short } from "../../format";
 import { isChance } from "../../model/outcomes";
 import { visible } from "../session/content";
@@ -77,7 +78,7 @@ function Calibration({ rows }: { rows: readonly Accuracy[] }) {
     })),
   }));
   const points = series.flatMap((one) => one.points);
-  const most = isChance(quantity) ? 1 : Math.max(...points.map((point) => Math.max(point.x, point.y)));
+  const most = isChance(quantity) ? 1 : largest(points.map((point) => Math.max(point.x, point.y)));
   const scale = linearScale(most || 1, 0, 1);
   const high = scale.ticks[scale.ticks.length - 1];
   return (
@@ -101,12 +102,12 @@ function OverTime({ rows }: { rows: readonly Accuracy[] }) {
     })),
   }));
   const all = rows.flatMap((row) => row.spans);
-  const from = Math.min(...all.map((span) => span.from));
-  const to = Math.max(...all.map((span) => span.at));
+  const from = smallest(all.map((span) => span.from));
+  const to = largest(all.map((span) => span.at));
   return (
     <>
       <Lines series={series} from={from} to={to} ticks={from < to ? [from + (to - from) * 0.15, from + (to - from) * 0.85] : [from]}
-        top={Math.max(...all.map((span) => span.error))} acrossName="when it was predicted"
+        top={largest(all.map((span) => span.error))} acrossName="when it was predicted"
         upName={isChance(quantity) ? "Brier score" : "mean absolute error"} formatX={(time) => moment(time, 0)} formatY={said}
         label={`Error of ${WORDS[quantity].name} over time. ${rows.map((row) => `${row.predictor}: ${said(row.spans[0]?.error)} at first, ${said(row.spans.at(-1)?.error)} at last`).join(", ")}`} />
       <LinesLegend names={series.map((one) => one.name)} />

@@ -1,5 +1,5 @@
 // What became of each session, in numbers: times by state, tokens, pauses, regret.
-import { grouped } from "../../charts/group";
+import { largest } from "../../charts/stats";
 import { DECODE, DROPPED, type Lane, PREFILL, RECOMPUTE, STATES, WAITING, isPause } from "../../model/lane";
 import { decodedOf as decodedIn, firstTokenOf } from "../../causes/figures";
 import type { Pause } from "../../model/pause";
@@ -35,17 +35,35 @@ export interface SessionFigures {
   regret: number | null;
 }
 
-/** Return the figures of all sessions in the order of their arrival; `now` ends what goes on. */
+/** Figures as they were made, from which records, and until when where the session goes on. */
+interface Kept {
+  stamp: number;
+  now: number;
+  figures: SessionFigures;
+}
+const known = new WeakMap<Trace, Map<string, Kept>>();
+
+/** Return the figures of all sessions in the order of their arrival; `now` ends what goes on.
+ *
+ * The same object comes again for a session of which nothing is new: of ten thousand few are open.
+ */
 export function figuresOf(trace: Trace, now: number): SessionFigures[] {
-  const pauses = bySession(trace);
-  const ids = new Set([...trace.sessions.keys(), ...pauses.keys()]);
+  let kept = known.get(trace);
+  if (!kept) known.set(trace, (kept = new Map()));
   const found: SessionFigures[] = [];
-  for (const id of ids) {
-    const session = trace.sessions.get(id) ?? { id, lanes: [], end: null };
-    found.push(figures(session, pauses.get(id) ?? [], now));
+  for (const id of trace.sessionIds()) {
+    const stamp = trace.stampOf(id);
+    let one = kept.get(id);
+    if (one?.stamp !== stamp || (one.now !== now && isOpen(one.figures))) {
+      const session = trace.sessions.get(id) ?? { id, lanes: [], end: null };
+      kept.set(id, (one = { stamp, now, figures: figures(session, trace.pausesOfSession(id), now) }));
+    }
+    found.push(one.figures);
   }
   return found.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
 }
+
+const isOpen = ({ lanes }: SessionFigures): boolean => lanes.some((lane) => lane.end === null);
 
 /** Return the seconds that lanes spent in each state, by the states' codes. */
 export function secondsByState(lanes: readonly Lane[], now: number): Float64Array {
@@ -58,22 +76,17 @@ export function secondsByState(lanes: readonly Lane[], now: number): Float64Arra
   return seconds;
 }
 
-/** A lane knows its session from any record; a pause only from its own. */
-function bySession(trace: Trace): Map<string, Pause[]> {
-  return grouped(trace.pauses, (pause) => trace.byRequest.get(pause.request)?.session ?? pause.session);
-}
-
-function figures(session: Session, pauses: Pause[], now: number): SessionFigures {
+function figures(session: Session, pauses: readonly Pause[], now: number): SessionFigures {
   const { id, lanes, end: record } = session;
   const start = arrivalOf(session, pauses);
   const end = endOf(session);
   const seconds = secondsByState(lanes, now);
   return {
-    id, lanes, pauses, start, end, seconds,
+    id, lanes: [...lanes], pauses: [...pauses], start, end, seconds,
     latency: end === null ? null : latencyOf(lanes, seconds, pauses, end - start),
     ttft: ttftOf(lanes),
     calls: Math.max(record?.calls ?? 0, pauses.length),
-    tokens: Math.max(mostTokens(lanes), ...pauses.map((pause) => pause.contextTokens ?? 0)),
+    tokens: largest(pauses.map((pause) => pause.contextTokens ?? 0), mostTokens(lanes)),
     decoded: record && decodedOf(record, pauses, lanes),
     recomputed: pauses.reduce((sum, pause) => sum + (pause.end?.recomputed_tokens ?? 0), 0),
     preemptions: lanes.reduce((sum, lane) => sum + preemptionsOf(lane), 0),
@@ -81,7 +94,7 @@ function figures(session: Session, pauses: Pause[], now: number): SessionFigures
   };
 }
 
-function arrivalOf({ lanes, end }: Session, pauses: Pause[]): number {
+function arrivalOf({ lanes, end }: Session, pauses: readonly Pause[]): number {
   const said = end?.arrival ?? pauses.find((pause) => pause.end?.arrival !== undefined)?.end?.arrival;
   const seen = lanes.reduce((least, lane) => Math.min(least, lane.length ? lane.start : Infinity), Infinity);
   return Math.min(said ?? Infinity, seen, pauses[0]?.at ?? Infinity, end?.at ?? Infinity);
@@ -90,12 +103,12 @@ function arrivalOf({ lanes, end }: Session, pauses: Pause[]): number {
 function endOf({ lanes, end }: Session): number | null {
   if (end) return end.at;
   const ended = lanes.length > 0 && lanes.every((lane) => lane.end !== null);
-  return ended ? Math.max(...lanes.map((lane) => lane.end ?? 0)) : null;
+  return ended ? largest(lanes.map((lane) => lane.end ?? 0)) : null;
 }
 
 /** Lanes say best how long it was not a tool's turn; without them the pauses' records do. */
 function latencyOf(
-  lanes: readonly Lane[], seconds: Float64Array, pauses: Pause[], whole: number,
+  lanes: readonly Lane[], seconds: Float64Array, pauses: readonly Pause[], whole: number,
 ): number {
   const traced = lanes.some((lane) => lane.length > 0);
   if (!traced) return whole - pauses.reduce((sum, pause) => sum + (pause.seconds ?? 0), 0);
@@ -120,7 +133,7 @@ function mostTokens(lanes: readonly Lane[]): number {
 
 /** Each record tells of the segment that it ends. Coarse lanes have no records of their pauses, but
  * the tokens at the begin and the end of each segment's decode. */
-function decodedOf(record: SessionEntry, pauses: Pause[], lanes: readonly Lane[]): number | null {
+function decodedOf(record: SessionEntry, pauses: readonly Pause[], lanes: readonly Lane[]): number | null {
   const gaps = lanes.some((lane) => lane.seen(DROPPED));
   if (!pauses.length && gaps) return lanes.reduce((sum, lane) => sum + decodedIn(lane), 0);
   let sum = record.decoded_tokens ?? NaN;
@@ -138,7 +151,7 @@ function preemptionsOf(lane: Lane): number {
   return count;
 }
 
-function regretOf(pauses: Pause[]): number | null {
+function regretOf(pauses: readonly Pause[]): number | null {
   const known = pauses.flatMap((pause) => (pause.regret === null ? [] : [pause.regret]));
   return known.length ? known.reduce((sum, regret) => sum + regret, 0) : null;
 }

@@ -1,4 +1,6 @@
 // What the list of sessions holds: conversations of runs, and the engine's sessions without spans.
+import { largest, smallest } from "../../charts/stats";
+import type { Lane } from "../../model/lane";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { questionOf } from "./content";
@@ -27,34 +29,81 @@ export interface Item {
 
 export type SortKey = "start" | "duration" | "tokens" | "calls" | "regret" | "errors";
 
-/** Return all items in the order of their arrival. */
+/** The runs and sessions of an item. */
+interface Group {
+  runs: Run[];
+  sessions: Set<string>;
+}
+
+/** An item as it was made, and from what: it is made anew only where that has changed. */
+interface Kept {
+  changes: number;
+  runs: Run[];
+  sessions: SessionFigures[];
+  item: Item;
+}
+const known = new WeakMap<Trace, Map<string, Kept>>();
+
+/** Return all items in the order of their arrival; those of which nothing is new are the same objects. */
 export function itemsOf(trace: Trace, now: number): Item[] {
   const sessions = new Map(figuresOf(trace, now).map((one) => [one.id, one]));
-  const groups = new Map<string, { runs: Run[]; sessions: Set<string> }>();
-  for (const run of trace.runs) {
-    const used = run.turns.flatMap((turn) => trace.laneOfSpan(turn)?.session ?? []);
-    const id = textIn(run.span.attributes, "gen_ai.conversation.id") ?? used[0] ?? run.id;
-    const group = groups.get(id) ?? { runs: [], sessions: new Set() };
-    group.runs.push(run);
-    for (const session of used) group.sessions.add(session);
-    groups.set(id, group);
+  let kept = known.get(trace);
+  if (!kept) known.set(trace, (kept = new Map()));
+  const items: Item[] = [];
+  for (const [id, group] of groupsOf(trace, sessions.keys())) {
+    const own: SessionFigures[] = [];
+    for (const one of group.sessions) {
+      const figures = sessions.get(one);
+      if (figures) own.push(figures);
+    }
+    const changes = group.runs.reduce((sum, run) => sum + run.changes, 0);
+    let one = kept.get(id);
+    if (!one || one.item.end === null || one.changes !== changes || !alike(one.runs, group.runs) || !alike(one.sessions, own)) {
+      kept.set(id, (one = { changes, runs: group.runs, sessions: own, item: item(id, group.runs, own, now) }));
+    }
+    items.push(one.item);
   }
-  const claimed = new Set([...groups.values()].flatMap((group) => [...group.sessions]));
-  for (const id of sessions.keys()) {
+  return items.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+}
+
+/** Runs by their conversation, or the session that they used; and sessions that no run has used. */
+function groupsOf(trace: Trace, sessions: Iterable<string>): Map<string, Group> {
+  const groups = new Map<string, Group>();
+  const claimed = new Set<string>();
+  for (const run of trace.runs) {
+    const used = lanesOf(trace, run);
+    const id = textIn(run.span.attributes, "gen_ai.conversation.id") ?? used[0]?.session ?? run.id;
+    let group = groups.get(id);
+    if (!group) groups.set(id, (group = { runs: [], sessions: new Set() }));
+    group.runs.push(run);
+    for (const { session } of used) {
+      group.sessions.add(session);
+      claimed.add(session);
+    }
+  }
+  for (const id of sessions) {
     if (!claimed.has(id)) groups.set(id, { runs: groups.get(id)?.runs ?? [], sessions: new Set([id]) });
   }
-  return [...groups].map(([id, group]) => item(
-    id, group.runs, [...group.sessions].flatMap((one) => sessions.get(one) ?? []), now,
-  )).sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+  return groups;
 }
+
+const used = new WeakMap<Run, { changes: number; lanes: Lane[]; missing: boolean; seen: number }>();
+
+/** The lanes of a run's turns. They are looked up again when the run has grown, or a lane was missing and more have come. */
+function lanesOf(trace: Trace, run: Run): readonly Lane[] {
+  const kept = used.get(run);
+  if (kept?.changes === run.changes && (!kept.missing || kept.seen === trace.lanes.length)) return kept.lanes;
+  const lanes = run.turns.flatMap((turn) => trace.laneOfSpan(turn) ?? []);
+  used.set(run, { changes: run.changes, lanes, missing: lanes.length < run.turns.length, seen: trace.lanes.length });
+  return lanes;
+}
+
+const alike = <T>(a: readonly T[], b: readonly T[]): boolean => a.length === b.length && a.every((one, i) => one === b[i]);
 
 /** Return the items that contain `words` in an id, a name or what was asked first, sorted. */
 export function listed(items: Item[], words: string, key: SortKey, ascending: boolean): Item[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  const kept = items.filter((one) => {
-    const text = searched(one);
-    return wanted.every((word) => text.includes(word));
-  });
+  const kept = wanted.length ? items.filter((one) => wanted.every((word) => searched(one).includes(word))) : [...items];
   const sign = ascending ? 1 : -1;
   return kept.sort((a, b) => sign * ((a[key] ?? -1) - (b[key] ?? -1)) || a.start - b.start);
 }
@@ -66,7 +115,16 @@ export function find(items: Item[], id: string): Item | undefined {
     one.sessions.some((session) => session.id === id || session.lanes.some((lane) => lane.id === id)));
 }
 
+const texts = new WeakMap<Item, string>();
+
+/** What is searched of an item; joined once. */
 function searched(one: Item): string {
+  let text = texts.get(one);
+  if (text === undefined) texts.set(one, (text = searchedIn(one)));
+  return text;
+}
+
+function searchedIn(one: Item): string {
   const names = one.runs.flatMap((run) => [run.id, run.span.name, ...run.calls.map((call) => call.name)]);
   const ids = one.sessions.flatMap((session) => [
     session.id, ...session.lanes.map((lane) => lane.id), ...session.pauses.map((pause) => pause.tool ?? ""),
@@ -77,8 +135,8 @@ function searched(one: Item): string {
 function item(id: string, runs: Run[], sessions: SessionFigures[], now: number): Item {
   const ends = [...runs.map((run) => run.span.end), ...sessions.map((session) => session.end)];
   const open = ends.includes(null);
-  const start = Math.min(...runs.map((run) => run.span.start), ...sessions.map((one) => one.start));
-  const end = open ? null : Math.max(...(ends as number[]));
+  const start = smallest([...runs.map((run) => run.span.start), ...sessions.map((one) => one.start)]);
+  const end = open ? null : largest(ends as number[]);
   const regrets = sessions.flatMap((session) => (session.regret === null ? [] : [session.regret]));
   const seconds = new Float64Array(sessions[0]?.seconds.length ?? 0);
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
@@ -86,7 +144,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
     id, runs, sessions, start, end, seconds,
     title: runs[0]?.turns[0] ? questionOf(runs[0].turns[0]) : "",
     duration: (end ?? now) - start,
-    tokens: Math.max(0, ...sessions.map((session) => session.tokens)),
+    tokens: largest(sessions.map((session) => session.tokens), 0),
     // Spans know of several calls in one pause, the engine of those that clients carry out.
     calls: Math.max(
       runs.reduce((sum, run) => sum + run.calls.length, 0), sessions.reduce((sum, session) => sum + session.calls, 0),

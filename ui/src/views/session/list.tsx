@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
+import { largest } from "../../charts/stats";
 import { blockSeconds, brief, count, counted, duration, moment, short } from "../../format";
 import { REGRET } from "./chip";
 import { visible } from "./content";
@@ -16,6 +17,36 @@ const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (it
   { key: "errors", name: "errors", meaning: "Runs, turns and calls that failed", text: (item) => (item.errors ? `${item.errors} failed` : "0") },
 ];
 
+interface RowProps {
+  item: Item;
+  picked: boolean;
+  longest: number;
+  href: string;
+}
+
+/** A row; the same one comes again as long as nothing of it is new. */
+function Row({ item, picked, longest, href }: RowProps) {
+  return useMemo(() => (
+    <tr aria-selected={picked} data-testid="session-row">
+      <th scope="row">
+        <a href={href} aria-current={picked ? "true" : undefined} title={visible(`${item.title} ${item.id}`.trim())} class={item.title ? "" : "mono"}>
+          {item.title ? visible(item.title) : visible(brief(item.id, 22))}
+        </a>
+        <StateBar seconds={item.seconds} share={item.duration / longest} />
+      </th>
+      {COLUMNS.map(({ key, text }) => (
+        <td key={key} class={key === "errors" && item.errors ? "num bad" : "num"}>{text(item)}</td>
+      ))}
+    </tr>
+  ), [item, picked, longest, href]);
+}
+
+/** The length of the longest bar, in round steps: all bars would change with every second of the longest session. */
+function scaleOf(seconds: number): number {
+  const step = 10 ** Math.floor(Math.log10(Math.max(seconds, 1e-3))) / 2;
+  return Math.ceil(seconds / step) * step;
+}
+
 /** Rows that are shown before more are asked for. */
 const PAGE = 200;
 
@@ -24,7 +55,7 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
   const [sort, setSort] = useState<{ key: SortKey; ascending: boolean }>({ key: "start", ascending: true });
   const [most, setMost] = useState(PAGE);
   const rows = useMemo(() => listed(items, words, sort.key, sort.ascending), [items, words, sort]);
-  const longest = Math.max(...items.map((item) => item.duration));
+  const longest = scaleOf(largest(items.map((item) => item.duration), 1e-3));
   const by = (key: SortKey): void =>
     setSort({ key, ascending: key === sort.key ? !sort.ascending : key === "start" });
   return (
@@ -48,19 +79,7 @@ export function SessionList({ items, picked }: { items: Item[]; picked: Item | u
             ))}
           </tr></thead>
           <tbody>
-            {rows.slice(0, most).map((item) => (
-              <tr key={item.id} aria-selected={item === picked} data-testid="session-row">
-                <th scope="row">
-                  <a href={link("session", [item.id])} aria-current={item === picked ? "true" : undefined} title={visible(`${item.title} ${item.id}`.trim())} class={item.title ? "" : "mono"}>
-                    {item.title ? visible(item.title) : visible(brief(item.id, 22))}
-                  </a>
-                  <StateBar seconds={item.seconds} share={item.duration / longest} />
-                </th>
-                {COLUMNS.map(({ key, text }) => (
-                  <td key={key} class={key === "errors" && item.errors ? "num bad" : "num"}>{text(item)}</td>
-                ))}
-              </tr>
-            ))}
+            {rows.slice(0, most).map((item) => <Row key={item.id} item={item} picked={item.id === picked?.id} longest={longest} href={link("session", [item.id])} />)}
           </tbody>
         </table>
         {rows.length > most && <button onClick={() => setMost(most + PAGE)}>Show {count(Math.min(PAGE, rows.length - most))} more</button>}

@@ -2,6 +2,7 @@
 import { useMemo } from "preact/hooks";
 import { link } from "../../app/router";
 import { StateBar, toldOf } from "../../charts/statebar";
+import { largest } from "../../charts/stats";
 import { brief, count, duration } from "../../format";
 import type { Lane } from "../../model/lane";
 import type { Trace } from "../../model/trace";
@@ -10,7 +11,7 @@ import { type Segment, segmentsOf } from "./segments";
 
 export function RequestView({ lane, trace, version, now }: { lane: Lane; trace: Trace; version: number; now: number }) {
   const segments = useMemo(() => segmentsOf(lane, trace, now), [lane, trace, version, now]);
-  const longest = Math.max(...segments.map((segment) => segment.to - segment.from));
+  const longest = largest(segments.map((segment) => segment.to - segment.from));
   return (
     <section class="run" data-testid="request">
       <header class="run-head">

@@ -1,47 +1,46 @@
 // The lanes on a canvas that stays in place while a tall element behind it scrolls.
 import { effect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { type Window, current, following, selection, timeWindow } from "../../app/state";
+import { type Window, current, following, nowOf, selection, timeWindow, trace } from "../../app/state";
 import { AXIS } from "./frame";
 import { listen } from "./gestures";
+import { openWell } from "./opening";
 import { startPainting } from "./painter";
-import { hover, isWithin, rowHeight, rows } from "./store";
+import { byArrival, hover, isWithin, lanes, layout, reveal, rowHeight, rowOf, rows } from "./store";
 
 export function Lanes() {
-  const scroller = useRef<HTMLDivElement>(null);
+  const scrolling = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const band = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const stopPainting = startPainting(scroller.current!, canvas.current!);
-    const stopListening = listen(scroller.current!, canvas.current!, band.current!);
-    const stopScrolling = effect(() => scrollTo(scroller.current!, selection.value));
-    const stopSettling = settle(scroller.current!);
-    const stopFollowing = effect(() => followDown(scroller.current!));
+    const scroller = scrolling.current!;
+    const stops = [
+      startPainting(scroller, canvas.current!), listen(scroller, canvas.current!, band.current!),
+      openWell(), showSelection(scroller), settle(scroller), followDown(scroller),
+    ];
     return () => {
-      stopPainting();
-      stopListening();
-      stopScrolling();
-      stopSettling();
-      stopFollowing();
+      for (const stop of stops) stop();
       hover.value = null;
     };
   }, []);
   const height = rows.value.length * rowHeight.value + AXIS;
   return (
     <>
-      <div class="tl-scroller" ref={scroller}>
+      <div class="tl-scroller" ref={scrolling}>
         <div style={{ height: `${height}px` }}>
           <canvas
             ref={canvas} tabIndex={0} role="img"
-            aria-label={`Timeline of ${rows.value.length} requests of ${current.value?.recording.title ?? "a recording"}. The selected request's states are in a table beside it.`}
+            aria-label={`Timeline of ${lanes.value.length} requests of ${current.value?.recording.title ?? "a recording"}${SAID[layout.value.kind]}. The selected request's states are in a table beside it.`}
           />
         </div>
-        {rows.value.length === 0 && <p class="tl-none muted">No request is like that. Change or clear the filters.</p>}
+        {lanes.value.length === 0 && <p class="tl-none muted">No request is like that. Change or clear the filters.</p>}
       </div>
       <div class="tl-band" ref={band} hidden />
     </>
   );
 }
+
+const SAID = { each: "", packed: ", several in one row", summed: ", summed up by state" };
 
 /** How long a window must stand before the rows are scrolled to it, in milliseconds. */
 const SETTLED = 350;
@@ -64,21 +63,60 @@ function showWithin(scroller: HTMLElement, window: Window): void {
   const list = rows.peek();
   const first = Math.floor(scroller.scrollTop / rowHeight.peek());
   const behind = Math.ceil((scroller.scrollTop + scroller.clientHeight - AXIS) / rowHeight.peek());
-  if (list.slice(first, behind).some((row) => isWithin(row.lane, window))) return;
-  const place = list.findIndex((row) => isWithin(row.lane, window));
+  const here = ({ lanes: own }: (typeof list)[number]): boolean => own.some((lane) => isWithin(lane, window));
+  if (list.slice(first, behind).some(here)) return;
+  const place = list.findIndex(here);
   if (place >= 0) scroller.scrollTop = Math.max(0, (place - 1) * rowHeight.peek());
 }
 
-/** While the newest is followed, keep the last rows in sight. */
-function followDown(scroller: HTMLElement): void {
-  rows.value;
-  if (following.value) requestAnimationFrame(() => (scroller.scrollTop = scroller.scrollHeight));
+/** While the newest is followed, keep the last rows in sight, unless the reader has scrolled away from them. */
+function followDown(scroller: HTMLElement): () => void {
+  let asked = 0;
+  let atEnd = true;
+  const down = (): void => {
+    asked = 0;
+    scroller.scrollTop = scroller.scrollHeight;
+  };
+  const scrolled = (): void => {
+    atEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 2 * rowHeight.peek();
+  };
+  scroller.addEventListener("scroll", scrolled, { passive: true });
+  const stopBeginning = effect(() => {
+    if (following.value) atEnd = true;
+  });
+  const stop = effect(() => {
+    rows.value;
+    if (following.value && byArrival.value && atEnd && !selection.value) asked ||= requestAnimationFrame(down);
+  });
+  return () => {
+    cancelAnimationFrame(asked);
+    scroller.removeEventListener("scroll", scrolled);
+    stopBeginning();
+    stop();
+  };
 }
 
-/** Scroll as little as shows the selected row. */
-function scrollTo(scroller: HTMLElement, request: string): void {
-  const place = rows.peek().findIndex((row) => row.lane.id === request);
-  if (place < 0) return;
+/** Show the selected request once it is there: its row, and its time. */
+function showSelection(scroller: HTMLElement): () => void {
+  let shown = "";
+  return effect(() => {
+    const request = selection.value;
+    rows.value;
+    if (request === shown) return;
+    const lane = trace.peek()?.byRequest.get(request);
+    const place = lane ? rowOf(request) : -1;
+    if (request && place < 0) return; // it may still come
+    shown = request;
+    const window = timeWindow.peek();
+    const loaded = current.peek();
+    if (!lane || !loaded) return;
+    if (window && !isWithin(lane, window)) reveal(lane.start, lane.end ?? nowOf(loaded));
+    scrollTo(scroller, place);
+  });
+}
+
+/** Scroll as little as shows a row. */
+function scrollTo(scroller: HTMLElement, place: number): void {
   const top = place * rowHeight.peek();
   const room = scroller.clientHeight - AXIS - rowHeight.peek() * 2;
   if (top < scroller.scrollTop) scroller.scrollTop = Math.max(0, top - rowHeight.peek());

@@ -1,4 +1,4 @@
-// How many requests are in which state on average, for each pixel of the overview.
+// How many requests are in which state on average, for each pixel.
 import { ENDED, type Lane, STATES, isPause } from "../../model/lane";
 import type { Scale } from "../../model/timemap";
 
@@ -7,16 +7,24 @@ export const LAYERS = ["decode", "paused", "waiting"] as const;
 const LAYER_OF = STATES.map((_, code) => (code === 0 ? 2 : isPause(code) ? 1 : 0));
 
 /** Mean number of requests by layer and pixel. */
-export function density(lanes: readonly Lane[], scale: Scale, now: number): Float64Array[] {
+export const density = (lanes: readonly Lane[], scale: Scale, now: number): Float64Array[] =>
+  densityBy(lanes, scale, now, LAYER_OF, LAYERS.length);
+
+/** Mean number of requests by layer and pixel; `layerOf` says in which of `layers` a state is counted. */
+export function densityBy(
+  lanes: readonly Lane[], scale: Scale, now: number, layerOf: readonly number[], layers: number,
+): Float64Array[] {
   const width = Math.max(1, Math.floor(scale.width));
   // Whole pixels are counted as differences, so that a long state costs as much as a short one.
-  const parts = LAYERS.map(() => new Float64Array(width + 2));
-  const steps = LAYERS.map(() => new Float64Array(width + 2));
+  const parts = Array.from({ length: layers }, () => new Float64Array(width + 2));
+  const steps = Array.from({ length: layers }, () => new Float64Array(width + 2));
   for (const lane of lanes) {
-    let from = lane.length ? scale.x(lane.at[0]) : 0;
+    if (!lane.length || lane.start > scale.to || (lane.end ?? Infinity) < scale.from) continue;
+    let from = scale.x(lane.at[0]);
     for (let i = 0; i < lane.length && lane.kv[i] !== ENDED; i++) {
       const to = scale.x(lane.until(i, now));
-      cover(parts[LAYER_OF[lane.state[i]]], steps[LAYER_OF[lane.state[i]]], Math.max(from, 0), Math.min(to, width));
+      const layer = layerOf[lane.state[i]];
+      cover(parts[layer], steps[layer], Math.max(from, 0), Math.min(to, width));
       from = to;
     }
   }

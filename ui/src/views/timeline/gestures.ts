@@ -1,11 +1,12 @@
-// Pointer and wheel on the lanes: zoom, drag, zoom to a stretch, hover, choose.
+// Pointers and wheel on the lanes: scroll, zoom, pinch, drag, zoom to a stretch, hover, choose.
 import { cursor, following, selection, setWindow, timeMap, trace } from "../../app/state";
 import { Scale } from "../../model/timemap";
 import { unfoldAt } from "../request/waits";
 import { AXIS, GUTTER } from "./frame";
 import { hit, pauseDuring } from "./hit";
-import { choose, hover, rowHeight, rows, showSelected, shownWindow, whole, zoomBy } from "./store";
-import { moved } from "./zoom";
+import { choose, hover, layout, rowHeight, rows, showSelected, shownWindow, whole, zoomBy } from "./store";
+import { turnOf } from "./wheel";
+import { moved, zoomed } from "./zoom";
 
 interface Drag {
   kind: "pan" | "brush";
@@ -16,12 +17,23 @@ interface Drag {
   far: boolean;
 }
 
+/** Two fingers: where their middle was, how far they were apart, and what was shown then. */
+interface Pinch {
+  x: number;
+  apart: number;
+  time: number;
+  window: { t0: number; t1: number };
+}
+
 /** How far the pointer moves before a press becomes a drag, in pixels. */
 const SLACK = 4;
 
 /** Listen to `canvas`; `band` shows a stretch that is dragged. Returns how to stop. */
 export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: HTMLElement): () => void {
   let drag: Drag | null = null;
+  let pinch: Pinch | null = null;
+  /** The pointers that are down, by their ids: where they are across. */
+  const downs = new Map<number, number>();
   const wide = (): number => canvas.clientWidth - GUTTER;
   const scale = (): Scale => {
     const { t0, t1 } = shownWindow();
@@ -29,31 +41,50 @@ export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: H
   };
   const under = (event: PointerEvent) => {
     const shown = trace.peek();
-    if (!shown) return null;
+    if (!shown || layout.peek().kind === "summed") return null;
     return hit(event.offsetX, event.offsetY, scroller.scrollTop, rowHeight.peek(), rows.peek(), shown, scale());
   };
 
   const wheel = (event: WheelEvent): void => {
-    if (event.offsetX < GUTTER || event.altKey) return;
+    const turn = turnOf(event);
+    if (turn.kind === "scroll") return; // by the browser: the rows are a tall element
     event.preventDefault();
-    const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
-    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
-    if (Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) {
-      following.value = false;
-      setWindow(moved(shownWindow(), timeMap.peek(), (sideways * unit) / wide(), whole()));
-    } else {
-      zoomBy(Math.exp(Math.max(-120, Math.min(120, event.deltaY * unit)) * 0.0022), scale().time(event.offsetX - GUTTER));
-    }
+    if (turn.kind === "zoom") return zoomBy(turn.factor, scale().time(Math.max(event.offsetX - GUTTER, 0)));
+    following.value = false;
+    setWindow(moved(shownWindow(), timeMap.peek(), turn.by / wide(), whole()));
+  };
+
+  const middle = (): [x: number, apart: number] => {
+    const [a, b] = [...downs.values()];
+    return [(a + b) / 2, Math.max(Math.abs(a - b), SLACK)];
+  };
+
+  const beginPinch = (): void => {
+    const [x, apart] = middle();
+    drag = null;
+    band.hidden = true;
+    following.value = false;
+    pinch = { x, apart, time: scale().time(Math.max(x - GUTTER, 0)), window: shownWindow() };
+  };
+
+  const movePinch = (begun: Pinch): void => {
+    const [x, apart] = middle();
+    const closer = zoomed(begun.window, timeMap.peek(), begun.time, begun.apart / apart, whole());
+    setWindow(moved(closer, timeMap.peek(), (begun.x - x) / wide(), whole()));
   };
 
   const down = (event: PointerEvent): void => {
     if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
+    downs.set(event.pointerId, event.offsetX);
+    if (downs.size === 2) return beginPinch();
     const kind = event.shiftKey || (event.offsetY < AXIS && event.offsetX > GUTTER) ? "brush" : "pan";
     drag = { kind, x: event.offsetX, y: event.offsetY, scroll: scroller.scrollTop, window: shownWindow(), far: false };
   };
 
   const move = (event: PointerEvent): void => {
+    if (downs.has(event.pointerId)) downs.set(event.pointerId, event.offsetX);
+    if (pinch) return downs.size === 2 ? movePinch(pinch) : undefined;
     cursor.value = event.offsetX >= GUTTER ? scale().time(event.offsetX - GUTTER) : null;
     if (!drag) {
       hover.value = under(event);
@@ -80,7 +111,10 @@ export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: H
     const ended = drag;
     drag = null;
     band.hidden = true;
-    if (!ended) return;
+    downs.delete(event.pointerId);
+    // Whoever lifts one of two fingers does not choose what is under the other.
+    if (!downs.size) pinch = null;
+    if (!ended || event.type === "pointercancel") return;
     if (!ended.far) return press(event);
     if (ended.kind !== "brush" || Math.abs(event.offsetX - ended.x) < SLACK) return;
     const [from, to] = [ended.x, event.offsetX].sort((a, b) => a - b).map((x) => scale().time(Math.max(x - GUTTER, 0)));
@@ -111,6 +145,7 @@ export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: H
   canvas.addEventListener("pointerdown", down);
   canvas.addEventListener("pointermove", move);
   canvas.addEventListener("pointerup", up);
+  canvas.addEventListener("pointercancel", up);
   canvas.addEventListener("dblclick", twice);
   canvas.addEventListener("pointerleave", leave);
   return () => {
@@ -118,6 +153,7 @@ export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: H
     canvas.removeEventListener("pointerdown", down);
     canvas.removeEventListener("pointermove", move);
     canvas.removeEventListener("pointerup", up);
+    canvas.removeEventListener("pointercancel", up);
     canvas.removeEventListener("dblclick", twice);
     canvas.removeEventListener("pointerleave", leave);
   };

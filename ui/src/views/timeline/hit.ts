@@ -1,9 +1,10 @@
 // What is under the pointer.
+import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import type { Scale } from "../../model/timemap";
 import type { Trace } from "../../model/trace";
 import { AXIS, GUTTER } from "./frame";
-import type { LaneRow } from "./rows";
+import { type LaneRow, within } from "./rows/layout";
 import type { Hover } from "./store";
 
 /** How near to a mark the pointer must be, in pixels. */
@@ -17,7 +18,22 @@ export function hit(
   const row = rows[Math.floor((y - AXIS + scroll) / rowHeight)];
   if (!row) return null;
   const time = scale.time(x - GUTTER);
-  return { x, y, time, lane: row.lane, mark: x < GUTTER ? null : markAt(trace.pausesOf(row.lane.id), x - GUTTER, scale) };
+  const lane = laneAt(row, x - GUTTER, scale);
+  return lane && { x, y, time, lane, mark: x < GUTTER ? null : markAt(trace.pausesOf(lane.id), x - GUTTER, scale) };
+}
+
+/** The lane of a row, of a packed one that which is there or very near. */
+function laneAt(row: LaneRow, x: number, scale: Scale): Lane | null {
+  if (row.lanes.length === 1) return row.lanes[0];
+  const [first, behind] = within(row, scale.time(x - NEAR), scale.time(x + NEAR));
+  let best: Lane | null = null;
+  let least = NEAR;
+  for (let k = first; k < behind; k++) {
+    const lane = row.lanes[k];
+    const off = Math.max(scale.x(lane.start) - x, x - (lane.end === null ? Infinity : scale.x(lane.end)), 0);
+    if (off < least) [best, least] = [lane, off];
+  }
+  return best;
 }
 
 function markAt(pauses: readonly Pause[], x: number, scale: Scale): Pause | null {

@@ -1,10 +1,30 @@
 // The keys of the timeline.
-import { helpOpen } from "../../app/help";
+import { type Key, isTaken } from "../../app/keys";
 import { go } from "../../app/router";
 import { selection, trace } from "../../app/state";
 import {
-  choose, moveBy, selectedPause, showAll, showSelected, step, stepPause, toggleFolding, toggleFollowing, toggleWithin, zoomBy,
+  choose, moveBy, nextLayout, selectedPause, showAll, showSelected, step, stepPause, toggleFolding, toggleFollowing, toggleWithin, zoomBy,
 } from "./store";
+
+/** What the help says of them. */
+export const TIMELINE_KEYS: readonly Key[] = [
+  { keys: ["wheel"], what: "scroll the rows" },
+  { keys: ["Ctrl", "wheel"], what: "zoom at the pointer (also: pinch)" },
+  { keys: ["Shift", "wheel"], what: "move in time (also: drag)" },
+  { keys: ["←", "→"], what: "move in time" },
+  { keys: ["+", "−"], what: "zoom in and out" },
+  { keys: ["0"], what: "all of the recording" },
+  { keys: ["Shift", "drag"], what: "zoom to a stretch of time" },
+  { keys: ["z"], what: "zoom to the selected request (also: double-click)" },
+  { keys: ["j", "k"], what: "next and previous request" },
+  { keys: ["[", "]"], what: "previous and next pause of the selected request" },
+  { keys: ["Enter"], what: "open the pause: prices, inputs, what became of it" },
+  { keys: ["Esc"], what: "leave the selection" },
+  { keys: ["r"], what: "rows: one each, dense, packed, summed up, or as it fits" },
+  { keys: ["g"], what: "fold or unfold idle times" },
+  { keys: ["w"], what: "only requests that were here within the window, or all" },
+  { keys: ["f"], what: "follow what is live" },
+];
 
 const ACTIONS: Record<string, () => void> = {
   ArrowLeft: () => moveBy(-0.12),
@@ -22,24 +42,22 @@ const ACTIONS: Record<string, () => void> = {
   "[": () => stepPause(-1),
   Enter: openDecision,
   Escape: () => choose(""),
-  "/": () => document.querySelector<HTMLInputElement>("#tl-search")?.focus(),
+  r: nextLayout,
   g: toggleFolding,
   w: toggleWithin,
   f: toggleFollowing,
-  "?": () => void (helpOpen.value = true),
 };
 
 /** Do what the key asks for, unless a field or a button has the focus. Returns how to stop. */
 export function listenToKeys(): () => void {
   const pressed = (event: KeyboardEvent): void => {
-    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     const target = event.target as HTMLElement | null;
-    if (target?.closest("input, select, textarea")) {
-      if (event.key === "Escape") target.blur();
+    if (isTaken(event)) {
+      if (event.key === "Escape" && !document.querySelector("dialog[open]")) target?.blur();
       return;
     }
     if (event.key === "Enter" && target?.closest("a, button, summary")) return;
-    const action = ACTIONS[event.key];
+    const action = Object.hasOwn(ACTIONS, event.key) ? ACTIONS[event.key] : null;
     if (!action) return;
     event.preventDefault();
     action();

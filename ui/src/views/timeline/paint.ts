@@ -1,12 +1,13 @@
 // One repaint: lanes by state, marks, names, axis. Only visible rows are walked.
-import { ENDED, type Lane, STATES, WAITING, isPause } from "../../model/lane";
+import { ENDED, type Lane, STATES, isPause } from "../../model/lane";
 import { Segments, segment } from "./segments";
 import { fontOf, textOn } from "./font";
-import { type Frame, GUTTER, rowTop, visible } from "./frame";
+import { type Frame, GUTTER, eachLane } from "./frame";
 import { pauseDuring } from "./hit";
 import { paintAxis, paintFolds, paintLines } from "./paintaxis";
 import { paintMarks } from "./paintmarks";
 import { paintNames } from "./paintnames";
+import { paintSums } from "./paintsums";
 import { SHAPES, STATE_NAMES } from "./shape";
 
 const segments = new Segments();
@@ -26,19 +27,21 @@ export function paint(frame: Frame): void {
   context.translate(GUTTER, 0);
   paintLines(frame);
   paintFolds(frame);
-  paintLanes(frame);
-  paintMarks(frame);
+  if (frame.kind === "summed") paintSums(frame);
+  else {
+    paintLanes(frame);
+    paintMarks(frame);
+  }
   context.restore();
   paintNames(frame);
   paintAxis(frame);
 }
 
 function paintLanes(frame: Frame): void {
-  const { context, colours, rows, rowHeight } = frame;
+  const { context, colours, rowHeight } = frame;
   for (const batch of batches) batch.length = 0;
   labels.length = 0;
-  const [first, behind] = visible(frame);
-  for (let i = first; i < behind; i++) collect(frame, i);
+  eachLane(frame, (lane, top) => collect(frame, lane, top));
   batches.forEach((batch, state) => {
     if (!batch.length) return;
     context.fillStyle = colours.fill[state];
@@ -46,16 +49,13 @@ function paintLanes(frame: Frame): void {
   });
   if (rowHeight >= 16) paintLabels(frame);
   context.fillStyle = colours.ink3;
-  for (let i = first; i < behind; i++) {
-    const { end } = rows[i].lane;
-    if (end !== null) context.fillRect(Math.round(frame.scale.x(end)), rowTop(frame, i) + rowHeight * 0.12, 1, rowHeight * 0.76);
-  }
+  eachLane(frame, ({ end }, top) => {
+    if (end !== null) context.fillRect(Math.round(frame.scale.x(end)), top + rowHeight * 0.12, 1, rowHeight * 0.76);
+  });
 }
 
-function collect(frame: Frame, i: number): void {
-  const { lane } = frame.rows[i];
+function collect(frame: Frame, lane: Lane, top: number): void {
   const { rowHeight } = frame;
-  const top = rowTop(frame, i);
   segment(lane, frame.scale, frame.now, segments);
   for (let k = 0; k < segments.length; k++) {
     const state = segments.state[k];
@@ -65,7 +65,7 @@ function collect(frame: Frame, i: number): void {
     const wide = Math.max(segments.to[k] - from, 1);
     const y = Math.round(top + shape.top * rowHeight);
     batches[state].push(from, y, wide, Math.max(2, Math.round(shape.height * rowHeight)));
-    if (wide > 44 && state !== WAITING) labels.push({ x: from, y: top, width: wide, state, lane, row: segments.row[k] });
+    if (wide > 44) labels.push({ x: from, y: top, width: wide, state, lane, row: segments.row[k] });
   }
 }
 

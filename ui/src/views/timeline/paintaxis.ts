@@ -1,21 +1,22 @@
 // The axis with its ticks, the folds of idle time, and the lines of now and of the pointer.
 import { duration, moment } from "../../format";
 import { fontOf } from "./font";
-import { AXIS, type Frame, GUTTER, rowTop, visible } from "./frame";
+import { AXIS, type Frame, GUTTER, eachLane } from "./frame";
 import { originOf, ticks } from "./ticks";
 
 /** Stripes of the selected and the hovered row, borders between sessions, ticks through the rows. */
 export function paintLines(frame: Frame): void {
-  const { context, colours, rows, rowHeight, scale } = frame;
-  const [first, behind] = visible(frame);
-  for (let i = first; i < behind; i++) {
-    const top = Math.round(rowTop(frame, i));
-    const { id } = rows[i].lane;
-    if (id === frame.selected || id === frame.hovered) {
-      context.fillStyle = id === frame.selected ? colours.soft : colours.bg;
-      context.fillRect(0, top, scale.width, rowHeight);
-    }
-  }
+  const { context, colours, rowHeight, scale } = frame;
+  eachLane(frame, (lane, top) => {
+    const { id } = lane;
+    if (id !== frame.selected && id !== frame.hovered) return;
+    context.fillStyle = id === frame.selected ? colours.soft : colours.bg;
+    // Others stand in a packed row too: only the lane itself is told apart there.
+    const packed = frame.kind === "packed";
+    const from = packed ? scale.x(lane.start) - 4 : 0;
+    const to = packed ? scale.x(lane.end ?? frame.now) + 4 : scale.width;
+    context.fillRect(from, Math.round(top), to - from, rowHeight);
+  });
   context.fillStyle = colours.line;
   context.globalAlpha = 0.7;
   for (const tick of ticks(scale, originOf(frame.trace.from))) context.fillRect(Math.round(tick.x), AXIS, 1, frame.height - AXIS);
@@ -69,6 +70,8 @@ export function paintAxis(frame: Frame): void {
     context.fillRect(Math.round(tick.x), AXIS - 6, 1, 5);
     context.fillStyle = colours.ink;
     context.font = fontOf(11);
+    // Half a time at the edge would read as another one.
+    if (tick.x + 4 + context.measureText(tick.clock || tick.since).width > scale.width) continue;
     context.fillText(tick.clock || tick.since, tick.x + 4, tick.clock ? 14 : 22);
     if (!tick.clock) continue;
     context.fillStyle = colours.ink3;

@@ -1,13 +1,14 @@
 // When the timeline is painted: at most once a frame, whenever something that it shows has changed.
 import { effect } from "@preact/signals";
+import { broke } from "../../app/boundary";
 import {
   beat, connection, current, cursor, following, nowOf, scaleFor, selection, setWindow, timeMap, timeWindow, trace, version,
 } from "../../app/state";
 import { palette } from "../../app/theme";
 import { type Colours, coloursOf } from "./colours";
-import { GUTTER } from "./frame";
+import { AXIS, GUTTER } from "./frame";
 import { paint } from "./paint";
-import { clock, hover, rowHeight, rows, selectedPause } from "./store";
+import { clock, hover, lanes, layout, room, rowHeight, rows, selectedPause } from "./store";
 
 /** Milliseconds between repaints of what only time changes. */
 const FRAME = 66;
@@ -23,8 +24,12 @@ export function startPainting(scroller: HTMLElement, canvas: HTMLCanvasElement):
   const ask = (): void => {
     asked ||= requestAnimationFrame(() => {
       asked = 0;
-      colours ??= coloursOf(context, devicePixelRatio);
-      draw(context, canvas, scroller, colours);
+      try {
+        colours ??= coloursOf(context, devicePixelRatio);
+        draw(context, canvas, scroller, colours);
+      } catch (error) {
+        broke(error);
+      }
     });
   };
   const fit = new ResizeObserver(() => {
@@ -43,7 +48,7 @@ export function startPainting(scroller: HTMLElement, canvas: HTMLCanvasElement):
     ask();
   });
   const stopChanges = effect(() => {
-    for (const one of [version, timeWindow, timeMap, rows, rowHeight, selection, selectedPause, hover, cursor]) one.value;
+    for (const one of [version, timeWindow, timeMap, layout, selection, selectedPause, hover, cursor]) one.value;
     ask();
   });
   return () => {
@@ -62,6 +67,7 @@ function size(canvas: HTMLCanvasElement, scroller: HTMLElement): void {
   const { clientWidth: width, clientHeight: height } = scroller;
   canvas.width = Math.round(width * devicePixelRatio);
   canvas.height = Math.round(height * devicePixelRatio);
+  room.value = Math.max(0, height - AXIS);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
 }
@@ -94,6 +100,8 @@ function draw(context: CanvasRenderingContext2D, canvas: HTMLCanvasElement, scro
   paint({
     context, colours, trace: shown, scale, live, width,
     height: canvas.height / devicePixelRatio,
+    lanes: lanes.peek(),
+    kind: layout.peek().kind,
     rows: rows.peek(),
     rowHeight: rowHeight.peek(),
     scroll: scroller.scrollTop,

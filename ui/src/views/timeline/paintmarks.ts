@@ -1,17 +1,15 @@
 // Marks of decisions: a diamond where a pause begins, ticks where KV was released or swapped.
 import type { Pause } from "../../model/pause";
-import { type Frame, rowTop, visible } from "./frame";
+import { type Frame, eachLane } from "./frame";
 
 /** Diamonds closer together than this are left out, in pixels; so are all ticks where diamonds are dense. */
 const APART = 7;
 
 /** Draw the marks of the visible rows. */
 export function paintMarks(frame: Frame): void {
-  const [first, behind] = visible(frame);
-  for (let i = first; i < behind; i++) {
+  eachLane(frame, (lane, top) => {
     let last = -Infinity;
-    const top = rowTop(frame, i);
-    for (const pause of frame.trace.pausesOf(frame.rows[i].lane.id)) {
+    for (const pause of frame.trace.pausesOf(lane.id)) {
       const x = frame.scale.x(pause.at);
       if (x > frame.scale.width + APART) break;
       if (x >= -APART && x - last >= APART) {
@@ -20,7 +18,7 @@ export function paintMarks(frame: Frame): void {
       }
       decisions(frame, pause, top);
     }
-  }
+  });
 }
 
 function diamond(frame: Frame, x: number, top: number, chosen: boolean): void {

@@ -1,7 +1,9 @@
-// The names left of the lanes: sessions, and under a session its further requests.
-import { brief } from "../../format";
+// The names left of the lanes: questions or tools, and under a session its further requests.
+import type { Lane } from "../../model/lane";
 import { fontOf } from "./font";
 import { AXIS, type Frame, GUTTER, rowTop, visible } from "./frame";
+import { labelOf } from "./rows/facts";
+import { type LaneRow, within } from "./rows/layout";
 
 /** Draw the names of the visible rows. */
 export function paintNames(frame: Frame): void {
@@ -12,10 +14,10 @@ export function paintNames(frame: Frame): void {
   const size = rowHeight >= 16 ? 11 : Math.max(7, rowHeight - 3);
   context.textBaseline = "middle";
   for (let i = first; i < behind; i++) {
-    const { lane, place, of } = rows[i];
+    const row = rows[i];
     const top = Math.round(rowTop(frame, i));
-    const selected = lane.id === frame.selected;
-    if (selected || lane.id === frame.hovered) {
+    const selected = row.lanes.some((lane) => lane.id === frame.selected);
+    if (selected || row.lanes.some((lane) => lane.id === frame.hovered)) {
       context.fillStyle = selected ? colours.soft : colours.bg;
       context.fillRect(0, top, GUTTER, rowHeight);
     }
@@ -23,14 +25,41 @@ export function paintNames(frame: Frame): void {
       context.fillStyle = colours.accent;
       context.fillRect(0, top, 3, rowHeight);
     }
-    if (of > 1) bracket(frame, top, place, of);
+    if (row.of > 1) bracket(frame, top, row.place, row.of);
     if (rowHeight < 9) continue;
     context.font = fontOf(size, selected ? "600" : "");
-    context.fillStyle = place ? colours.ink3 : colours.ink;
-    context.fillText(brief(lane.id, 22), of > 1 ? 20 : 12, top + rowHeight / 2 + 0.5);
+    context.fillStyle = row.place ? colours.ink3 : colours.ink;
+    const left = row.of > 1 ? 20 : 12;
+    context.fillText(fitting(context, nameOf(frame, row), GUTTER - left - 8), left, top + rowHeight / 2 + 0.5);
   }
   context.fillStyle = colours.strong;
   context.fillRect(GUTTER - 1, 0, 1, height);
+}
+
+/** What a row is called: its request, where a packed one has several, the chosen one or how many there are. */
+function nameOf(frame: Frame, row: LaneRow): string {
+  const [from, to] = within(row, frame.scale.from, frame.scale.to);
+  const seen: Lane[] = [];
+  for (let k = from; k < to; k++) {
+    const lane = row.lanes[k];
+    if (lane.id === frame.hovered || lane.id === frame.selected || row.lanes.length === 1) return labelOf(frame.trace, lane);
+    if ((lane.end ?? Infinity) >= frame.scale.from) seen.push(lane);
+  }
+  if (seen.length === 1) return labelOf(frame.trace, seen[0]);
+  return seen.length ? `${seen.length} requests` : "";
+}
+
+/** The text, or as much of its beginning as fits. */
+function fitting(context: CanvasRenderingContext2D, text: string, room: number): string {
+  if (context.measureText(text).width <= room) return text;
+  let low = 0;
+  let high = text.length;
+  while (low < high) {
+    const middle = (low + high + 1) >>> 1;
+    if (context.measureText(`${text.slice(0, middle)}…`).width <= room) low = middle;
+    else high = middle - 1;
+  }
+  return `${text.slice(0, low)}…`;
 }
 
 /** A line that holds the requests of one session together. */

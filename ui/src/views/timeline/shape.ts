@@ -1,4 +1,4 @@
-// How tall each state is drawn, as shares of a row: what computes is full, what waits is lower.
+// How tall each state is drawn, as shares of a row: what computes is full, what is paused is lower.
 import { DECODE, DROPPED, LOADING, OFFLOADED, PAUSED, PERSON, PREFILL, RECOMPUTE, WAITING } from "../../model/lane";
 
 export interface Shape {
@@ -10,7 +10,7 @@ const FULL: Shape = { top: 0.12, height: 0.76 };
 const HALF: Shape = { top: 0.4, height: 0.48 };
 
 export const SHAPES: Shape[] = [];
-SHAPES[WAITING] = { top: 0.64, height: 0.24 };
+SHAPES[WAITING] = { top: 0.26, height: 0.62 };
 SHAPES[LOADING] = FULL;
 SHAPES[PREFILL] = FULL;
 SHAPES[RECOMPUTE] = FULL;

@@ -1,18 +1,18 @@
-// What only the timeline knows: its rows, how high they are, what is under the pointer.
+// What only the timeline knows: its requests and rows, how high they are, what is under the pointer.
 import { computed, signal } from "@preact/signals";
+import { param, toggle } from "../../app/address";
 import { route } from "../../app/router";
 import {
-  current, filters, folding, following, selectPause, selection, setWindow, timeMap, timeWindow, trace,
+  beat, current, filters, folding, following, nowOf, selectPause, selection, setWindow, timeMap, timeWindow, trace,
   type Window, version, wholeOf,
 } from "../../app/state";
 import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
-import { type LaneRow, rowsOf } from "./rows";
+import { lanesOf } from "./rows";
+import type { More } from "./rows/filter";
+import { LAYOUTS, type Layout, type LaneRow, type Wanted, layoutOf } from "./rows/layout";
+import { ORDERS, type Order } from "./rows/order";
 import { around, moved, zoomed } from "./zoom";
-
-/** Heights of a row in pixels: to read, and to see many. */
-export const ROW_HEIGHTS = { readable: 22, dense: 9 } as const;
-export const rowHeight = signal<number>(ROW_HEIGHTS.readable);
 
 export interface Hover {
   /** In pixels from the canvas's corner. */
@@ -29,19 +29,55 @@ export const hover = signal<Hover | null>(null);
 export const clock = signal(0);
 
 /** Whether only requests are shown that were here within the window. */
-export const withinOnly = signal(false);
+export const withinOnly = toggle("tl.within");
+/** How rows are made, and in which order requests come. */
+export const wantedLayout = param<Wanted>("tl.rows", "fit");
+export const wantedOrder = param<Order>("tl.sort", "arrival");
+const order = computed<Order>(() => (ORDERS.includes(wantedOrder.value) ? wantedOrder.value : "arrival"));
 
-const filtered = computed<LaneRow[]>(() => {
+/** Filters of the timeline alone, by their names in the address. */
+export const MORE = {
+  model: param("tl.model", ""), finish: param("tl.finish", ""), error: param("tl.error", ""),
+  seconds: param("tl.seconds", ""), waited: param("tl.waited", ""), tokens: param("tl.tokens", ""),
+};
+const least = (text: string): number => Math.max(0, Number.parseFloat(text) || 0);
+export const more = computed<More>(() => ({
+  model: MORE.model.value, finish: MORE.finish.value, error: MORE.error.value,
+  seconds: least(MORE.seconds.value), waited: least(MORE.waited.value), tokens: least(MORE.tokens.value),
+}));
+
+/** Pixels that there are for rows. */
+export const room = signal(0);
+
+/** The requests that are shown, in their order. */
+export const lanes = computed<Lane[]>(() => {
   version.value;
-  return trace.value ? rowsOf(trace.value, filters.value) : [];
+  beat.value;
+  const loaded = current.value;
+  if (!loaded) return [];
+  const window = withinOnly.value ? timeWindow.value : null;
+  const chosen = selection.value;
+  // Whatever is chosen can be seen, also where it came from another view.
+  const admits = window ? (lane: Lane) => isWithin(lane, window) || lane.id === chosen : undefined;
+  return lanesOf(loaded.trace, nowOf(loaded), { filters: filters.value, more: more.value, order: order.value, admits });
 });
-export const rows = computed<LaneRow[]>(() => {
-  const window = timeWindow.value;
-  return withinOnly.value && window ? filtered.value.filter((row) => isWithin(row.lane, window)) : filtered.value;
+export const layout = computed<Layout>(() => {
+  const wanted = LAYOUTS.includes(wantedLayout.value) ? wantedLayout.value : "fit";
+  const made = layoutOf(lanes.value, wanted, room.value, order.value !== "arrival");
+  // A request that was chosen has a row.
+  const hidden = made.kind === "summed" && wanted === "fit" && selection.value !== "";
+  return hidden ? layoutOf(lanes.value, "packed", room.value, false) : made;
 });
+export const rows = computed<LaneRow[]>(() => layout.value.rows);
+export const rowHeight = computed<number>(() => layout.value.rowHeight);
+/** Whether the newest requests come last. */
+export const byArrival = computed(() => order.value === "arrival");
 
 /** Whether a request was here within a window. */
 export const isWithin = (lane: Lane, { t0, t1 }: Window): boolean => lane.start < t1 && (lane.end ?? Infinity) > t0;
+
+/** The row that has a request; -1: none. */
+export const rowOf = (request: string): number => rows.peek().findIndex((row) => row.lanes.some((lane) => lane.id === request));
 
 /** When the selected pause began; null: none is selected. */
 export const selectedPause = computed<number | null>(() => {
@@ -86,22 +122,25 @@ export function goTo(pause: Pause): void {
 }
 
 /** Move the window where [from, to] is visible, unless it begins in sight. */
-function reveal(from: number, to: number): void {
+export function reveal(from: number, to: number): void {
   const { t0, t1 } = shownWindow();
   if (from >= t0 && from <= t1) return;
   const length = Math.max(t1 - t0, (to - from) * 1.2);
   const all = whole();
   const start = Math.max(Math.min(from - length * 0.25, all.t1 - length), all.t0);
+  following.value = false;
   setWindow({ t0: start, t1: start + length });
 }
 
 /** Select the next or the previous request. */
 export function step(by: number): void {
-  const list = rows.peek();
+  const list = lanes.peek();
   if (!list.length) return;
-  const place = list.findIndex((row) => row.lane.id === selection.peek());
-  const next = place < 0 ? (by > 0 ? 0 : list.length - 1) : Math.min(Math.max(place + by, 0), list.length - 1);
-  choose(list[next].lane.id);
+  // Beneath one another, as they are drawn.
+  const shown = layout.peek().kind === "each" ? rows.peek().map((row) => row.lanes[0]) : list;
+  const place = shown.findIndex((lane) => lane.id === selection.peek());
+  const next = place < 0 ? (by > 0 ? 0 : shown.length - 1) : Math.min(Math.max(place + by, 0), shown.length - 1);
+  choose(shown[next].id);
 }
 
 /** Select the next or the previous pause of the selected request. */
@@ -116,12 +155,19 @@ export function stepPause(by: number): void {
 
 export const toggleWithin = (): void => void (withinOnly.value = !withinOnly.peek());
 export const toggleFolding = (): void => void (folding.value = !folding.peek());
+export const nextLayout = (): void =>
+  void (wantedLayout.value = LAYOUTS[(LAYOUTS.indexOf(wantedLayout.peek()) + 1) % LAYOUTS.length]);
 
 /** Follow the newest: the last minute, unless a window is chosen already. */
 export function toggleFollowing(): void {
   following.value = !following.peek();
+  if (following.peek()) showNewest();
+}
+
+/** Choose the last minute, unless a window is chosen already. */
+export function showNewest(): void {
   const { t0, t1 } = whole();
   const map = timeMap.peek();
   const begin = map.draw(t1) - 60;
-  if (following.peek() && !timeWindow.peek() && begin > map.draw(t0)) setWindow({ t0: map.time(begin), t1 });
+  if (!timeWindow.peek() && begin > map.draw(t0)) setWindow({ t0: map.time(begin), t1 });
 }

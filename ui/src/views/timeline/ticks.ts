@@ -23,6 +23,9 @@ export function niceStep(seconds: number): number {
 /** What times are told from: the second in which a recording begins, so that whole seconds are the clock's; a simulation's 0. */
 export const originOf = (from: number): number => (isWallClock(from) ? Math.floor(from) : 0);
 
+/** A stretch has no more ticks than this, however wild the times are that it lies between. */
+const MOST = 1000;
+
 /** Ticks about `spacing` pixels apart; none inside of folds. `origin` is the time that they are told from. */
 export function ticks(scale: Scale, origin: number, spacing = 110): Tick[] {
   const step = niceStep(scale.secondsPerPixel * spacing);
@@ -31,7 +34,8 @@ export function ticks(scale: Scale, origin: number, spacing = 110): Tick[] {
   const folds = scale.map.folds.filter((fold) => fold.to > scale.from && fold.from < scale.to);
   for (const fold of [...folds, { from: scale.to, to: scale.to }]) {
     const first = Math.ceil((begin - origin) / step - 1e-9);
-    for (let i = first; origin + i * step <= fold.from; i++) {
+    const behind = Math.min(Math.floor((fold.from - origin) / step), first + MOST);
+    for (let i = first; i <= behind; i++) {
       const time = origin + i * step;
       const x = scale.x(time);
       if (found.length && x - found[found.length - 1].x < spacing * 0.6) continue;

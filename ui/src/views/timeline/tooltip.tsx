@@ -6,6 +6,7 @@ import { lackedOf } from "../request/lacks";
 import { PauseSplit } from "../request/pausesplit";
 import { GUTTER } from "./frame";
 import { pauseDuring } from "./hit";
+import { labelOf } from "./rows/facts";
 import { type Hover, hover } from "./store";
 import { STATE_NAMES } from "./shape";
 
@@ -15,6 +16,7 @@ export function Tooltip() {
   if (!found || !loaded || found.x < GUTTER) return null;
   const row = found.lane.rowAt(found.time);
   if (!found.mark && (row < 0 || found.lane.kv[row] === ENDED)) return null;
+  const label = labelOf(loaded.trace, found.lane);
   const right = found.x > innerWidth * 0.6;
   const style = {
     [right ? "right" : "left"]: `${right ? Math.max(0, (document.querySelector(".tl-scroller")?.clientWidth ?? 0) - found.x + 14) : found.x + 14}px`,
@@ -22,6 +24,7 @@ export function Tooltip() {
   };
   return (
     <div class="tl-tip" style={style} role="presentation">
+      {label !== found.lane.id && <b class="tl-tip-label">{label}</b>}
       <div class="mono tl-tip-id">{found.lane.id}</div>
       {row >= 0 && <StateLines found={found} row={row} now={nowOf(loaded)} />}
       <WaitLine found={found} row={row} />

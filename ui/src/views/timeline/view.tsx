@@ -7,6 +7,7 @@ import { Lanes } from "./canvas";
 import { listenToKeys } from "./keys";
 import { Legend } from "./legend";
 import { Overview } from "./overview";
+import { labelOf } from "./rows/facts";
 import { showAll } from "./store";
 import "./timeline.css";
 import { Toolbar } from "./toolbar";
@@ -37,7 +38,7 @@ export function TimelineView() {
 function Spoken() {
   const lane = trace.value?.byRequest.get(selection.value);
   const pauses = lane ? (trace.value?.pausesOf(lane.id).length ?? 0) : 0;
-  return <p class="hidden-visually" role="status">{lane ? `Request ${lane.id}, ${counted(pauses, "pause")}` : ""}</p>;
+  return <p class="hidden-visually" role="status">{lane && trace.value ? `Request ${labelOf(trace.value, lane)}, ${counted(pauses, "pause")}` : ""}</p>;
 }
 
 /** An address may name a window in which the recording has nothing. */

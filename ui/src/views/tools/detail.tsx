@@ -5,7 +5,7 @@ import { go } from "../../app/router";
 import { Histogram } from "../../charts/histogram";
 import { Scatter } from "../../charts/scatter";
 import { secondsTick } from "../../charts/scale";
-import { logBins, quantile } from "../../charts/stats";
+import { largest, logBins, quantile } from "../../charts/stats";
 import { blockSeconds, count, counted, duration, percent } from "../../format";
 import { SHARE_MEANINGS, shareName } from "../request/pausesplit";
 import { sharesOf } from "../request/split";
@@ -116,7 +116,7 @@ const OTHERS: Record<string, string> = { none: "nobody came back", followed: "fo
 function Handlings({ row }: { row: ToolRow }) {
   const handled = byHandling(row.pauses);
   if (!handled.length) return <p class="muted">No pause has ended yet.</p>;
-  const most = Math.max(...handled.map((one) => one.regret || 0));
+  const most = largest(handled.map((one) => one.regret || 0), 0);
   return (
     <table>
       <thead><tr><th>handling</th><th class="num">pauses</th><th class="num">cost</th><th class="num">regret</th><th /></tr></thead>

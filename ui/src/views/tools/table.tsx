@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { link } from "../../app/router";
 import { logScale } from "../../charts/scale";
 import { SPREAD, Spread } from "../../charts/spread";
-import { quantile } from "../../charts/stats";
+import { largest, quantile, smallest } from "../../charts/stats";
 import { blockSeconds, count, duration, number, percent } from "../../format";
 import { REGRET } from "../session/chip";
 import { visible } from "../session/content";
@@ -52,7 +52,7 @@ export function ToolTable({ rows, picked, onPick }: {
   const by = (key: ToolKey): void =>
     setSort({ key, ascending: key === sort.key ? !sort.ascending : key === "tool" });
   const ends = rows.flatMap((row) => [quantile(row.seconds, 0.1), row.p99]).filter((seconds) => seconds > 0);
-  const scale = logScale(Math.min(...ends), Math.max(...ends), 3, SPREAD.width - 3);
+  const scale = logScale(smallest(ends), largest(ends), 3, SPREAD.width - 3);
   const head = (key: ToolKey, name: string, meaning: string) => (
     <th key={key} class={key === "tool" ? "" : "num"} title={meaning}
       aria-sort={sort.key === key ? (sort.ascending ? "ascending" : "descending") : "none"}>

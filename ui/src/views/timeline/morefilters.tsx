@@ -1,0 +1,58 @@
+// Further filters, behind a button: model, finish and errors, and least durations, waits and sizes.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { setQuery } from "../../app/router";
+import { trace } from "../../app/state";
+import { visible } from "../session/content";
+import { Choice } from "./choice";
+import { choicesOf } from "./rows/filter";
+import { MORE, more } from "./store";
+
+const LEAST = [
+  ["seconds", "longer than", "s"], ["waited", "waited longer than", "s"], ["tokens", "more tokens than", ""],
+] as const;
+
+/** Let everything through again. */
+export function clearMore(): void {
+  setQuery(Object.fromEntries(Object.keys(MORE).map((name) => [`tl.${name}`, ""])));
+}
+
+export function MoreFilters() {
+  const [open, setOpen] = useState(false);
+  const menu = useRef<HTMLSpanElement>(null);
+  const set = Object.values(more.value).filter(Boolean).length;
+  useEffect(() => {
+    if (!open) return;
+    const elsewhere = (event: Event): void => {
+      if (!menu.current?.contains(event.target as Node)) setOpen(false);
+    };
+    addEventListener("pointerdown", elsewhere);
+    return () => removeEventListener("pointerdown", elsewhere);
+  }, [open]);
+  return (
+    <span class="menu tl-more" ref={menu} onKeyDown={(event) => event.key === "Escape" && setOpen(false)}>
+      <button aria-expanded={open} class={set ? "tl-set" : ""} onClick={() => setOpen(!open)}>Filter{set ? ` (${set})` : ""}</button>
+      {open && <Fields />}
+    </span>
+  );
+}
+
+function Fields() {
+  const shown = trace.value;
+  const { models, finishes, errors } = shown ? choicesOf(shown) : { models: [], finishes: [], errors: [] };
+  const named = (values: string[], chosen: string): [string, string][] =>
+    (chosen && !values.includes(chosen) ? [chosen, ...values] : values).map((one) => [one, visible(one)]);
+  return (
+    <div class="tl-fields" role="group" aria-label="Further filters">
+      <Choice label="Model" value={MORE.model.value} all="all models" options={named(models, MORE.model.value)} set={(value) => (MORE.model.value = value)} />
+      <Choice label="Finish" value={MORE.finish.value} all="however it ended" options={named(finishes, MORE.finish.value)} set={(value) => (MORE.finish.value = value)} />
+      <Choice label="Error" value={MORE.error.value} all="with errors or without" options={named(errors, MORE.error.value)} set={(value) => (MORE.error.value = value)} />
+      {LEAST.map(([name, words, unit]) => (
+        <label key={name}>
+          {words}
+          <input type="number" min="0" step="any" value={MORE[name].value} onInput={(event) => (MORE[name].value = event.currentTarget.value)} />
+          {unit}
+        </label>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,78 @@
+// Which requests are shown: by words, tool, state and outcome, by what is told of them, and by least sizes.
+import type { Filters } from "../../../app/state";
+import { type Lane, STATES } from "../../../model/lane";
+import type { Trace } from "../../../model/trace";
+import { factsOf, idBegins, tokensOf, waitedOf } from "./facts";
+
+/** Filters of the timeline alone; "" and 0 let everything through. */
+export interface More {
+  model: string;
+  finish: string;
+  error: string;
+  /** Least seconds from arrival to the end, least seconds in the queue, least tokens. */
+  seconds: number;
+  waited: number;
+  tokens: number;
+}
+
+export const NO_MORE: More = { model: "", finish: "", error: "", seconds: 0, waited: 0, tokens: 0 };
+
+/** Whether a lane is what the filters ask for. */
+export function passing(trace: Trace, { q, tool, state, outcome }: Filters): (lane: Lane) => boolean {
+  const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+  const code = STATES.indexOf(state as (typeof STATES)[number]);
+  return (lane) =>
+    lane.length > 0 &&
+    words.every((word) => mentions(trace, lane, word)) &&
+    (!tool || trace.pausesOf(lane.id).some((pause) => pause.tool === tool)) &&
+    (code < 0 || lane.seen(code)) &&
+    (!outcome || outcomesOf(trace, lane).has(outcome));
+}
+
+/** Whether a lane is what the further filters ask for; `now` ends what goes on. */
+export function passingMore(trace: Trace, more: More, now: number): (lane: Lane) => boolean {
+  const { model, finish, error, seconds, waited, tokens } = more;
+  return (lane) => {
+    if (seconds && (lane.end ?? now) - lane.start < seconds) return false;
+    if (waited && waitedOf(lane, now) < waited) return false;
+    if (tokens && tokensOf(lane) < tokens) return false;
+    if (!model && !finish && !error) return true;
+    const facts = factsOf(trace, lane);
+    return (!model || facts.model === model) && (!finish || facts.finish === finish) && (!error || facts.errors.includes(error));
+  };
+}
+
+/** What there is to choose from, sorted. */
+export function choicesOf(trace: Trace): { models: string[]; finishes: string[]; errors: string[] } {
+  const models = new Set<string>();
+  const finishes = new Set<string>();
+  const errors = new Set<string>();
+  for (const lane of trace.lanes) {
+    const facts = factsOf(trace, lane);
+    models.add(facts.model);
+    finishes.add(facts.finish);
+    for (const kind of facts.errors) errors.add(kind);
+  }
+  const listed = (set: Set<string>): string[] => [...set].filter(Boolean).sort();
+  return { models: listed(models), finishes: listed(finishes), errors: listed(errors) };
+}
+
+/** Whether an id begins with the word, or a tool or the question holds it. */
+function mentions(trace: Trace, lane: Lane, word: string): boolean {
+  if (idBegins(lane.id, word) || idBegins(lane.session, word)) return true;
+  const { question, tools } = factsOf(trace, lane);
+  return tools.some((tool) => tool.toLowerCase().includes(word)) || question.toLowerCase().includes(word);
+}
+
+/** What came of a lane's pauses (`preserve`, `resumed`, ...), and of its session (`stop`, ...). */
+export function outcomesOf(trace: Trace, lane: Lane): Set<string> {
+  const outcomes = new Set<string>();
+  for (const pause of trace.pausesOf(lane.id)) {
+    outcomes.add(pause.outcome);
+    if (pause.handling && pause.handling !== "none") outcomes.add(pause.handling);
+    if ((pause.regret ?? 0) > 0) outcomes.add("regret");
+  }
+  const end = trace.sessions.get(lane.session)?.end?.outcome;
+  if (end) outcomes.add(end);
+  return outcomes;
+}

@@ -1,0 +1,137 @@
+// How the shown requests are put into rows: one each, several in one, or all summed up.
+import type { Lane } from "../../../model/lane";
+
+/** How rows may be made; `fit` chooses by how many there are. */
+export const LAYOUTS = ["fit", "each", "dense", "packed", "summed"] as const;
+export type Wanted = (typeof LAYOUTS)[number];
+
+/** Heights of a row in pixels: to read, and to see many. */
+export const HEIGHTS = { readable: 22, dense: 9 } as const;
+
+/** One line of the timeline: lanes that follow one another in time. */
+export interface LaneRow {
+  lanes: readonly Lane[];
+  /** Its place among the shown lanes of its session, and how many those are. */
+  place: number;
+  of: number;
+}
+
+export interface Layout {
+  kind: "each" | "packed" | "summed";
+  rows: LaneRow[];
+  rowHeight: number;
+}
+
+/** Put lanes into rows on `room` pixels; `sorted`: they are in another order than that of arrival. */
+export function layoutOf(lanes: readonly Lane[], wanted: Wanted, room: number, sorted: boolean): Layout {
+  const each = (rowHeight: number): Layout => ({ kind: "each", rowHeight, rows: sorted ? alone(lanes) : grouped(lanes) });
+  if (wanted === "summed") return summed;
+  if (wanted === "each") return each(HEIGHTS.readable);
+  if (wanted === "dense") return each(HEIGHTS.dense);
+  // A packed row has many requests, which is no order of sizes.
+  if (sorted || (wanted === "fit" && (room <= 0 || lanes.length * HEIGHTS.readable <= room))) return each(HEIGHTS.readable);
+  const rows = packed(lanes);
+  if (wanted === "fit" && rows.length > room) return summed;
+  return { kind: "packed", rows, rowHeight: Math.min(HEIGHTS.readable, Math.max(HEIGHTS.dense, Math.floor(room / rows.length))) };
+}
+
+const summed: Layout = { kind: "summed", rows: [], rowHeight: HEIGHTS.readable };
+const alone = (lanes: readonly Lane[]): LaneRow[] => lanes.map((lane) => ({ lanes: [lane], place: 0, of: 1 }));
+
+/** A row each, the requests of one session beneath its first. */
+function grouped(lanes: readonly Lane[]): LaneRow[] {
+  const sessions = new Map<string, Lane[]>();
+  for (const lane of lanes) {
+    const own = sessions.get(lane.session);
+    if (own) own.push(lane);
+    else sessions.set(lane.session, [lane]);
+  }
+  const rows: LaneRow[] = [];
+  for (const own of sessions.values()) own.forEach((lane, place) => rows.push({ lanes: [lane], place, of: own.length }));
+  return rows;
+}
+
+/** As few rows as there were requests at once; each request takes the first row that is free when it arrives. */
+export function packed(lanes: readonly Lane[]): LaneRow[] {
+  const rows: Lane[][] = [];
+  const taken = new Heap<{ end: number; row: number }>((a, b) => a.end - b.end);
+  const free = new Heap<number>((a, b) => a - b);
+  for (const lane of [...lanes].sort((a, b) => a.start - b.start || a.index - b.index)) {
+    while (taken.first && taken.first.end <= lane.start) free.push(taken.pop().row);
+    const row = free.first === undefined ? rows.push([]) - 1 : free.pop();
+    rows[row].push(lane);
+    taken.push({ end: lane.end ?? Infinity, row });
+  }
+  return rows.map((own) => ({ lanes: own, place: 0, of: 1 }));
+}
+
+/** The lanes of a row within [from, to]: the first, and the one behind the last. */
+export function within(row: LaneRow, from: number, to: number): [first: number, behind: number] {
+  const { lanes } = row;
+  if (lanes.length === 1) return [0, 1];
+  let first = place(lanes, from);
+  if (first > 0) first -= 1; // it may reach into the stretch
+  return [first, place(lanes, to)];
+}
+
+/** How many lanes begin before `time`. */
+function place(lanes: readonly Lane[], time: number): number {
+  let low = 0;
+  let high = lanes.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (lanes[middle].start < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** A binary heap: its first item is the least. */
+class Heap<T> {
+  private readonly items: T[] = [];
+  private readonly order: (a: T, b: T) => number;
+
+  constructor(order: (a: T, b: T) => number) {
+    this.order = order;
+  }
+
+  get first(): T | undefined {
+    return this.items[0];
+  }
+
+  push(item: T): void {
+    const { items } = this;
+    let at = items.push(item) - 1;
+    for (; at > 0; ) {
+      const above = (at - 1) >> 1;
+      if (this.order(items[above], items[at]) <= 0) break;
+      [items[above], items[at]] = [items[at], items[above]];
+      at = above;
+    }
+  }
+
+  /** Take out the first item; there must be one. */
+  pop(): T {
+    const { items } = this;
+    const first = items[0];
+    const last = items.pop() as T;
+    if (items.length) {
+      items[0] = last;
+      this.sink();
+    }
+    return first;
+  }
+
+  private sink(): void {
+    const { items } = this;
+    for (let at = 0; ; ) {
+      let least = at;
+      for (const below of [2 * at + 1, 2 * at + 2]) {
+        if (below < items.length && this.order(items[below], items[least]) < 0) least = below;
+      }
+      if (least === at) return;
+      [items[at], items[least]] = [items[least], items[at]];
+      at = least;
+    }
+  }
+}
