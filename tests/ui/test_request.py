@@ -63,6 +63,7 @@ async def test_the_rows_of_a_request_add_up_to_its_time(
     shown: Shown, request_id: str, seconds: float
 ) -> None:
     rows = await account(shown, request_id)
+    await shown.says(f"{seconds:.2f} s: ", within="[data-testid=cause]")
     assert amount(await shown.text("[data-testid=request-time]")) == seconds
     assert rows.pop("all") == seconds
     assert sum(rows.values()) == pytest.approx(seconds, abs=0.02)
@@ -74,6 +75,7 @@ async def test_a_pause_is_split_into_tool_person_runtime_and_step(shown: Shown) 
         within = f"aside [data-testid=split-{share}] b"
         await shown.page.wait_for_selector(within)
         assert amount(await shown.text(within)) == seconds
+    await shown.says("a person took 3.00 s", within="[data-testid=cause]")
     await shown.view("#/tools?tool=ask_user")
     await shown.page.wait_for_selector("[data-testid=share-person]")
     (row,) = await cells(shown.page, "[data-testid=share-person]")

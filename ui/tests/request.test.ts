@@ -7,7 +7,9 @@ import { companions, hasSlot, prefills } from "../src/views/request/blockers";
 import { slowdown, stretchesOf, usualStep } from "../src/views/request/decode";
 import { reasonOf } from "../src/views/request/decoding";
 import { QUESTIONS, mainLack } from "../src/views/request/lacks";
-import { type Share, ownSeconds, piecesOf, sharesOf, splitOf } from "../src/views/request/split";
+import { causesOf } from "../src/causes/causes";
+import { ledgerOf } from "../src/causes/ledger";
+import { type Share, ownSeconds, piecesOf, sharesOf, splitOf } from "../src/causes/split";
 import { fullSteps, isFull } from "../src/views/memory/budget";
 import { random as seeded } from "./random";
 import { lanes, span, traceOf } from "./world";
@@ -58,6 +60,24 @@ describe("the account of a request", () => {
   it("names the longest moment of each row, to which its link leads", () => {
     const row = accountOf(trace, trace.lanes[0], 100).rows.find((one) => one.key === "decode");
     expect(row).toMatchObject({ times: 2, longest: { from: 15, until: 19 } });
+  });
+
+  it("has what passed over HTTP before and after the run, where that is recorded", () => {
+    const [run, ...rest] = ENTRIES as [SpanEntry, ...Entry[]];
+    const served = traceOf([
+      { ...run, attributes: { ...run.attributes, "gen_ai.response.id": "chatcmpl-1" } }, ...rest,
+      { kind: "http", at: 20.25, seconds: 21, route: "/v1/chat/completions", status: 200, answer: "chatcmpl-1" },
+      { kind: "http", at: 30, seconds: 29, route: "/v1/chat/completions", status: 200, answer: "chatcmpl-2" },
+    ]);
+    const account = accountOf(served, served.lanes[0], 100);
+    expect([account.from, account.until]).toEqual([-0.75, 20.25]);
+    expect(rowsOf(served)).toMatchObject({ received: 0.75, server: 1, closing: 0.5, sent: 0.25 });
+    expect(total(rowsOf(served) as Record<string, number>)).toBeCloseTo(21, 9);
+  });
+
+  it("counts a pause whose blocks are taken as one", () => {
+    const taken = traceOf([lanes(["r-1", "paused", 1, 5], ["r-1", "offloaded", 2, 3], ["r-1", "dropped", 3], ["r-1", "ended", 5]), pause(1, 4)]);
+    expect(accountOf(taken, taken.lanes[0], 9).rows).toMatchObject([{ key: "paused-unseen", times: 1, seconds: 4, longest: { from: 1, until: 5 } }]);
   });
 
   it("is the engine's only where no span tells of the server", () => {
@@ -194,6 +214,28 @@ describe("a pause", () => {
     const { rows, pauses, exact } = sharesOf(trace, trace.pauses, 100);
     expect([pauses, exact]).toEqual([1, true]);
     expect(rows.map((row) => [row.share, row.p50, row.p99, row.part])).toEqual([["tool", 3, 3, 0.3], ["runtime", 4, 4, 0.4], ["step", 3, 3, 0.3]]);
+  });
+});
+
+describe("the causes of a request", () => {
+  const kindsOf = (entries: Entry[]) => {
+    const trace = traceOf(entries);
+    const ledger = ledgerOf(trace, trace.to);
+    const request = [...ledger.ended, ...ledger.open].find((one) => one.lane.id === "r-1")!;
+    return Object.fromEntries(causesOf(ledger.piecesOf(request, trace.to)).map((cause) => [cause.kind, cause.seconds]));
+  };
+
+  it("tell the tool's own time from that of the runtime and the running step, as the account does", () => {
+    expect(kindsOf(ENTRIES)).toMatchObject({ tool: 2, runtime: 4, decode: 6 });
+  });
+
+  it("give a person what the call waited for one, in all rows of the pause", () => {
+    const asked = call("2", 10, 18, { events: [{ name: "caesura.person.asked", at: 11 }, { name: "caesura.person.settled", at: 13 }] });
+    const rows = lanes(["r-1", "decode", 1], ["r-1", "paused", 10], ["r-1", "dropped", 15], ["r-1", "waiting", 20], ["r-1", "ended", 21]);
+    const entries = [span("invoke_agent a", "run", 0, 22), rows, pause(10, 10, { tool: "person:ask" }), chat("1", 0, 10, 0.5), chat("3", 19, 21, 20)];
+    expect(kindsOf([...entries, asked])).toMatchObject({ person: 2, tool: 6, runtime: 2 });
+    // An older recording has no more than that the pause was for a person.
+    expect(kindsOf([...entries, { ...asked, events: [] }])).toMatchObject({ person: 8, runtime: 2 });
   });
 });
 

@@ -1,17 +1,18 @@
 // Where a request's time went, and why: stretches of its life with a cause each, and their sums.
 import {
-  DECODE, LOADING, PERSON, PREFILL, RECOMPUTE, WAITING, isPause,
+  DECODE, type Lane, LOADING, PERSON, PREFILL, RECOMPUTE, WAITING, isPause,
 } from "../model/lane";
 import type { Pause } from "../model/pause";
 import type { Lacked, WaitEntry } from "../model/records";
 import type { Trace } from "../model/trace";
 import type { Request } from "./figures";
 import type { Pressure } from "./pressure";
+import { piecesOf as piecesOfPause, piecesWithin } from "./split";
 
 /** Why time passed. Waiting is told by what the request lacked. */
 export type Kind =
   | "paused-blocks" | "blocks" | "slots" | "tokens" | "admission" | "order" | "queue"
-  | "loading" | "prefill" | "recompute" | "prompts" | "decode" | "tool" | "person";
+  | "loading" | "prefill" | "recompute" | "prompts" | "decode" | "tool" | "person" | "runtime";
 
 /** A stretch of a request's life. Stretches of one wait may cover the same time: `seconds` is the cause's part of it. */
 export interface Piece {
@@ -58,7 +59,7 @@ export function piecesOf(request: Request, trace: Trace, pressure: Pressure, now
     else if (state === PREFILL) pieces.push({ ...whole, kind: "prefill", tokens: givenAt(request, row) });
     else if (state === RECOMPUTE) pieces.push({ ...whole, kind: "recompute", tokens: againAt(trace, request, row) });
     else if (state === DECODE) pieces.push(...decoded(request, row, whole, pressure));
-    else if (isPause(state)) pieces.push({ ...whole, kind: state === PERSON ? "person" : "tool", name: pauseAt(trace, lane.id, from)?.tool ?? "" });
+    else if (isPause(state)) pieces.push(...paused(trace, lane, whole, state === PERSON, now));
   }
   return joined(pieces);
 }
@@ -134,6 +135,18 @@ function againAt(trace: Trace, { lane }: Request, row: number): number {
   while (before >= 0 && !isPause(lane.state[before]) && lane.state[before] !== DECODE) before -= 1;
   const paused = before >= 0 && isPause(lane.state[before]);
   return (paused && pauseAt(trace, lane.id, lane.at[before])?.end?.recomputed_tokens) || lane.tokens[row];
+}
+
+/** A pause by who took it. Of one that waits for a person, the call is the person's unless it tells more exactly. */
+function paused(trace: Trace, lane: Lane, whole: Whole, person: boolean, now: number): Piece[] {
+  const pause = pauseAt(trace, lane.id, whole.from);
+  const name = pause?.tool ?? "";
+  const told = pause && piecesOfPause(trace, pause, now).some((one) => one.share === "person");
+  return piecesWithin(trace, lane, whole.from, whole.until, now).map(({ share, from, until }): Piece => {
+    if (share === "runtime" || share === "step") return { ...whole, kind: "runtime", from, until, seconds: until - from };
+    const kind = share === "person" || (person && !told) ? "person" : "tool";
+    return { ...whole, kind, name, from, until, seconds: until - from };
+  });
 }
 
 /** The pause that goes on at a time. */

@@ -19,6 +19,7 @@ export const CAUSES: Record<Kind, { name: string; meaning: string }> = {
   decode: { name: "Decoding", meaning: "Decoded its own tokens" },
   tool: { name: "Tool", meaning: "Paused for a tool" },
   person: { name: "Person", meaning: "Paused until a person answered" },
+  runtime: { name: "Runtime in pauses", meaning: "Paused while calls were started, their results rendered, and the step that ran had to end" },
 };
 
 /** What is known beside the causes. */
@@ -70,6 +71,7 @@ export function phrase(cause: Cause, whole: number, beside: Beside): string {
     case "decode": return decoding(cause, whole, beside);
     case "tool": return `its tool ${cause.name || "(unknown)"} took ${took}${cause.times > 1 ? ` in ${count(cause.times)} calls` : ""}`;
     case "person": return `a person took ${took}${cause.times > 1 ? ` for ${count(cause.times)} answers` : ""}`;
+    case "runtime": return `the runtime and the running step took ${took} of its pauses`;
   }
 }
 

@@ -18,7 +18,7 @@ import "./memory.css";
 import { Pointer } from "./pointer";
 
 /** What stands over and under the charts. */
-const REST = 160;
+const REST = 186;
 
 export function MemoryView() {
   const shown = trace.value;

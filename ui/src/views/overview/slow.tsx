@@ -2,13 +2,11 @@
 import { useMemo } from "preact/hooks";
 import { toggle } from "../../app/address";
 import { StateBar } from "../../charts/statebar";
-import { quantile, sorted } from "../../charts/stats";
 import { duration, number } from "../../format";
-import { type Cause, causesOf } from "../../causes/causes";
-import { type Request, engineSeconds, lengthOf, perToken } from "../../causes/figures";
-import { holdersOf } from "../../causes/holders";
+import type { Cause } from "../../causes/causes";
+import { type Request, engineSeconds, lengthOf } from "../../causes/figures";
 import { type Strange, strangest } from "../../causes/strange";
-import { ranked, sentenceOf } from "../../causes/words";
+import { bestPace, toldOf } from "../../causes/told";
 import { visible } from "../session/content";
 import { labelOf } from "./label";
 import type { Shown } from "./shown";
@@ -52,16 +50,10 @@ export function Slow(shown: Shown) {
   );
 }
 
-/** The pace that a tenth of the requests had or bettered: what decoding takes here at best. */
-function bestPace(requests: readonly Request[]): number | null {
-  const paces = sorted(requests.map((request) => perToken(request) ?? NaN));
-  return paces.length ? quantile(paces, 0.1) : null;
-}
-
 function Row({ trace, ledger, now, request, best, odd }: Shown & { request: Request; best: number | null; odd?: Strange }) {
   const { lane } = request;
   const label = labelOf(trace, lane);
-  const { sentence, first } = useMemo(() => told(request, { trace, ledger, now }, best), [request, trace.version, best]);
+  const { sentence, first } = useMemo(() => toldOf(request, trace, ledger, now, best), [request, trace.version, best]);
   const end = request.end ?? now;
   return (
     <li data-testid="ov-request">
@@ -71,20 +63,6 @@ function Row({ trace, ledger, now, request, best, odd }: Shown & { request: Requ
       {odd && <span class="small muted">{timesOf(odd)}</span>}
     </li>
   );
-}
-
-function told(request: Request, { trace, ledger, now }: Pick<Shown, "trace" | "ledger" | "now">, best: number | null) {
-  const causes = causesOf(ledger.piecesOf(request, now));
-  const waits = causes.filter((cause) => cause.kind === "blocks" || cause.kind === "paused-blocks");
-  const worst = waits[0]?.longest;
-  const decode = causes.find((cause) => cause.kind === "decode")?.longest;
-  const running = decode ? ledger.pressure.running(decode.from, decode.until) : null;
-  const sentence = sentenceOf(causes, lengthOf(request, now), {
-    holders: worst ? holdersOf(trace, request.lane.id, worst.from, worst.until) : null,
-    others: running === null ? null : Math.max(0, running - 1),
-    best,
-  }, request.end === null);
-  return { sentence, first: ranked(causes)[0] as Cause | undefined };
 }
 
 /** The beginning of the pause that a cause is, for the address; "" of what is no pause. */

@@ -1,23 +1,23 @@
 // Every second of a request, from its client's request to its end, in exactly one row.
+import { type Served, sentAt, servedOf } from "../../causes/served";
+import { type Share, piecesWithin } from "../../causes/split";
 import { DECODE, ENDED, type Lane, LOADING, PREFILL, RECOMPUTE, WAITING, isPause } from "../../model/lane";
 import type { Lacked, WaitEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
-import { type Served, sentAt, servedOf } from "./runs";
-import { type Share, piecesOf } from "./split";
 
 export type Key =
-  | "server" | "rendering" | "handover" | "answering" | "closing"
+  | "received" | "server" | "rendering" | "handover" | "answering" | "closing" | "sent"
   | `waiting-${keyof Lacked | "step" | "open" | "other"}`
   | "loading" | "prefill" | "recompute" | "decode"
   | `paused-${Share}`;
 
 /** The rows in the order in which they are shown. */
 export const KEYS: readonly Key[] = [
-  "server", "rendering", "handover",
+  "received", "server", "rendering", "handover",
   "waiting-blocks", "waiting-slots", "waiting-tokens", "waiting-admission", "waiting-line", "waiting-step", "waiting-open", "waiting-other",
   "loading", "prefill", "recompute", "decode",
   "paused-tool", "paused-person", "paused-runtime", "paused-step", "paused-unseen",
-  "answering", "closing",
+  "answering", "closing", "sent",
 ];
 
 /** A stretch of a request's time with one cause. Those of one wait share its time: `seconds` is its part. */
@@ -81,12 +81,14 @@ interface Window {
 function windowOf(trace: Trace, lane: Lane, served: Served | null, now: number): Window {
   const answered = overAt(trace, lane, served);
   if (!served) return { from: lane.start, until: answered ?? Math.max(now, lane.start), open: answered === null };
-  const { run, turns, first, last } = served;
-  const from = Math.min(first ? run.span.start : turns[0].start, lane.start);
+  const { run, turns, first, last, http } = served;
+  const come = http ? http.at - (http.seconds ?? 0) : Infinity;
+  const from = Math.min(first ? Math.min(run.span.start, come) : turns[0].start, lane.start);
   // A run that goes on after its request has ended does so in another one.
   const end = last && (run.span.end !== null || lane.end === null) ? run.span.end : (turns.at(-1)?.end ?? null);
   const open = end === null;
-  return { from, until: Math.max(open ? now : end, answered ?? from), open };
+  const left = last && !open ? (http?.at ?? -Infinity) : -Infinity;
+  return { from, until: Math.max(open ? now : end, answered ?? from, left), open };
 }
 
 /** Return when a request's answer was over; null while it goes on.
@@ -105,9 +107,19 @@ function overAt(trace: Trace, lane: Lane, served: Served | null): number | null 
 /** All of a window in slices that lie behind one another; those of one wait share its time. */
 function slicesOf(trace: Trace, lane: Lane, served: Served | null, window: Window, now: number): Slice[] {
   const slices: Slice[] = [];
+  const latest = new Map<Key, Slice>();
   const put = (key: Key, from: number, until: number, share = 1): void => {
     const [begin, end] = [Math.max(from, window.from), Math.min(until, window.until)];
-    if (end > begin && share > 0) slices.push({ key, from: begin, until: end, seconds: (end - begin) * share });
+    if (!(end > begin && share > 0)) return;
+    const before = latest.get(key);
+    if (before?.until === begin) { // a state that is repeated has other blocks, no other cause
+      before.until = end;
+      before.seconds += (end - begin) * share;
+      return;
+    }
+    const slice: Slice = { key, from: begin, until: end, seconds: (end - begin) * share };
+    latest.set(key, slice);
+    slices.push(slice);
   };
   const over = overAt(trace, lane, served);
   const end = Math.max(over ?? now, lane.start);
@@ -118,7 +130,7 @@ function slicesOf(trace: Trace, lane: Lane, served: Served | null, window: Windo
     const [from, until] = [lane.at[row], Math.min(lane.until(row, end), end)];
     if (until <= from) continue;
     if (state === WAITING) waited(trace.waitAt(lane.id, (from + until) / 2), row === lane.length - 1, from, until, put);
-    else if (isPause(state)) paused(trace, lane, from, until, now, put);
+    else if (isPause(state)) for (const piece of piecesWithin(trace, lane, from, until, now)) put(`paused-${piece.share}`, piece.from, piece.until);
     else put(COMPUTED[state], from, until);
   }
   behind(served, over ?? Infinity, window.until, put);
@@ -131,22 +143,25 @@ const COMPUTED: Record<number, Key> = { [LOADING]: "loading", [PREFILL]: "prefil
 
 /** What the server did before the engine had the request. */
 function outside(served: Served | null, from: number, until: number, put: Put): void {
-  const turn = served?.turns[0];
-  if (!turn) return;
-  const begun = Math.min(Math.max(turn.start, from), until);
+  if (!served) return;
+  const [turn] = served.turns;
+  const read = Math.min(Math.max(served.first ? served.run.span.start : from, from), until);
+  const begun = Math.min(Math.max(turn.start, read), until);
   const sent = Math.min(Math.max(sentAt(turn) ?? until, begun), until);
-  put("server", from, begun);
+  put("received", from, read);
+  put("server", read, begun);
   put("rendering", begun, sent);
   put("handover", sent, until);
 }
 
 /** What the server did when the engine was done. */
 function behind(served: Served | null, from: number, until: number, put: Put): void {
-  const turn = served?.turns.at(-1);
-  if (!turn || until <= from) return;
-  const read = Math.min(Math.max(turn.end ?? until, from), until);
+  if (!served || until <= from) return;
+  const read = Math.min(Math.max(served.turns.at(-1)?.end ?? until, from), until);
+  const closed = Math.min(Math.max((served.last ? served.run.span.end : null) ?? until, read), until);
   put("answering", from, read);
-  put("closing", read, until);
+  put("closing", read, closed);
+  put("sent", closed, until);
 }
 
 const LACKS: readonly (keyof Lacked)[] = ["blocks", "slots", "tokens", "admission", "line"];
@@ -159,16 +174,4 @@ function waited(wait: WaitEntry | undefined, last: boolean, from: number, until:
   if (!steps) return put("waiting-other", from, until);
   for (const lack of LACKS) put(`waiting-${lack}`, from, until, (wait.lacked?.[lack] ?? 0) / steps);
   put("waiting-other", from, until, (steps - counted) / steps);
-}
-
-/** Part of a pause: by its pieces, the first and the last of which reach to the ends of the pause's rows. */
-function paused(trace: Trace, lane: Lane, from: number, until: number, now: number, put: Put): void {
-  const pause = trace.pausesOf(lane.id).findLast((one) => one.at <= from + 1e-3);
-  const pieces = pause ? piecesOf(trace, pause, now) : [];
-  if (!pieces.length) return put("paused-unseen", from, until);
-  pieces.forEach((piece, place) => {
-    const begin = place ? piece.from : Math.min(piece.from, from);
-    const end = place + 1 < pieces.length ? piece.until : Math.max(piece.until, until);
-    put(`paused-${piece.share}`, Math.max(begin, from), Math.min(end, until));
-  });
 }

@@ -16,7 +16,8 @@ interface Words {
 const of = (name: string, colour: string, meaning: string): Words => ({ name, colour, meaning });
 
 const WORDS: Record<Key, Words> = {
-  server: of("the server, before the model's turn", "--ink-3", "Checks of the request, and fetching its pictures. What passed before the server had read the request is not recorded."),
+  received: of("the server: reading the request", "--ink-3", "From the client's first byte over HTTP until the run began: reading and checking the request, and fetching its pictures."),
+  server: of("the server, before the model's turn", "--ink-3", "From the beginning of the run until its first turn."),
   rendering: of("rendering and tokenising", "--ink-3", "The messages were made into tokens by the model's chat template."),
   handover: of("on the way to the engine", "--ink-3", "The tokens were handed to the engine; its scheduler had them when the step that ran had ended."),
   "waiting-blocks": of("waiting for KV blocks", "--state-waiting", "Too few blocks were free."),
@@ -37,7 +38,8 @@ const WORDS: Record<Key, Words> = {
   "paused-step": of("paused: the step that ran", "--ink-3", "The result was with the engine, which took it in when the step that ran had ended."),
   "paused-unseen": of("paused: a tool that is not seen", "--state-paused", "No span tells of it, as of tools that a client runs."),
   answering: of("the answer's way back", "--ink-3", "The last tokens became text, were parsed and sent on."),
-  closing: of("the server, after the model's turn", "--ink-3", "The answer was finished and written."),
+  closing: of("the server, after the model's turn", "--ink-3", "The answer was finished."),
+  sent: of("the server: writing the answer", "--ink-3", "From the end of the run until the answer had been written over HTTP."),
 };
 
 /** What the words are where the boundary between two rows is not recorded. */
@@ -84,7 +86,10 @@ function Line({ row, lane, all, account, perToken }: {
 /** What of the request's time is not recorded; "" where all of it is. */
 export function unknownOf(account: Account, trace: Trace): string {
   const kept = account.kept > 0 ? `Then its KV was kept for a follow-up for ${duration(account.kept)}, which is not part of it.` : "";
-  if (account.served) return kept;
+  const answer = account.served?.run.span.attributes?.["gen_ai.response.id"];
+  const http = answer && !account.served?.http && !account.open
+    ? "What passed over HTTP before and after the run is not recorded for it." : "";
+  if (account.served) return [http, kept].filter(Boolean).join(" ");
   const why = account.open && trace.runs.length > 0
     ? "What the server did before and after is told by spans, which are written when a turn ends."
     : "This is the engine's time only: no span tells what the server did before and after, as of requests that vLLM's own server answers.";

@@ -9,6 +9,7 @@ import { handlingOf } from "../decision/words";
 import { choose, goTo } from "../timeline/store";
 import { accountOf } from "./account";
 import { AccountTable, unknownOf } from "./accounttable";
+import { Cause } from "./cause";
 import { type Stretch, stretchesOf } from "./decode";
 import { Decoding } from "./decoding";
 import { LaneTable, StateBar } from "./lanetable";
@@ -38,6 +39,7 @@ export function RequestPanel({ request }: { request: string }) {
     <aside class="dc-panel" aria-label={`Request ${request}`}>
       <Head request={request} />
       <div class="dc-body">
+        <Cause loaded={loaded} lane={lane} account={account} now={now} />
         <p class="small soft">
           <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens, session{" "}
           <a href={link("session", [lane.session])} class="mono">{lane.session}</a>

@@ -1,9 +1,9 @@
 // A pause by who took its time, as a bar with words or as one line.
 import { current, nowOf } from "../../app/state";
+import { SHARES, type Share, type Split, splitOf } from "../../causes/split";
 import { duration } from "../../format";
 import type { Pause } from "../../model/pause";
 import "./request.css";
-import { SHARES, type Share, type Split, splitOf } from "./split";
 
 export const SHARE_NAMES: Record<Share, string> = {
   tool: "the tool itself", person: "a person", runtime: "the runtime", step: "the step that ran", unseen: "not seen",

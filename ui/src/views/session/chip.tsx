@@ -4,7 +4,7 @@ import { trace } from "../../app/state";
 import { blockSeconds, duration } from "../../format";
 import type { Pause } from "../../model/pause";
 import { outcomeOf } from "../decision/words";
-import { type Split, splitOf } from "../request/split";
+import { type Split, splitOf } from "../../causes/split";
 import { visible } from "./content";
 
 /** What regret is; it is no verdict, since it does not ask whether others wanted the memory. */

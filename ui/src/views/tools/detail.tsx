@@ -8,7 +8,7 @@ import { secondsTick } from "../../charts/scale";
 import { largest, logBins, quantile } from "../../charts/stats";
 import { blockSeconds, count, counted, duration, percent } from "../../format";
 import { SHARE_MEANINGS, shareName } from "../request/pausesplit";
-import { sharesOf } from "../request/split";
+import { sharesOf } from "../../causes/split";
 import { type ToolRow, byHandling, compared, failuresOf } from "./rows";
 import { factor, nameOf } from "./table";
 

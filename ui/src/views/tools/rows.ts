@@ -4,7 +4,7 @@ import { type Misjudged, mean, misjudged, quantile, sorted } from "../../charts/
 import type { Pause } from "../../model/pause";
 import type { SpanEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
-import { ownSeconds } from "../request/split";
+import { ownSeconds } from "../../causes/split";
 
 /** A tool's figures; times in seconds, costs in block-seconds. NaN where there is nothing to say. */
 export interface ToolRow {

@@ -1,9 +1,10 @@
 // A pause by who took its time: the tool itself, a person, the runtime, and the step that was running.
-import { quantile, sorted } from "../../charts/stats";
-import type { Pause } from "../../model/pause";
-import type { SpanEntry } from "../../model/records";
-import type { Trace } from "../../model/trace";
-import { sentAt, servedOf } from "./runs";
+import { quantile, sorted } from "../charts/stats";
+import type { Lane } from "../model/lane";
+import type { Pause } from "../model/pause";
+import type { SpanEntry } from "../model/records";
+import type { Trace } from "../model/trace";
+import { sentAt, servedOf } from "./served";
 
 /** Who took the time. Of `unseen` nothing is recorded, as of the tools that clients run. */
 export type Share = "tool" | "person" | "runtime" | "step" | "unseen";
@@ -45,6 +46,18 @@ export function piecesOf(trace: Trace, pause: Pause, now: number): Piece[] {
     else if (bounds[i] > bounds[i - 1]) pieces.push({ share, from: bounds[i - 1], until: bounds[i] });
   }
   return pieces;
+}
+
+/** Return who took [from, until] of a lane's pause: the first and the last piece of the pause reach to its ends. */
+export function piecesWithin(trace: Trace, lane: Lane, from: number, until: number, now: number): Piece[] {
+  const pause = trace.pausesOf(lane.id).findLast((one) => one.at <= from + CLOSE);
+  const pieces = pause ? piecesOf(trace, pause, now) : [];
+  if (!pieces.length) return [{ share: "unseen", from, until }];
+  return pieces.map((piece, place) => ({
+    share: piece.share,
+    from: place ? Math.max(piece.from, from) : from,
+    until: place + 1 < pieces.length ? Math.min(piece.until, until) : until,
+  })).filter((piece) => piece.until > piece.from);
 }
 
 export function splitOf(trace: Trace, pause: Pause, now: number): Split {
