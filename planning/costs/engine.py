@@ -49,7 +49,9 @@ class EngineCosts:
     on a device, and `kv_bytes` those of a token's KV on a device. `longest` is l_max, the tokens of
     the longest context. `load_seconds` pass until a started engine answers, and `stop_seconds`
     until the devices of a stopped one are free. A step has at most `chunk_tokens` query tokens of
-    `most_running` requests.
+    `most_running` requests. `kv_given` are the bytes of the KV cache on each device where a
+    placement does not say them; 0: all that the weights leave. With `kv_fixed` no placement can say
+    them, since the model's arguments do.
     """
 
     latency: LatencyModel
@@ -63,10 +65,13 @@ class EngineCosts:
     block_tokens: int = BLOCK_TOKENS
     most_running: int = MOST_RUNNING
     chunk_tokens: int = CHUNK_TOKENS
+    kv_given: int = 0
+    kv_fixed: bool = False
 
     def kv_room(self, placement: Placement) -> float:
-        """Return the bytes of KV cache on each device: the placement's, or what weights leave."""
-        return float(placement.kv_bytes) if placement.kv_bytes else self.room - self.weight_bytes
+        """Return the bytes of KV cache on each device: what is given, or what weights leave."""
+        given = 0 if self.kv_fixed else placement.kv_bytes
+        return float(given or self.kv_given or self.room - self.weight_bytes)
 
     def kv_tokens(self, placement: Placement) -> int:
         """Return the tokens that its KV cache holds, in whole blocks."""

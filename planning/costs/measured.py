@@ -23,6 +23,7 @@ class MeasuredEngine(BaseModel):
     `steps` are the step times of an engine that is asked over HTTP. The KV cache has `kv_tokens` of
     `kv_bytes` on each device. `load_seconds` pass from the start of an engine to its first answer,
     and `stop_seconds` until its devices are free. `weight_bytes` are those of one device.
+    `kv_arguments` are the model's arguments that sized the KV cache.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,6 +40,7 @@ class MeasuredEngine(BaseModel):
     block_tokens: int = Field(default=16, ge=1)
     load_seconds: float = Field(ge=0)
     stop_seconds: float = Field(default=0.0, ge=0)
+    kv_arguments: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, int]:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from caesura.planning.application.application import Model
-from caesura.planning.costs.devices import CPU, Kind
+from caesura.planning.costs.devices import CPU, Kind, default_kv_bytes
 from caesura.planning.costs.engine import EngineCosts, Flops
+from caesura.planning.costs.kv_size import UTILIZATION, kv_size
 from caesura.planning.costs.length_files import samullm_longest
 from caesura.planning.costs.measured import (
     CostsError,
@@ -32,8 +33,11 @@ LOAD_BYTES = 3e9
 SamuLLM's engines took 11 to 47 s (section 5.1), with models of up to 70B.
 """
 
-CPU_LOAD_SECONDS = 20.0
-"""Seconds until an engine on cores answers, most of which are imports; assumed."""
+CPU_LOAD_SECONDS = 45.0
+"""Seconds until an engine on cores answers, most of which are imports; assumed.
+
+On a machine of two cores it was 36 to 40 s for one engine, and 44 to 54 s where two load at once.
+"""
 
 TERA = 1e12
 
@@ -57,7 +61,7 @@ def engine_of(model: Model, degree: int, measured: MeasuredCosts, kind: Kind) ->
     if spec is not None:
         return Source(_of_machine(model, degree, spec, shape, found, kind))
     if found is not None:
-        return Source(_of_measured(model, found, shape))
+        return Source(_of_measured(model, found, shape, kind))
     if shape is None:
         raise CostsError(
             f"the costs of model {model.name!r} at tensor_parallel {degree} are unknown: measure"
@@ -83,6 +87,7 @@ def _of_machine(
     weights = _weights(machine, shape, degree)
     # The longest context is the model's own, if its KV cache holds so many tokens.
     longest = min(longest_of(model.arguments, _longest(machine, shape)), machine.kv_tokens)
+    given = kv_size(model.arguments).on_device(machine.kv_bytes, machine.block_tokens)
     return EngineCosts(
         latency=machine.latency,
         room=weights + machine.kv_tokens * machine.kv_bytes,
@@ -93,32 +98,66 @@ def _of_machine(
         load_seconds=found.load_seconds if found else load_seconds(weights, kind),
         stop_seconds=found.stop_seconds if found else 0.0,
         block_tokens=machine.block_tokens,
+        kv_given=given,
+        kv_fixed=given > 0,
     )
 
 
-def _of_measured(model: Model, found: MeasuredEngine, shape: ModelShape | None) -> EngineCosts:
+def _of_measured(
+    model: Model, found: MeasuredEngine, shape: ModelShape | None, kind: Kind
+) -> EngineCosts:
     own = shape.longest if shape else DEFAULT_LONGEST
+    longest = longest_of(model.arguments, own)
     weights = found.weight_bytes
+    given = kv_size(model.arguments).on_device(found.kv_bytes, found.block_tokens)
     return EngineCosts(
         latency=Calibrated(f"{model.name} as measured", found.steps),
-        room=weights + found.kv_tokens * found.kv_bytes,
+        room=_measured_room(model, found, kind),
         weight_bytes=weights,
         kv_bytes=found.kv_bytes,
-        longest=min(longest_of(model.arguments, own), found.kv_tokens),
+        longest=longest if given else min(longest, found.kv_tokens),
         flops=shape.flops if shape else Flops(weights * found.tensor_parallel, 0.0),
         load_seconds=found.load_seconds,
         stop_seconds=found.stop_seconds,
         block_tokens=found.block_tokens,
+        kv_given=given or _default_kv(model, found, kind),
+        kv_fixed=given > 0,
     )
+
+
+def _default_kv(model: Model, found: MeasuredEngine, kind: Kind) -> int:
+    """Return the bytes of a KV cache that no argument sizes; 0: all that the weights leave."""
+    default = default_kv_bytes(model.path, kind)
+    sized = kv_size(found.kv_arguments).on_device(found.kv_bytes, found.block_tokens)
+    return default if sized else default and found.kv_tokens * found.kv_bytes
+
+
+def _measured_room(model: Model, found: MeasuredEngine, kind: Kind) -> float:
+    """Return the bytes of a device for weights and KV cache, as far as an engine has shown them.
+
+    An engine whose KV cache had a given size shows only that there was room for it.
+    """
+    taken = found.weight_bytes + found.kv_tokens * found.kv_bytes
+    then, now = kv_size(found.kv_arguments), kv_size(model.arguments)
+    sized = then.on_device(found.kv_bytes, found.block_tokens)
+    if sized or default_kv_bytes(model.path, kind):
+        return max(taken, kind.room())
+    if now.utilization == then.utilization:
+        return taken
+    # The engine took its share of the device's memory then, and takes another one now.
+    share = (now.utilization or UTILIZATION) / (then.utilization or UTILIZATION)
+    return (taken + kind.workspace) * share - kind.workspace
 
 
 def _assumed(model: Model, degree: int, shape: ModelShape, kind: Kind) -> EngineCosts | None:
     """Return the costs of a roofline; None if the weights do not fit on the devices."""
     weights = shape.weight_bytes / degree
-    room = USED * kind.device.memory - kind.workspace
+    size, default = kv_size(model.arguments), default_kv_bytes(model.path, kind)
+    room = kind.room(USED if default else size.utilization or USED)
     if room <= weights:
         return None
     kv_bytes = max(1, shape.decoder.kv_bytes // degree)
+    given = size.on_device(kv_bytes, kind.block_tokens)
     return EngineCosts(
         latency=roofline(f"{model.name} on {kind.name}", shape.decoder, kind.device, degree),
         room=room,
@@ -127,6 +166,9 @@ def _assumed(model: Model, degree: int, shape: ModelShape, kind: Kind) -> Engine
         longest=longest_of(model.arguments, shape.longest),
         flops=shape.flops,
         load_seconds=load_seconds(weights, kind),
+        block_tokens=kind.block_tokens,
+        kv_given=given or min(default, int(room - weights)),
+        kv_fixed=given > 0,
     )
 
 

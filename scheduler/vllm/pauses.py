@@ -35,6 +35,8 @@ class Pauses:
         self._clock = clock
         self.open: dict[str, Pause] = {}
         """The pauses by their request's id: `PAUSED`, or `RESUMING` until their request runs."""
+        self._names: dict[str, str] = {}
+        """The ids of paused requests by those that their clients know."""
         self._reports: dict[str, ResumeReport] = {}
         self._slot_holders: set[str] = set()
 
@@ -54,6 +56,7 @@ class Pauses:
         pause = Pause(request.request_id, self._clock(), computed_tokens(request))
         pause.take(Step.PAUSE)
         self.open[request.request_id] = pause
+        self._names[_clients_id(request.request_id)] = request.request_id
         self._chunking.end(request.request_id)
         if preempted:
             # As in every other pause, all tokens but the last count as computed.
@@ -78,16 +81,15 @@ class Pauses:
     def expect(self, request_id: str, seconds: float) -> bool:
         """Take a forecast that a request's pause lasts `seconds` more; return if it is paused.
 
-        `request_id` is the client's; vLLM appends a `-` and more to it. Raises `ValueError` for
-        seconds that are not positive and finite.
+        `request_id` is the client's, or the engine's own. Raises `ValueError` for seconds that are
+        not positive and finite.
         """
-        for name, pause in self.open.items():
-            if name == request_id or name.startswith(f"{request_id}-"):
-                if pause.state is not State.PAUSED:
-                    return False
-                self._manager.expect(self._manager.paused_kvs[name], seconds, self._clock())
-                return True
-        return False
+        name = request_id if request_id in self.open else self._names.get(request_id, "")
+        pause = self.open.get(name)
+        if pause is None or pause.state is not State.PAUSED:
+            return False
+        self._manager.expect(self._manager.paused_kvs[name], seconds, self._clock())
+        return True
 
     def before_chunk(self, session: Request) -> None:
         """Prepare a session for the result of its tool, before that is appended.
@@ -127,7 +129,7 @@ class Pauses:
             computed = computed_tokens(request) - scheduled
             self._reports[request_id] = self._manager.admitted(pause, computed, now)
             self._chunking.begin(request_id, computed, pause.frontier_tokens)
-            del self.open[request_id]
+            self._forget(request_id)
 
     def is_left(self, end: Request) -> bool:
         """Return whether a chunk closes the input of a watched request while it is paused."""
@@ -144,10 +146,22 @@ class Pauses:
         """Close the pause of a request that is about to be freed, in any state."""
         self._chunking.end(request_id)
         self._reports.pop(request_id, None)
-        pause = self.open.pop(request_id, None)
+        pause = self._forget(request_id)
         if pause is not None:
             self._slot_holders.discard(request_id)
             pause.take(Step.CLOSE)
             kv = self._manager.paused_kvs[request_id]
             if kv.pause is not None:  # otherwise it is retained for a follow-up
                 self._manager.close(kv, self._clock())
+
+    def _forget(self, request_id: str) -> Pause | None:
+        """Remove and return the open pause of a request."""
+        name = _clients_id(request_id)
+        if self._names.get(name) == request_id:  # else another request of this client's id paused
+            del self._names[name]
+        return self.open.pop(request_id, None)
+
+
+def _clients_id(request_id: str) -> str:
+    """Return the id that a client knows a request by: vLLM appends a `-` and a random number."""
+    return request_id.rpartition("-")[0] or request_id

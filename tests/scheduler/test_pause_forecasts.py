@@ -82,9 +82,35 @@ def test_without_a_forecast_nothing_is_compared() -> None:
 
 def test_vllms_longer_id_of_a_request_is_found_by_the_clients() -> None:
     world = World(make_scheduler())
-    paused(world, "session-1-abcd", 0)
+    session = paused(world, "session-1-abcd", 0)
+    paused(world, "session-2-abcd", 1000)
     assert expect(world, "session-1", 5.0) == {"taken": True}
+    kvs = world.parts.manager.paused_kvs
+    assert kvs["session-1-abcd"].remaining(world.now) == pytest.approx(5.0)
+    assert expect(world, "session-1-abcd", 6.0) == {"taken": True}
     assert expect(world, "sess", 5.0) == {"taken": False}
+    assert expect(world, "session", 5.0) == {"taken": False}
+    world.answer(session)
+    world.run()
+    assert expect(world, "session-1", 5.0) == {"taken": False}
+    assert expect(world, "session-2", 5.0) == {"taken": True}
+
+
+def test_a_forecast_finds_its_pause_without_looking_at_the_others() -> None:
+    world = World(make_scheduler())
+    paused(world, "session-1-abcd", 0)
+    paused(world, "session-2-abcd", 1000)
+    pauses = world.parts.pauses
+
+    class Unlooked(dict[str, Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("all open pauses were looked at")
+
+        items = keys = values = __iter__
+
+    pauses.open = Unlooked(pauses.open)
+    assert expect(world, "session-2", 5.0) == {"taken": True}
+    assert expect(world, "session-3", 5.0) == {"taken": False}
 
 
 def test_a_forecast_that_comes_too_late_changes_nothing() -> None:

@@ -12,6 +12,7 @@ from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import Kind
 from caesura.planning.costs.engine import MOST_RUNNING
+from caesura.planning.costs.kv_size import kv_arguments
 from caesura.planning.costs.measured import MeasuredEngine, model_name
 from caesura.planning.costs.measuring.asking import Asker
 from caesura.planning.costs.measuring.loads import REPEATS, Load, Taken, loads, steps_of
@@ -80,6 +81,7 @@ async def measure_engine(
         weight_bytes=shape.weight_bytes / degree if shape else 0.0,
         load_seconds=round(loading, 3),
         stop_seconds=round(stopping, 3),
+        kv_arguments=kv_arguments(model.arguments),
     )
 
 
