@@ -26,6 +26,20 @@ def plan_to_json(plan: Plan, application: str, **more: Any) -> dict[str, Any]:
     return {"format": FORMAT, "application": application, "plan": asdict(plan), **more}
 
 
+def plan_of(values: Any) -> Plan:
+    """Return the plan of JSON values, as `asdict` makes them; raises `ValidationError`."""
+    return _ADAPTER.validate_python(values)
+
+
+def read_next_best(path: Path) -> tuple[Plan | None, str]:
+    """Return the next best plan of a file that `read_plan` takes, and why it lost; else None."""
+    values = json.loads(path.read_text("utf-8"))
+    try:
+        return plan_of(values.get("next_best")), str(values.get("reason", ""))
+    except ValidationError:  # there was none, or the file is an older one
+        return None, ""
+
+
 def read_plan(path: Path, application: str, models: Mapping[str, Any]) -> Plan:
     """Return the plan in a file of `caesura plan --json`, for the named application.
 
@@ -45,7 +59,7 @@ def read_plan(path: Path, application: str, models: Mapping[str, Any]) -> Plan:
             f" {application!r}: make one of this application"
         )
     try:
-        plan = _ADAPTER.validate_python(values.get("plan"))
+        plan = plan_of(values.get("plan"))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

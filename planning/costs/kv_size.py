@@ -46,7 +46,7 @@ class KvSize:
 
 def kv_size(arguments: Sequence[str]) -> KvSize:
     """Return what arguments of `vllm serve` say; vLLM itself refuses those that are wrong."""
-    given = {flag: value for flag, value in _options(arguments)}
+    given = dict(_options(arguments))
     shares = [given[flag] for flag in SHARE_FLAGS if flag in given]
     return KvSize(
         memory_bytes=int(_number(given.get(BYTES_FLAG, ""))),

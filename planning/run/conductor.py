@@ -96,18 +96,34 @@ class Conductor:
             expected = self._plan.stages[turn.stage].finishes
             turn = following
             if finished and expected and not set(finished) & set(expected):
-                turn = await self._reconsidered(turn)
+                why = f"{', '.join(finished)} finished before {', '.join(expected)}"
+                turn = await self._reconsidered(turn, why)
 
-    async def _reconsidered(self, turn: Turn) -> Turn:
-        """Return the first turn of a better plan than to go on with `turn`, or that turn."""
+    async def _reconsidered(self, turn: Turn, why: str) -> Turn:
+        """Return the first turn of a better plan than to go on with `turn`, or that turn.
+
+        `why` says what did not go as planned.
+        """
         if self._better is None:
             return turn
         found = await asyncio.to_thread(self._better, self._plan, turn, self._progress())
         if found is None:
             return turn
-        self._plan = found
-        await self._crew.journal.event("replanned", strategy=found.strategy, plan=asdict(found))
+        await self._change(found, why)
         return first_turn(found, self._crew.work.unfinished)
+
+    async def _change(self, plan: Plan, why: str) -> None:
+        """Go by another plan from now on, for a reason that is kept."""
+        self._plan = plan
+        placed = [{"placement": asdict(one), "slots": list(s)} for one, s in self._placed.items()]
+        await self._crew.journal.event(
+            "replanned",
+            strategy=plan.strategy,
+            reason=why,
+            plan=asdict(plan),
+            usable=list(self._usable),
+            placed=placed,
+        )
 
     async def _settle(self) -> None:
         """Wait until the requests that former runs have made impossible are written."""
@@ -225,9 +241,12 @@ class Conductor:
             raise RunError(
                 f"no device is left of {self._plan.devices}: the machines of the run have gone away"
             )
+        gone = sorted(set(self._usable) - set(usable))
         self._usable = usable
         await self._crew.journal.event("devices", usable=list(usable))
-        self._plan = await asyncio.to_thread(self._replan, self._progress(), len(usable))
+        found = await asyncio.to_thread(self._replan, self._progress(), len(usable))
+        devices = "devices" if len(gone) > 1 else "device"
+        await self._change(found, f"{devices} {', '.join(map(str, gone))} went away")
         return True
 
     async def _still_usable(self) -> tuple[int, ...]:

@@ -164,11 +164,15 @@ class Fleet:
         if held.coming is not None and not held.coming.done():
             held.coming.cancel()
             await asyncio.wait([held.coming])
+        works = held.serves and not lost
+        if works:
+            await self._journal.event("draining", **_named(replica))
         await self._dispatcher.drain(replica.name, 0.0 if lost else self._drain_seconds)
         began = self._journal.seconds
         try:
-            if held.serves and not lost:
+            if works:
                 await self._host.drain(replica, self._drain_seconds)
+            await self._journal.event("evicting", **_named(replica))
             await self._host.evict(replica)
         except HostError as error:
             await self._journal.event("not evicted", reason=str(error), **_named(replica))

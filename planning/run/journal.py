@@ -101,7 +101,10 @@ class Journal:
         """Begin to count the seconds of the run. Raises `OutputError`."""
         self._began = self._clock()
         row = {"event": "started", "time": self._now(), **self._started, "done": len(self.done)}
-        self._events.write({**row, **about})
+        row |= about
+        for watcher in self._watchers:
+            watcher(row)
+        self._events.write(row)
 
     @property
     def seconds(self) -> float:

@@ -15,6 +15,7 @@ class Bar:
     """A model on a device from `begin` to `end`, in seconds of the run.
 
     While it is `loading` it answers no request; a bar is `lost` if its engine ended by itself.
+    Bars of a plan know how many replicas the model has, and the devices of each.
     """
 
     device: int
@@ -23,20 +24,27 @@ class Bar:
     end: float
     kind: Kind = "running"
     text: str = ""
+    replicas: int = 0
+    tensor_parallel: int = 0
 
 
 def _no_time(placement: Placement) -> float:
     return 0.0
 
 
-def plan_bars(plan: Plan, load_seconds: Callable[[Placement], float] = _no_time) -> list[Bar]:
+def plan_bars(
+    plan: Plan,
+    load_seconds: Callable[[Placement], float] = _no_time,
+    loaded: Mapping[Placement, Slots] | None = None,
+) -> list[Bar]:
     """Return the bars of a plan, with devices assigned as a run assigns them.
 
     A model whose placement stays on its devices over several stages is one bar. Models that share
-    devices are all loaded when the time of each has passed.
+    devices are all loaded when the time of each has passed. What is `loaded` when the plan begins
+    goes on where it is.
     """
-    now: dict[Placement, Slots] = {}
-    began: dict[_Engine, tuple[float, float]] = {}
+    now = dict(loaded or {})
+    began = {_Engine(one, slot): (0.0, 0.0) for one, slots in now.items() for slot in slots}
     bars: list[Bar] = []
     at = 0.0
     for stage in plan.stages:
@@ -49,8 +57,8 @@ def plan_bars(plan: Plan, load_seconds: Callable[[Placement], float] = _no_time)
             together = {each.placement for each in new if each.shares_with(one)}
             began[one] = at, at + sum(map(load_seconds, together))
         at += stage.seconds
-    for one, (begin, loaded) in began.items():
-        bars += one.bars(begin, loaded, at)
+    for one, (begin, ready) in began.items():
+        bars += one.bars(begin, ready, at)
     return sorted(bars, key=lambda bar: (bar.device, bar.begin))
 
 
@@ -75,12 +83,13 @@ class _Engine:
     def bars(self, begin: float, loaded: float, end: float) -> Iterator[Bar]:
         """Yield its bars on each of its devices: loading, then running."""
         loaded = min(end, loaded)
+        parallel = self.placement.replicas, self.placement.tensor_parallel
         text = f"tensor parallel {self.placement.tensor_parallel}"
         for device in self.devices:
             if loaded > begin:
-                yield Bar(device, self.model, begin, loaded, "loading", text)
+                yield Bar(device, self.model, begin, loaded, "loading", text, *parallel)
             if end > loaded:
-                yield Bar(device, self.model, loaded, end, "running", text)
+                yield Bar(device, self.model, loaded, end, "running", text, *parallel)
 
 
 def run_bars(events: Iterable[Mapping[str, Any]]) -> list[Bar]:

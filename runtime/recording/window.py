@@ -7,6 +7,9 @@ from typing import Any
 from caesura.runtime.recording.entries import Entry
 
 LANE = ("request", "state", "at", "blocks", "host", "tokens")
+PLANNED = ("plan", "stage", "replica", "progress")
+"""Kinds of a planned run. What goes on in a window is told by all of them before, and they are few.
+"""
 
 
 def times_of(entry: Entry) -> tuple[float, float] | None:
@@ -64,6 +67,10 @@ class _Window:
             yield entry
             return
         first, last = times
+        if entry.get("kind") in PLANNED:
+            if first <= self._until:
+                yield entry
+            return
         key = _key(entry)
         began = self._begun.pop(key, None) if key else None
         if first > self._until:

@@ -10,6 +10,7 @@ from caesura.scheduler.records.parts import (
     Record,
     SpanEvent,
 )
+from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.reading import RecordError, parse
 from caesura.scheduler.records.schema import (
     KINDS,
@@ -37,13 +38,17 @@ __all__ = [
     "OpeningInputs",
     "OpeningRecord",
     "PauseRecord",
+    "PlanRecord",
     "PredictionRecord",
     "PriceRecord",
+    "ProgressRecord",
     "Record",
     "RecordError",
+    "ReplicaRecord",
     "SessionRecord",
     "SpanEvent",
     "SpanRecord",
+    "StageRecord",
     "StepsRecord",
     "WaitRecord",
     "parse",

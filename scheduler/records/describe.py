@@ -22,6 +22,12 @@ from caesura.scheduler.records.parts import (
     Record,
     SpanEvent,
 )
+from caesura.scheduler.records.plans import (
+    OtherPlan,
+    PlacementRecord,
+    PlannedBlock,
+    PlannedStage,
+)
 from caesura.scheduler.records.schema import KINDS, StepsRecord
 
 PARTS: dict[type, str] = {
@@ -32,6 +38,10 @@ PARTS: dict[type, str] = {
     FeatureRecord: "Features",
     PredictionRecord: "Prediction",
     SpanEvent: "SpanEvent",
+    PlacementRecord: "Placement",
+    PlannedStage: "PlannedStage",
+    PlannedBlock: "PlannedBlock",
+    OtherPlan: "OtherPlan",
 }
 """Parts of records, with their names in TypeScript."""
 

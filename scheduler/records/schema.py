@@ -24,6 +24,7 @@ from caesura.scheduler.records.parts import (
     Record,
     SpanEvent,
 )
+from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 
 Numbers = list[float]
 Texts = list[str]
@@ -357,5 +358,9 @@ KINDS: Mapping[str, type[Record]] = {
         SpanRecord,
         HttpRecord,
         GapRecord,
+        PlanRecord,
+        StageRecord,
+        ReplicaRecord,
+        ProgressRecord,
     )
 }

@@ -14,6 +14,7 @@ from caesura.runtime.cli.plan.options import (
     EngineOptions,
     GanttFile,
     PlanOptions,
+    RunTraces,
 )
 from caesura.runtime.errors import UsageError
 
@@ -42,6 +43,14 @@ def plan(
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", file_okay=False, help="Where --emit writes."),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Record the plan in this file of traces, for the page: `caesura trace export`.",
+        ),
+    ] = None,
 ) -> None:
     """Plan an application of several models: which run when, on how many devices.
 
@@ -53,7 +62,7 @@ def plan(
     with mistakes_told():
         if emit is not None and emit not in KINDS:
             raise UsageError(f"--emit knows {', '.join(KINDS)}, got {emit!r}")
-        show_plan(application, how, Outputs(as_json, gantt, emit, out, against))
+        show_plan(application, how, Outputs(as_json, gantt, emit, out, against, trace))
 
 
 @filled
@@ -61,6 +70,7 @@ def run(
     application: ApplicationFile,
     how: PlanOptions,
     engines: EngineOptions,
+    traces: RunTraces,
     output: Annotated[
         Path,
         typer.Option(
@@ -85,7 +95,8 @@ def run(
     from caesura.runtime.cli.plan.run import RunOptions, run_application
 
     with mistakes_told():
-        run_application(application, how, RunOptions(output, engines, plan, gantt, quiet))
+        options = RunOptions(output, engines, plan, gantt, quiet, traces)
+        run_application(application, how, options)
 
 
 def measure(

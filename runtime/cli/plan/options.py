@@ -10,6 +10,7 @@ from caesura.planning.planner import DRAWS
 from caesura.planning.run.backends.by_name import BACKENDS
 from caesura.planning.run.limits import DRAIN_SECONDS, MAX_IN_FLIGHT
 from caesura.planning.search.strategies import STRATEGIES
+from caesura.runtime.cli.options import TRACES, TraceFile, Traces
 
 SEARCH, ENGINES = "Search", "Engines"
 """Panels of `--help`."""
@@ -101,6 +102,20 @@ class PlanOptions:
             rich_help_panel=SEARCH,
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunTraces:
+    """Whether a run is recorded for the page, and in which file."""
+
+    file: TraceFile = None
+    off: Annotated[
+        bool, typer.Option("--no-trace", help="Record no traces.", rich_help_panel=TRACES)
+    ] = False
+
+    def check(self) -> None:
+        """Raise `UsageError` for invalid options, before an engine starts."""
+        Traces(self.file, self.off).check()
 
 
 @dataclass(frozen=True, slots=True)

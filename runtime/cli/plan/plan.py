@@ -18,7 +18,8 @@ from caesura.planning.show.bars import plan_bars, run_bars
 from caesura.planning.show.gantt import Chart, to_html, to_svg
 from caesura.planning.show.reality import ends_of, ends_table, read_run
 from caesura.planning.show.table import makespan_text, plan_table
-from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
+from caesura.runtime.cli.plan.recording import record_plan
 from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
 from caesura.runtime.errors import UsageError
 
@@ -34,6 +35,7 @@ class Outputs:
     emit: str | None = None
     out: Path | None = None
     against: Path | None = None
+    trace: Path | None = None
 
 
 def show_plan(
@@ -41,6 +43,7 @@ def show_plan(
 ) -> None:
     """Find a plan and show it; raises `UsageError` for what is wrong with the application."""
     demand_chart(outputs.gantt)
+    RunTraces(outputs.trace).check()
     console, errors = Console(soft_wrap=False), Console(stderr=True)
     search = prepare(path, how, costs)
     began = time.monotonic()
@@ -63,6 +66,10 @@ def show_plan(
         folder = outputs.out or Path(f"{search.application.name}-{outputs.emit}")
         for name in write_deployment(choice.plan, search.application, outputs.emit, folder):
             errors.print(f"written: {name}", highlight=False, soft_wrap=True)
+    if outputs.trace is not None:
+        number = record_plan(search, choice, outputs.trace)
+        line = f"recorded: {outputs.trace}, recording {number}"
+        errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def choice_to_json(choice: Choice, application: Application, seconds: float) -> dict[str, object]:

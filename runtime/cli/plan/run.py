@@ -10,23 +10,25 @@ import typer
 from rich.console import Console
 
 from caesura.planning.plan import Plan
-from caesura.planning.plan_file import read_plan
+from caesura.planning.plan_file import read_next_best, read_plan
 from caesura.planning.run.asking.configs import asked_models
 from caesura.planning.run.asking.host import routed
 from caesura.planning.run.backends.by_name import host_named
 from caesura.planning.run.carry_out import carry_out
 from caesura.planning.run.errors import RunError
 from caesura.planning.run.host import EngineHost, HostError
-from caesura.planning.run.journal import Journal
+from caesura.planning.run.journal import Journal, Result
 from caesura.planning.run.limits import Limits
 from caesura.planning.run.sending.questions import ApplicationQuestions
 from caesura.planning.show.bars import run_bars
 from caesura.planning.show.gantt import Chart
 from caesura.planning.show.reality import read_run
+from caesura.planning.show.records import RunRecords
 from caesura.planning.show.table import makespan_text
 from caesura.planning.stage_times import Progress
-from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions
+from caesura.runtime.cli.plan.options import EngineOptions, PlanOptions, RunTraces
 from caesura.runtime.cli.plan.plan import demand_chart, plan_chart, write_chart
+from caesura.runtime.cli.plan.recording import Planned, recorded_run
 from caesura.runtime.cli.plan.run_progress import Shown, watching
 from caesura.runtime.cli.plan.search import MakeCosts, Search, find_plan, measured_costs, prepare
 from caesura.runtime.errors import UsageError
@@ -47,6 +49,7 @@ class RunOptions:
     plan: Path | None = None
     gantt: Path | None = None
     quiet: bool = False
+    traces: RunTraces = field(default_factory=RunTraces)
 
     @property
     def logs(self) -> Path:
@@ -68,6 +71,7 @@ def run_application(
     has failed (1).
     """
     demand_chart(options.gantt)
+    options.traces.check()
     console = Console(stderr=True)
     search = prepare(path, how, costs)
     _demand_local(search, options)
@@ -76,12 +80,17 @@ def run_application(
         before = len(journal.done)
         plan = None
         if before < len(search.requests.all):
-            plan = _plan(search, how, options, journal, console)
+            planned = _plan(search, how, options, journal, console)
+            plan = planned.plan
             engines = options.engines
             make = make_host or partial(
                 host_named, engines.backend, sleep_level=engines.sleep_level
             )
-            _carry_out(search, plan, make, journal, options, console)
+            with recorded_run(search, planned, journal, options.traces) as recorded:
+                if recorded is not None:
+                    _say(console, f"recorded for the page in {recorded[1]}")
+                records = recorded and recorded[0]
+                _carry_out(search, plan, make, journal, options, console, records)
         _tell_end(console, journal, options, plan if not before else None)
         if plan is not None and options.gantt is not None:
             _draw(options.gantt, plan, search, options)
@@ -93,15 +102,17 @@ def run_application(
 
 def _plan(
     search: Search, how: PlanOptions, options: RunOptions, journal: Journal, console: Console
-) -> Plan:
+) -> Planned:
     """Return the plan of the file, or search for one for what is not done yet."""
     if options.plan is not None:
         models = {model.name: model for model in search.application.models}
-        return read_plan(options.plan, search.application.name, models)
+        plan = read_plan(options.plan, search.application.name, models)
+        return Planned(plan, *read_next_best(options.plan))
     done = Progress(0.0, dict.fromkeys(journal.done, 0.0))
-    plan = find_plan(search, how, console, done).plan
+    choice = find_plan(search, how, console, done)
+    plan = choice.plan
     _say(console, f"planned: {makespan_text(plan.makespan)}, by {plan.strategy}")
-    return plan
+    return Planned(plan, choice.next_best, choice.reason)
 
 
 def _demand_local(search: Search, options: RunOptions) -> None:
@@ -137,12 +148,20 @@ def _carry_out(
     journal: Journal,
     options: RunOptions,
     console: Console,
+    records: RunRecords | None,
 ) -> None:
     """Run the plan under a progress bar; tell how to continue if it does not get to its end."""
     requests = search.requests.all
 
     async def carried_out(shown: Shown) -> None:
-        journal.watch(shown.event)
+        watchers: list[Shown] = [shown, records] if records is not None else [shown]
+        for each in watchers:
+            journal.watch(each.event)
+
+        def told(result: Result) -> None:
+            for each in watchers:
+                each.result(result)
+
         host = await _host(make, plan.devices, options)
         answers = _answer_seconds(search)
         async with routed(search.application, host, options.logs, answers) as (application, routes):
@@ -156,7 +175,7 @@ def _carry_out(
                 replan=search.planner.replan,
                 better=search.planner.better,
                 limits=Limits(options.engines.in_flight, options.engines.drain_seconds),
-                on_result=shown.result,
+                on_result=told,
             )
 
     try:

@@ -106,6 +106,6 @@ def line_of(row: Mapping[str, Any]) -> str:
         case "devices":
             return f"devices that are left: {', '.join(map(str, row['usable']))}"
         case "replanned":
-            return f"a better plan was found for what is left: {row['strategy']}"
+            return f"another plan for what is left, by {row['strategy']}: {row['reason']}"
         case name:
             return str(name)

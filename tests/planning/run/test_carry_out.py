@@ -47,11 +47,16 @@ def events(tmp_path: Path, name: str) -> list[dict[str, Any]]:
 
 
 async def run(
-    tmp_path: Path, host: FakeHost, planned: Plan, asked: Iterable[Request], **options: Any
+    tmp_path: Path,
+    host: FakeHost,
+    planned: Plan,
+    asked: Iterable[Request],
+    journal_class: type[Journal] = Journal,
+    **options: Any,
 ) -> dict[str, Result]:
     """Carry a plan out, and return the results."""
     app = application(*MODELS)
-    journal = Journal(tmp_path / "out.jsonl", app)
+    journal = journal_class(tmp_path / "out.jsonl", app)
     options = {"questions": question, "replan": no_plan, "limits": LIMITS, **options}
     try:
         async with asyncio.timeout(20):
@@ -113,7 +118,8 @@ async def test_an_unexpected_order_may_lead_to_a_better_plan(tmp_path: Path) -> 
     assert_each_once(tmp_path, asked)
     assert told == [("b",)], "it is asked once, when a has finished instead of b"
     assert [name for call, name in host.calls if call == "load"] == ["a-0", "c-0", "b-0"]
-    assert len(events(tmp_path, "replanned")) == 1
+    (replanned,) = events(tmp_path, "replanned")
+    assert replanned["reason"] == "a finished before b"
 
 
 async def test_a_replica_that_the_next_stage_shares_is_not_loaded_again(tmp_path: Path) -> None:
@@ -239,6 +245,7 @@ async def test_a_device_that_goes_away_leaves_the_rest_to_the_others(tmp_path: P
     ((finished, devices),) = told
     assert devices == 1 and finished < 40
     assert events(tmp_path, "devices")[0]["usable"] == [1]
+    assert events(tmp_path, "replanned")[0]["reason"] == "device 0 went away"
 
 
 async def test_a_run_without_devices_ends(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ async def test_events_begin_with_the_run_and_tell_seconds(tmp_path: Path) -> Non
     first, second = map(json.loads, held)
     assert first["event"] == "started" and first["time"] == 5.0 and first["devices"] == 2
     assert second == {"event": "loaded", "at": 7.5, "replica": "a-0"}
-    assert told == [second]
+    assert told == [first, second]
 
 
 async def test_a_changed_application_is_refused(tmp_path: Path) -> None:

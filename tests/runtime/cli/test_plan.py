@@ -16,6 +16,8 @@ from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.options import PlanOptions
 from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.storage import reading
+from caesura.scheduler.records import PlanRecord, parse
 from tests.planning.search.factory import Factory
 
 APPLICATION = """
@@ -97,6 +99,29 @@ def test_a_chart_and_deployment_files_are_written(path: Path) -> None:
     assert "<svg" in chart.read_text()
     assert "<p>next best: " in chart.read_text()
     assert list(path.with_name("deploy").iterdir())
+
+
+def test_a_plan_alone_is_recorded_for_the_page(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "traces.sqlite"
+    show(path, False, None, None, None, None, store)
+    assert f"recorded: {store}, recording 1" in capsys.readouterr().err.replace("\n", "")
+    (recording,) = reading.recordings(store)
+    assert recording.title == "caesura plan, two"
+    (entry,) = reading.entries(store, 1)
+    record = parse(entry)
+    assert isinstance(record, PlanRecord)
+    assert (record.requests, record.devices, record.makespan) == (8, 2, 5.0)
+    assert {block.state for block in record.blocks} == {"loading", "serving"}
+
+
+def test_a_file_that_holds_something_else_is_left_alone(path: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("mine")
+    with pytest.raises(UsageError, match="is not a file of traces"):
+        show(path, False, None, None, None, None, other)
+    assert other.read_text() == "mine"
 
 
 def test_mistakes_say_how_to_fix_them(path: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`caesura run`: results once each, through Ctrl-C, kill -9, a full disk and mistakes."""
 
+import contextlib
 import json
 import os
 import signal
@@ -17,9 +18,19 @@ from typer.testing import CliRunner
 from caesura.planning.run.errors import ResumeError
 from caesura.planning.run.host import EngineHost, HostError
 from caesura.runtime.cli.app import app
-from caesura.runtime.cli.plan.options import PlanOptions
+from caesura.runtime.cli.plan.options import PlanOptions, RunTraces
+from caesura.runtime.cli.plan.plan import Outputs, show_plan
 from caesura.runtime.cli.plan.run import RunOptions, run_application
 from caesura.runtime.errors import UsageError
+from caesura.runtime.recording.storage import reading
+from caesura.scheduler.paths import traces_path
+from caesura.scheduler.records import (
+    PlanRecord,
+    ProgressRecord,
+    ReplicaRecord,
+    StageRecord,
+    parse,
+)
 from tests.planning.run.engines import FakeHost
 from tests.planning.run.test_processes import running
 from tests.runtime.cli.run_apart import FILE as APART
@@ -92,6 +103,44 @@ def test_results_are_written_and_the_planned_time_is_told(
     assert f"{2 * PROMPTS} requests are done in" in told and "planned" in told
     assert "stage 1: " in told and "is loaded on device" in told
     assert (path.parent / "run.svg").read_text().count("the run") == 1
+
+
+def test_a_run_is_recorded_for_the_page(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "traces.sqlite"
+    run(path, traces=RunTraces(store))
+    assert f"recorded for the page in {store}" in capsys.readouterr().err.replace("\n", "")
+    (recording,) = reading.recordings(store)
+    assert (recording.title, recording.source) == ("caesura run, two", "plan")
+    assert recording.ended is not None
+    entries = [parse(entry) for entry in reading.entries(store, int(recording.id))]
+    plan, last = entries[0], entries[-1]
+    assert isinstance(plan, PlanRecord) and plan.next_best is not None
+    assert plan.next_best.reason
+    assert isinstance(last, ProgressRecord)
+    assert (last.state, sum(last.done)) == ("finished", 2 * PROMPTS)
+    assert any(isinstance(each, StageRecord) for each in entries)
+    assert {each.state for each in entries if isinstance(each, ReplicaRecord)} >= {
+        *("loading", "serving", "gone")
+    }
+
+
+def test_a_run_of_a_planned_file_knows_its_next_best_plan(path: Path, tmp_path: Path) -> None:
+    with (tmp_path / "plan.json").open("w") as file, contextlib.redirect_stdout(file):
+        show_plan(path, PlanOptions(devices=2, draws=1), Outputs(json=True), MadeUpCosts)
+    store = tmp_path / "traces.sqlite"
+    run(path, plan=tmp_path / "plan.json", traces=RunTraces(store))
+    first = next(iter(reading.entries(store, 1)))
+    assert first["next_best"]["reason"]
+
+
+def test_a_run_without_traces_records_nothing(path: Path, tmp_path: Path) -> None:
+    before = traces_path().stat().st_size if traces_path().exists() else None
+    run(path, traces=RunTraces(off=True))
+    assert (traces_path().stat().st_size if traces_path().exists() else None) == before
+    with pytest.raises(UsageError, match="--no-trace excludes --trace"):
+        run(path, traces=RunTraces(tmp_path / "x.sqlite", off=True))
 
 
 def test_a_finished_run_starts_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -216,3 +216,10 @@ def test_spans_and_pauses_that_overlap_are_kept() -> None:
     ]
     assert list(cut(entries, 0.0, 100.0)) == entries
     assert times_of({"kind": "span", "start": 3.0, "end": None}) == (3.0, 3.0)
+
+
+def test_a_window_of_a_planned_run_keeps_what_its_later_part_refers_to() -> None:
+    kinds = ("plan", "stage", "replica", "progress")
+    entries: list[Entry] = [{"kind": kind, "at": at} for kind in kinds for at in (1.0, 6.0, 9.0)]
+    found = list(cut(entries, 5.0, 8.0))
+    assert found == [entry for entry in entries if entry["at"] < 8.0]

@@ -1,8 +1,9 @@
 // The keys of the view that is shown, and those of every view, in a dialog.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { VIEWS } from "../views/registry";
+import { VIEWS, viewOf } from "../views/registry";
 import { type Key, PAGE_KEYS, helpOpen, listenToPage } from "./keys";
 import { route } from "./router";
+import { current } from "./state";
 
 export function HelpDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -12,7 +13,7 @@ export function HelpDialog() {
     if (open) dialog.current?.showModal();
     else dialog.current?.close();
   }, [open]);
-  const { title, keys = [] } = (Object.hasOwn(VIEWS, route.value.view) ? VIEWS[route.value.view] : null) ?? VIEWS.overview;
+  const { title, keys = [] } = VIEWS[viewOf(route.value.view, current.value?.trace ?? null)];
   return (
     <dialog ref={dialog} aria-labelledby="help-title" onClose={() => (helpOpen.value = false)}>
       <h2 id="help-title">Keys: {title}</h2>

@@ -1,5 +1,5 @@
 // The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
-import { VIEWS } from "../views/registry";
+import { VIEWS, viewOf } from "../views/registry";
 import { About, labelOf } from "./about";
 import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
@@ -13,6 +13,10 @@ import { Failed, NothingRecorded, NothingYet, Starting } from "./states";
 import { setTheme, theme } from "./theme";
 
 export function Shell() {
+  version.value;
+  const shown = current.value?.trace ?? null;
+  const name = viewOf(route.value.view, shown);
+  const tabs = Object.entries(VIEWS).filter(([each, { has }]) => !has || each === name || (shown && has(shown)));
   return (
     <div class="shell">
       <header class="bar">
@@ -21,8 +25,8 @@ export function Shell() {
           Caesura
         </a>
         <nav class="tabs" aria-label="Views">
-          {Object.entries(VIEWS).map(([name, view]) => (
-            <a key={name} href={link(name)} aria-current={route.value.view === name ? "page" : undefined}>
+          {tabs.map(([each, view]) => (
+            <a key={each} href={link(each)} aria-current={each === name ? "page" : undefined}>
               {view.title}
             </a>
           ))}
@@ -55,7 +59,7 @@ function Stage() {
   if (!loaded) return null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
   if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
-  const name = Object.hasOwn(VIEWS, route.value.view) ? route.value.view : "overview";
+  const name = viewOf(route.value.view, loaded.trace);
   const { component: View, title } = VIEWS[name];
   return <Boundary key={name} name={title}><View /></Boundary>;
 }

@@ -122,6 +122,62 @@ export interface SpanEvent {
   attributes?: Attributes;
 }
 
+/** A model with its replicas (data parallelism) and the devices of each. */
+export interface Placement {
+  /** The model's name in the application. */
+  model?: string;
+  /** Replicas of the model (replicas). */
+  replicas?: number;
+  /** Devices of each replica (devices). */
+  tensor_parallel?: number;
+  /** KV cache on each device; 0: what is left (bytes). */
+  kv_bytes?: number;
+  /** The devices that it shares with other models, by name. */
+  shares?: string;
+}
+
+/** Models that are to run together until the first of them has finished. */
+export interface PlannedStage {
+  /** Expected time, loading included (s). */
+  seconds?: number;
+  /** The models that finish with it. */
+  finishes?: string[];
+  /** What runs. */
+  placements?: Placement[];
+}
+
+/** A model on a device for a part of the plan. */
+export interface PlannedBlock {
+  /** The device's number. */
+  device?: number;
+  /** The model's name in the application. */
+  model?: string;
+  /** `loading` or `serving`. */
+  state?: string;
+  /** Seconds from the plan's beginning (s). */
+  since?: number;
+  /** Seconds from the plan's beginning (s). */
+  until?: number;
+  /** Replicas of the model (replicas). */
+  replicas?: number;
+  /** Devices of each replica (devices). */
+  tensor_parallel?: number;
+}
+
+/** The best plan that was not chosen. */
+export interface OtherPlan {
+  /** The search that found it. */
+  strategy?: string;
+  /** Expected time until the last output (s). */
+  makespan?: number;
+  /** The least of it over the draws of output lengths (s). */
+  low?: number;
+  /** The most of it (s). */
+  high?: number;
+  /** Why it was not chosen. */
+  reason?: string;
+}
+
 /** One decision about a paused request, with the price of every alternative at that moment. */
 export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null];
 
@@ -349,7 +405,81 @@ export interface GapEntry {
   why?: string;
 }
 
-export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | HttpEntry | GapEntry;
+/** A plan of an application of several models, for what is left of it. */
+export interface PlanEntry {
+  kind: "plan";
+  /** When its first stage begins (s). */
+  at: number;
+  /** The application's name. */
+  application?: string;
+  /** The search that found it. */
+  strategy?: string;
+  /** Devices that it may use (devices). */
+  devices?: number;
+  /** Requests of the application (requests). */
+  requests?: number;
+  /** Expected time until the last output (s). */
+  makespan?: number;
+  /** The least of it over the draws of output lengths (s). */
+  low?: number;
+  /** The most of it (s). */
+  high?: number;
+  /** Why a run changed to it; empty for the first plan. */
+  why?: string;
+  /** Its stages in their order. */
+  stages?: PlannedStage[];
+  /** Which model has which device when. */
+  blocks?: PlannedBlock[];
+  /** The next best plan, and why it lost. */
+  next_best?: OtherPlan | null;
+}
+
+/** A run has begun a stage of its plan, or placed other models within it. */
+export interface StageEntry {
+  kind: "stage";
+  /** When it began (s). */
+  at: number;
+  /** The stage's number in the newest plan. */
+  stage?: number;
+  /** What runs from now on. */
+  placements?: Placement[];
+}
+
+/** An engine of a run has changed its state. */
+export interface ReplicaEntry {
+  kind: "replica";
+  /** When it changed (s). */
+  at: number;
+  /** The engine's name. */
+  replica: string;
+  /** The model's name in the application. */
+  model?: string;
+  /** The numbers of its devices. */
+  devices?: number[];
+  /** `loading`, `serving`, `draining`, `evicting`, `gone`, `failed` to load, or `lost`. */
+  state?: string;
+  /** Why it failed or was lost. */
+  reason?: string;
+}
+
+/** The requests of a run that are done, by model: columns of equal length. */
+export interface ProgressEntry {
+  kind: "progress";
+  /** When so many were done (s). */
+  at: number;
+  /** `running`, `finished` or `stopped`. */
+  state?: string;
+  /** The models. */
+  model?: string[];
+  /** Requests of each model (requests). */
+  requests?: number[];
+  /** Of them done (requests). */
+  done?: number[];
+  /** Of the done ones without an output (requests). */
+  failed?: number[];
+}
+
+export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | HttpEntry | GapEntry | PlanEntry | StageEntry | ReplicaEntry | ProgressEntry;
 
 /** What fields hold; those with `!` are always there. The page limits `seconds`. */
 export const KIND_SHAPES: Record<string, Record<string, string>> = {
@@ -363,6 +493,10 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
   span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
   http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
   gap: { at: "seconds!", lost: "number", why: "string" },
+  plan: { at: "seconds!", application: "string", strategy: "string", devices: "number", requests: "number", makespan: "seconds", low: "seconds", high: "seconds", why: "string", stages: "PlannedStage[]", blocks: "PlannedBlock[]", next_best: "OtherPlan" },
+  stage: { at: "seconds!", stage: "number", placements: "Placement[]" },
+  replica: { at: "seconds!", replica: "string!", model: "string", devices: "number[]", state: "string", reason: "string" },
+  progress: { at: "seconds!", state: "string", model: "string[]", requests: "number[]", done: "number[]", failed: "number[]" },
 };
 
 /** What parts of entries hold; of a row in the order of its columns. */
@@ -373,6 +507,10 @@ export const PART_SHAPES: Record<string, Record<string, string>> = {
   Features: { context_tokens: "number", seconds: "seconds", segment_tokens: "number", segment_mean: "number", result_tokens: "number", result_mean: "number", errors: "number", last_error: "boolean", tool: "string", words: "number[]", heads: "number[]", head_calls: "number[]" },
   Prediction: { predictor: "string", decode_tokens: "number", decode_quantiles: "number[]", calls_left: "number", ends_now: "number", ends_within_3: "number", pause_seconds: "seconds", long_pause: "number" },
   SpanEvent: { name: "string!", at: "seconds!", attributes: "Attributes" },
+  Placement: { model: "string", replicas: "number", tensor_parallel: "number", kv_bytes: "number", shares: "string" },
+  PlannedStage: { seconds: "seconds", finishes: "string[]", placements: "Placement[]" },
+  PlannedBlock: { device: "number", model: "string", state: "string", since: "seconds", until: "seconds", replicas: "number", tensor_parallel: "number" },
+  OtherPlan: { strategy: "string", makespan: "seconds", low: "seconds", high: "seconds", reason: "string" },
   Attributes: {},
 };
 export const ROW_SHAPES: Record<string, string[]> = { Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number"] };

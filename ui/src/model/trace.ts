@@ -8,6 +8,7 @@ import type {
   Entry, ForecastEntry, GapEntry, HttpEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
 } from "./records";
 import { Outcomes } from "./outcomes";
+import { Plans } from "./plans";
 import { type Run, Spans } from "./spans";
 import { Steps } from "./steps";
 
@@ -30,6 +31,8 @@ export class Trace {
   readonly http: HttpEntry[] = [];
   /** What was predicted of each segment, and what came. */
   readonly outcomes = new Outcomes();
+  /** A planned run of several models, where this is one. */
+  readonly plans = new Plans();
   /** Names of the tools that were called. */
   readonly tools = new Set<string>();
   /** When anything was under way, for folding what is idle. */
@@ -136,6 +139,12 @@ export class Trace {
       case "steps": return this.takeSteps(entry);
       case "span": return this.takeSpan(entry);
       case "http": return this.takeHttp(entry);
+      case "plan":
+      case "stage":
+      case "replica":
+      case "progress":
+        this.plans.take(entry);
+        return this.reach(entry.at);
       case "gap":
         this.gaps.push(entry);
         return this.reach(entry.at);

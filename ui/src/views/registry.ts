@@ -1,11 +1,14 @@
 // The views by their names in the address, in the order of the tabs.
 import type { ComponentType } from "preact";
 import type { Key } from "../app/keys";
+import type { Trace } from "../model/trace";
 import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
 import { MEMORY_KEYS } from "./memory/keys";
 import { MemoryView } from "./memory/view";
 import { OverviewView } from "./overview/view";
+import { PLAN_KEYS } from "./plan/keys";
+import { PlanView } from "./plan/view";
 import { PredictionsView } from "./predictions/view";
 import { SessionView } from "./session/view";
 import { TIMELINE_KEYS } from "./timeline/keys";
@@ -17,6 +20,8 @@ export interface View {
   component: ComponentType;
   /** Its own keys and gestures, for the help. */
   keys?: readonly Key[];
+  /** Whether a recording has anything for it; its tab is there only then. Without it: always. */
+  has?: (shown: Trace) => boolean;
 }
 
 export const VIEWS: Record<string, View> = {
@@ -28,4 +33,12 @@ export const VIEWS: Record<string, View> = {
   tools: { title: "Tools", component: ToolsView },
   predictions: { title: "Predictions", component: PredictionsView },
   compare: { title: "Compare", component: CompareView },
+  plan: { title: "Plan", component: PlanView, keys: PLAN_KEYS, has: (shown) => !shown.plans.empty },
 };
+
+/** The view that an address shows: of a plan without requests, the plan stands for the views of requests. */
+export function viewOf(wanted: string, shown: Trace | null): string {
+  const name = Object.hasOwn(VIEWS, wanted) ? wanted : "overview";
+  const planned = shown !== null && !shown.plans.empty && !shown.lanes.length;
+  return planned && (name === "overview" || name === "timeline") ? "plan" : name;
+}
