@@ -9,6 +9,7 @@ from caesura.scheduler.records.parts import (
     PriceRecord,
     Record,
     SpanEvent,
+    WantedRow,
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.reading import RecordError, parse
@@ -51,5 +52,6 @@ __all__ = [
     "StageRecord",
     "StepsRecord",
     "WaitRecord",
+    "WantedRow",
     "parse",
 ]

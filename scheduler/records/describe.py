@@ -21,6 +21,7 @@ from caesura.scheduler.records.parts import (
     PriceRecord,
     Record,
     SpanEvent,
+    WantedRow,
 )
 from caesura.scheduler.records.plans import (
     OtherPlan,
@@ -35,6 +36,7 @@ PARTS: dict[type, str] = {
     OpeningInputs: "Inputs",
     LackedSteps: "Lacked",
     DecisionRow: "Decision",
+    WantedRow: "Wanted",
     FeatureRecord: "Features",
     PredictionRecord: "Prediction",
     SpanEvent: "SpanEvent",
@@ -60,11 +62,7 @@ export type Attributes = Record<string, Attribute | undefined>;
 def typescript() -> str:
     """Return the TypeScript types of all records."""
     parts = [_interface(part, name) for part, name in PARTS.items() if is_dataclass(part)]
-    decision = ", ".join(
-        f"{name}{'' if needed else '?'}: {_type(hint)}"
-        for name, hint, needed in _row_fields(DecisionRow)
-    )
-    parts.append(f"{_comment(DecisionRow)}\nexport type Decision = [{decision}];\n")
+    parts += [_tuple(part, name) for part, name in PARTS.items() if not is_dataclass(part)]
     steps = ", ".join(f'"{each.name}"' for each in fields(StepsRecord))
     parts.append(
         "/** The columns of a `steps` record. */\n"
@@ -135,6 +133,14 @@ def _interface(kind: Any, name: str) -> str:
         lines.append(f"  /** {_sentence(_about(hint))} */")
         lines.append(f"  {field_name}{optional}: {_type(hint)};")
     return f"{_comment(kind)}\nexport interface {name} {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _tuple(kind: Any, name: str) -> str:
+    columns = ", ".join(
+        f"{column}{'' if needed else '?'}: {_type(hint)}"
+        for column, hint, needed in _row_fields(kind)
+    )
+    return f"{_comment(kind)}\nexport type {name} = [{columns}];\n"
 
 
 def tables() -> str:

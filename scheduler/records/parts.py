@@ -170,6 +170,13 @@ class DecisionRow(NamedTuple):
     swap: Annotated[float | None, About("price of swapping", "block-seconds")] = None
 
 
+class WantedRow(NamedTuple):
+    """A request that lacked free blocks during a pause."""
+
+    request: Annotated[str, About("the request's id in the engine")]
+    seconds: Annotated[float, About("how long it lacked blocks during the pause", "s")]
+
+
 @dataclass(frozen=True, slots=True)
 class LackedSteps:
     """Steps in which a waiting request lacked each resource; a step counts its first lack."""

@@ -23,6 +23,7 @@ from caesura.scheduler.records.parts import (
     PriceRecord,
     Record,
     SpanEvent,
+    WantedRow,
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 
@@ -139,18 +140,44 @@ class PauseRecord(Record):
     ] = 0.0
     loaded_tokens: Annotated[int, About("context loaded from the host", "tokens")] = 0
     recomputed_tokens: Annotated[int, About("context computed again", "tokens")] = 0
-    cost: Annotated[float | None, About("the actual cost of the pause", "block-seconds")] = None
+    cost: Annotated[
+        float | None,
+        About(
+            "what it cost others and itself: held blocks as far as others wanted them, what was "
+            "recomputed, and loading",
+            "block-seconds",
+        ),
+    ] = None
     hindsight: Annotated[
-        PriceRecord | None, About("the opening's prices with the true duration")
+        PriceRecord | None,
+        About("what each alternative would have cost; null if keeping cost nothing"),
     ] = None
     regret: Annotated[
         float | None,
         About(
-            "`cost` minus the cheapest of `hindsight`",
+            "`cost` minus the cheapest of `hindsight`; null if keeping cost nothing",
             "block-seconds",
-            read_by="page, metrics",
+            read_by="page, runs, export, metrics",
         ),
     ] = None
+    wanted_seconds: Annotated[
+        float | None,
+        About(
+            "time of the pause in which requests lacked blocks, or would have without those that "
+            "paused requests gave up. A record without it has a regret by an older measure, as if "
+            "all memory were always wanted",
+            "s",
+            read_by="page, runs, export",
+        ),
+    ] = None
+    wanted_requests: Annotated[
+        int | None,
+        About("requests that lacked blocks during the pause", "requests", read_by="page, runs"),
+    ] = None
+    wanted_by: Annotated[
+        tuple[WantedRow, ...],
+        About("up to 5 of these, longest first", read_by="page, runs, export"),
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

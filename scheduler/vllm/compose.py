@@ -202,7 +202,7 @@ def _recorder(
         outbox = connector.outbox if isinstance(connector, CaesuraConnector) else None
     if outbox is None:
         return given.recorder or Recorder()
-    return RecordWriter(port, outbox, paused_kvs, planner, given.wall)
+    return RecordWriter(port, outbox, paused_kvs, planner, given.wall, given.clock)
 
 
 def _sessions(

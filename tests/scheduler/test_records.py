@@ -12,9 +12,19 @@ import pytest
 from caesura.intercept.kv.views import Decision, PausedKVView, Prices, StepView
 from caesura.intercept.kv.waste import prices
 from caesura.scheduler.records import PauseRecord, StepsRecord, parse
+from caesura.scheduler.vllm.records.recorder import Recorder
 
 from .link import random_pace
-from .steering import CALL, IN_EVERY_MODE, choose, evict, step_until, swap_out, until_paused
+from .steering import (
+    CALL,
+    IN_EVERY_MODE,
+    Chosen,
+    choose,
+    evict,
+    step_until,
+    swap_out,
+    until_paused,
+)
 from .test_random import random_session
 from .whims import Whims
 from .world import Session, World, make_scheduler
@@ -180,7 +190,12 @@ def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> Non
     resumed = [report.get("resume") for s in world.sessions.values() for report in s.reports]
     assert len(pauses) == sum(resume is not None for resume in resumed) > 10
     for pause in pauses:
-        assert pause["regret"] >= 0
+        wanted = pause["wanted_seconds"] > 0 or pause["queue_seconds"] > 0
+        assert pause["regret"] is not None or not pause["recomputed_tokens"]
+        assert pause["regret"] is None or pause["regret"] >= 0
+        assert wanted or not pause["wanted_requests"]
+        assert len(pause["wanted_by"]) == min(5, pause["wanted_requests"])
+        assert all(0 < s <= pause["pause_seconds"] + 1e-6 for _, s in pause["wanted_by"])
         assert pause["pause_seconds"] >= 0 and pause["queue_seconds"] >= 0
         times = [at for at, *_ in pause["decisions"]]
         assert times == sorted(times) and all(at >= 0 for at in times)
@@ -190,27 +205,82 @@ def test_pauses_under_pressure(asynchronous: bool, depth: int, seed: int) -> Non
     json.dumps(pauses)
 
 
-@pytest.mark.parametrize("seconds", [0.0, 2000.0])
-@pytest.mark.parametrize("action", ["preserve", "discard", "swap"])
-def test_regret_is_nothing_for_the_best(action: Any, seconds: float) -> None:
-    """Keeping is best for a pause of no time; for a long one anything else."""
+def test_where_nobody_lacks_blocks_keeping_costs_nothing() -> None:
     world = make_world(pause_deadline=0.0)
-    world.tick = 1e-4
+    a = paused(world)
+    world.now += 2000
+    world.answer(a)
+    world.flush()
+    (pause,) = world.of("pause")
+    assert pause["handling"] == "preserve"
+    assert (pause["cost"], pause["hindsight"], pause["regret"]) == (0, None, None)
+    assert (pause["wanted_seconds"], pause["wanted_requests"], pause["wanted_by"]) == (0, 0, ())
+
+
+@pytest.mark.parametrize("action", ["discard", "swap"])
+def test_what_is_given_up_for_nobody_is_regretted(action: Any) -> None:
+    world = make_world(pause_deadline=0.0)
     choose(world, a=action)
     a = paused(world)
     for _ in range(4):
         world.step()
-    world.now += seconds
+    evict(world)
     world.answer(a)
     world.flush()
     (pause,) = world.of("pause")
-    hindsight = {name: price for name, price in pause["hindsight"].items() if price is not None}
-    best = min(hindsight, key=hindsight.__getitem__)
-    assert pause["cost"] >= 0
-    if action == best:
-        assert pause["regret"] < 0.01, pause
-    elif action == "preserve":
-        assert pause["regret"] > 0, pause
+    assert pause["handling"] == action
+    assert pause["hindsight"]["preserve"] == 0
+    assert pause["regret"] == pause["cost"] > 0
+    assert pause["wanted_seconds"] == 0
+
+
+class Keeping(Chosen):
+    """Gives up blocks to running requests only."""
+
+    def victims(
+        self, paused: Sequence[PausedKVView], step: StepView, needed: int, forced: bool
+    ) -> list[tuple[str, int]]:
+        return super().victims(paused, step, needed, forced) if forced else []
+
+
+@IN_EVERY_MODE
+def test_who_lacked_blocks_that_a_pause_kept(asynchronous: bool, depth: int) -> None:
+    """`late` lacks blocks while `runs` runs beside the paused `a`, until `a` comes back and ends."""
+    world = make_world(asynchronous, depth, blocks=31, max_overtaken_seconds=1e6)
+    world.scheduler.parts.manager.handling = Keeping()
+    world.session("runs", range(5000, 5100), "y" * 200)
+    a = paused(world)
+    world.session("late", range(9000, 9230), "y")
+    for _ in range(20):
+        world.step()
+    world.answer(a)
+    world.flush()
+    (pause,) = world.of("pause")
+    assert pause["wanted_requests"] == 1
+    ((who, seconds),) = pause["wanted_by"]
+    assert who == "late"
+    assert 15 <= seconds == pytest.approx(pause["wanted_seconds"]) <= pause["pause_seconds"]
+    assert 0 < pause["cost"] <= pause["blocks"] * (seconds + pause["queue_seconds"])
+    assert pause["cost"] == pause["hindsight"]["preserve"]
+    best = min(price for price in pause["hindsight"].values() if price is not None)
+    assert pause["regret"] == max(0, pause["cost"] - best)
+
+
+def test_a_discard_that_let_others_run_is_weighed_against_their_waiting() -> None:
+    """What `a` gives up is used at once. Had it kept that, `late` had waited for most of a pause."""
+    world = make_world(blocks=31, max_overtaken_seconds=1e6)
+    choose(world)
+    world.session("runs", range(5000, 5100), "y" * 200)
+    a = paused(world)
+    world.session("late", range(9000, 9200), "y" * 50)
+    for _ in range(20):
+        world.step()
+    world.answer(a)
+    world.flush()
+    (pause,) = world.of("pause")
+    assert pause["decisions"] and pause["recomputed_tokens"] > 0
+    assert pause["wanted_seconds"] > 0
+    assert pause["hindsight"]["preserve"] > 0
 
 
 def test_a_long_run_keeps_the_outbox_bounded() -> None:
@@ -242,6 +312,7 @@ def test_nobody_reads_records() -> None:
     assert not world.records
     assert not world.scheduler.connector.outbox
     assert world.scheduler.parts.step_costs.samples
+    assert type(world.scheduler.parts.recorder) is Recorder
 
 
 class Dropping:

@@ -86,10 +86,18 @@ def _pause(pause: Pause) -> Item:
     if (ended := pause.ended) is not None:
         became = "no result came" if ended.handling == "none" else f"KV {ended.handling}"
         line += f" {_number(ended.pause_seconds, 3)} s, {escape(became)}"
-        line += f", regret {_number(ended.regret)} block-seconds"
+        line += f", {_regret(ended)}"
     else:
         line += " not over"
     return pause.told.at, line, list(_reasons(pause))
+
+
+def _regret(ended: PauseRecord) -> str:
+    if ended.wanted_seconds is None and ended.regret is not None:
+        return "regret by an older measure, not shown"
+    if ended.regret is None:
+        return "nobody wanted its memory" if ended.wanted_seconds == 0 else "regret ? block-seconds"
+    return f"regret {_number(ended.regret)} block-seconds"
 
 
 def _reasons(pause: Pause) -> Iterator[str]:
@@ -101,11 +109,22 @@ def _reasons(pause: Pause) -> Iterator[str]:
         return
     if ended.hindsight is not None:
         yield f"with the true length {_prices(ended.hindsight)}, it cost {_number(ended.cost)}"
+    yield from _wanted(ended)
     yield from _decisions(ended)
     yield (
         f"{ended.context_tokens} tokens of context: {ended.loaded_tokens} loaded,"
         f" {ended.recomputed_tokens} recomputed; queued {_number(ended.queue_seconds, 3)} s"
     )
+
+
+def _wanted(ended: PauseRecord) -> Iterator[str]:
+    if not ended.wanted_seconds:
+        return
+    line = f"its memory was wanted for {_number(ended.wanted_seconds, 3)} s"
+    if ended.wanted_requests:
+        line += f", {ended.wanted_requests} waited: "
+        line += ", ".join(f"{escape(who)} {_number(each, 3)} s" for who, each in ended.wanted_by)
+    yield line
 
 
 def _decisions(ended: PauseRecord) -> Iterator[str]:

@@ -159,10 +159,18 @@ def _answers(records: Sequence[HttpRecord]) -> str:
 
 
 def _regret(pauses: Sequence[Pause]) -> str:
-    """Return the regret of the ended pauses in block-seconds, or an empty text if unknown."""
-    known = [each.ended.regret for each in pauses if each.ended is not None]
+    """Return the regret of the ended pauses in block-seconds.
+
+    The text is `-` if nobody wanted their memory, and empty if it is unknown: no pause has ended,
+    or an older version recorded them by another measure.
+    """
+    ended = [each.ended for each in pauses if each.ended is not None]
+    known = [each.regret for each in ended if each.wanted_seconds is not None]
     told = [regret for regret in known if regret is not None]
-    return f"{sum(told):.1f}" if told else ""
+    if not told:
+        return "-" if known else ""
+    total = sum(told)
+    return f"{total:.1f}" if total >= 0.05 or total == 0 else f"{total:.2g}"
 
 
 def _marks(recording: Recording) -> list[str]:

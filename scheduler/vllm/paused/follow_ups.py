@@ -83,7 +83,6 @@ class FollowUps:
         """Retain the KV of a paused request, as far as the prefix cache can find it."""
         if kv.detached is None:
             blocks = self._findable_blocks(request)
-            kv.count(self._clock())
             if blocks:
                 kv.detached = blocks
                 self._manager.blocks.retain(kv)

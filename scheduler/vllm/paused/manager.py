@@ -98,7 +98,6 @@ class PausedKVManager:
             durations=self._sessions.durations(tool, session),
             keys=keys_of(request, tokens // self._port.block_size),
             context_tokens=tokens,
-            counted_at=now,
         )
         self.paused_kvs[kv.key] = kv
         if self.planner is not None:
@@ -144,7 +143,6 @@ class PausedKVManager:
 
     def close(self, kv: PausedKV, now: float, report: ResumeReport | None = None) -> None:
         """Remove KV whose request runs again or has ended, or whose follow-up will not come."""
-        kv.count(now)
         self.record_counts()
         self._recorder.closed(kv, report, now)
         del self.paused_kvs[kv.key]
@@ -282,7 +280,6 @@ class PausedKVManager:
         """Release `blocks` blocks from the back of paused KV; return how many became free."""
         if blocks <= 0 or not can_lose(kv):
             return 0
-        kv.count(now)
         how, priced = "swap" if kv.covered else "discard", self._priced(kv, now)
         freed = self.blocks.release(kv, blocks)
         self.views.freshen(kv)
@@ -303,7 +300,6 @@ class PausedKVManager:
         """Release all blocks of paused KV, including shared ones."""
         if kv.loading or not self.blocks.of(kv):
             return
-        kv.count(now)
         priced = self._priced(kv, now)
         freed = self.blocks.release(kv, 1 << 30)
         self.views.freshen(kv)

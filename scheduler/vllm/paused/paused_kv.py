@@ -76,8 +76,6 @@ class PausedKV:
     missing: int = 0
     stale: bool = True
     releases: list[Release] = field(default_factory=list)
-    held_block_seconds: float = 0.0
-    counted_at: float = 0.0
     opening: "Opening | None" = None
     forecast: PauseForecast | None = None
 
@@ -99,11 +97,6 @@ class PausedKV:
         if deadline is None or elapsed >= deadline:
             return remaining  # after its deadline the hint says nothing more
         return min(remaining, deadline - elapsed)
-
-    def count(self, now: float) -> None:
-        """Add the block-seconds held since the last call to `held_block_seconds`."""
-        self.held_block_seconds += self.resident * (now - self.counted_at)
-        self.counted_at = now
 
 
 class PausedBlocks:

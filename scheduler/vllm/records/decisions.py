@@ -5,8 +5,10 @@ from math import inf
 from typing import TypedDict
 
 from caesura.intercept.calls.events import ResumeReport
+from caesura.intercept.kv.hindsight import Came, account
+from caesura.intercept.kv.pressure import Charge
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
-from caesura.intercept.kv.waste import discard_price, prices, swap_price, waste_preserve
+from caesura.intercept.kv.waste import prices
 from caesura.intercept.pause_hints import PERSON
 from caesura.scheduler.records import (
     DecisionRow,
@@ -17,6 +19,7 @@ from caesura.scheduler.records import (
 )
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV, Release
 from caesura.scheduler.vllm.queue.sessions import SessionState
+from caesura.scheduler.vllm.records.demand import Wanted
 
 
 class SegmentFields(TypedDict):
@@ -40,16 +43,17 @@ def segment(session: SessionState) -> SegmentFields:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The state of a paused request and of the engine when the pause began."""
+    """The state of a paused request and of the engine when the pause began, and its charge."""
 
     view: PausedKVView
     step: StepView
     segment: SegmentFields
     record: OpeningRecord
+    charge: Charge
 
 
 def open_account(
-    kv: PausedKV, view: PausedKVView, step: StepView, at: float, handling: str
+    kv: PausedKV, view: PausedKVView, step: StepView, at: float, handling: str, charge: Charge
 ) -> Opening:
     """Return the state at the begin of a pause, at the wall time `at`, with its record."""
     told = segment(kv.session)
@@ -67,7 +71,7 @@ def open_account(
         prices=_priced(prices(view, step)),
         inputs=_inputs(view, step),
     )
-    return Opening(view, step, told, record)
+    return Opening(view, step, told, record, charge)
 
 
 def _inputs(view: PausedKVView, step: StepView) -> OpeningInputs:
@@ -92,22 +96,18 @@ def _inputs(view: PausedKVView, step: StepView) -> OpeningInputs:
 
 
 def pause_record(
-    kv: PausedKV, opening: Opening, report: ResumeReport | None, now: float
+    kv: PausedKV, opening: Opening, report: ResumeReport | None, now: float, wanted: Wanted
 ) -> PauseRecord:
-    """Return the record of a finished pause; `report` is None if its request never resumed."""
-    view, step, begun = opening.view, opening.step, opening.record
+    """Return the record of a finished pause; `report` is None if its request never resumed.
+
+    `wanted` are the requests that lacked blocks meanwhile.
+    """
+    view, begun, outcome = opening.view, opening.record, _outcome(kv, report)
     lasted = (kv.returned_at if kv.returned else now) - kv.since
+    loaded = report.loaded_tokens if report is not None else 0
     recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
-    hindsight = Prices(
-        preserve=waste_preserve(lasted, view.resident),
-        discard=discard_price(view, step),
-        swap=swap_price(view, step),
-    )
-    actual = kv.held_block_seconds
-    if recomputed and view.resident:
-        share = min(1.0, recomputed / max(1, view.context_tokens))
-        actual += hindsight.discard * share
-    best = min(hindsight.preserve, hindsight.discard, hindsight.swap)
+    came = Came(lasted, outcome != "ended", loaded, recomputed)
+    told = account(view, opening.step, opening.charge, came)
     return PauseRecord(
         request=kv.key,
         at=begun.at,
@@ -118,15 +118,18 @@ def pause_record(
         predicted_seconds=view.remaining,
         prices=begun.prices,
         decisions=tuple(_row(release, kv.since) for release in kv.releases),
-        outcome=_outcome(kv, report),
+        outcome=outcome,
         handling=report.handling if report is not None else "none",
         pause_seconds=lasted,
         queue_seconds=report.queue_seconds if report is not None else 0.0,
-        loaded_tokens=report.loaded_tokens if report is not None else 0,
+        loaded_tokens=loaded,
         recomputed_tokens=recomputed,
-        cost=actual,
-        hindsight=_priced(hindsight),
-        regret=max(0.0, actual - best),
+        cost=told.cost,
+        hindsight=None if told.hindsight is None else _priced(told.hindsight),
+        regret=told.regret,
+        wanted_seconds=opening.charge.wanted.wanted,
+        wanted_requests=wanted.requests,
+        wanted_by=wanted.rows,
     )
 
 

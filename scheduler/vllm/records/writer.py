@@ -22,6 +22,7 @@ from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.records.decisions import open_account, pause_record, segment
+from caesura.scheduler.vllm.records.demand import BlockDemand
 from caesura.scheduler.vllm.records.forecasts import forecast_record
 from caesura.scheduler.vllm.records.queue_delays import Lack
 from caesura.scheduler.vllm.records.recorder import Recorder
@@ -49,15 +50,21 @@ class RecordWriter(Recorder):
         paused_kvs: Mapping[str, PausedKV],
         planner: SwapPlanner | None,
         wall: Callable[[], float],
+        clock: Callable[[], float],
     ) -> None:
-        """Create it; `planner` is None without a host link, `wall` returns wall-clock seconds."""
+        """Create it; `planner` is None without a host link.
+
+        `wall` returns the seconds of records, and `clock` those of pauses, which never go back.
+        """
         self._port = port
         self._outbox = outbox
         self._out: list[Entry] | deque[Entry] = outbox
         self._paused_kvs = paused_kvs
         self._planner = planner
         self._wall = wall
+        self._clock = clock
         self._states = RequestStates(port, planner, wall)
+        self._demand = BlockDemand()
         self._steps: dict[str, list[float]] = {each.name: [] for each in fields(StepsRecord)}
         self._in_flight = 0
         self._sent_at = 0.0
@@ -75,9 +82,15 @@ class RecordWriter(Recorder):
 
     def arrived(self, request: Request, session: SessionState, followed: PausedKV | None) -> None:
         self._states.arrived(request, session, followed)
+        self._result(followed)
 
     def returned(self, request: Request) -> None:
         self._states.returned(request)
+        self._result(self._paused_kvs.get(request.request_id))
+
+    def _result(self, kv: PausedKV | None) -> None:
+        if kv is not None and kv.opening is not None:
+            self._demand.result(kv.opening.charge, self._clock())
 
     def forecast(
         self,
@@ -94,6 +107,7 @@ class RecordWriter(Recorder):
 
     def looked(self, lacks: list[Lack], stop: str, front: str = "") -> None:
         self._states.looked(lacks, stop, front)
+        self._demand.looked(lacks, stop)
 
     def ended(self, request_id: str) -> None:
         self._states.ended(request_id)
@@ -113,12 +127,16 @@ class RecordWriter(Recorder):
     # -- pauses ----------------------------------------------------------------------------------
 
     def paused(self, kv: PausedKV, view: PausedKVView, step: StepView, handling: str) -> None:
-        opening = kv.opening = open_account(kv, view, step, self._states.now(), handling)
-        self._states.paused(kv, opening.record.at)
+        at = self._states.now()
+        charge = self._demand.begin(self._clock(), view.resident)
+        opening = kv.opening = open_account(kv, view, step, at, handling, charge)
+        self._states.paused(kv, at)
         self._write(opening.record)
 
     def kv_changed(self, kv: PausedKV) -> None:
         self._states.held(kv)
+        if kv.opening is not None:
+            self._demand.change(kv.opening.charge, self._clock(), kv.resident)
 
     def kv_lost(self) -> None:
         self._states.recheck()
@@ -126,7 +144,9 @@ class RecordWriter(Recorder):
     def closed(self, kv: PausedKV, report: ResumeReport | None, now: float) -> None:
         if kv.opening is None:
             return
-        self._write(pause_record(kv, kv.opening, report, now))
+        wanted = self._demand.wanted(kv.since, kv.returned_at if kv.returned else now)
+        self._demand.end(kv.opening.charge, now)
+        self._write(pause_record(kv, kv.opening, report, now, wanted))
         self._states.closed(kv)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -135,6 +155,9 @@ class RecordWriter(Recorder):
         self, output: SchedulerOutput, work: StepWork, recomputed: int, most_tokens: int
     ) -> None:
         self._states.stepped(output)
+        port = self._port
+        free, slots = port.blocks.free(), port.slots_left(0)
+        self._demand.stepped(self._clock(), free, self._states.queued, slots)
         total = output.total_num_scheduled_tokens
         if not total:
             self._send_states()

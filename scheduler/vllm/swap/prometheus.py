@@ -35,7 +35,8 @@ class SwapMetrics(KVConnectorPromMetrics):
         self._regret = self._metric(
             self._counter_cls,
             name="caesura_kv_regret_block_seconds",
-            documentation="Block-seconds that pauses cost beyond the best handling in hindsight.",
+            documentation="Block-seconds that pauses cost beyond the best handling in"
+            " hindsight, where others wanted their memory.",
             labelnames=names,
         )
         self._pause_seconds = self._metric(

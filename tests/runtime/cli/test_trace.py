@@ -66,6 +66,9 @@ ENDED = {
     "cost": 3.5,
     "hindsight": {"preserve": 4.0, "discard": 2.5, "swap": None},
     "regret": 1.0,
+    "wanted_seconds": 1.5,
+    "wanted_requests": 2,
+    "wanted_by": [["other-1-x", 0.75], ["third", 0.5]],
 }
 ENTRIES: list[Entry] = [
     span("invoke_agent", "r1", 100.0, None),
@@ -133,6 +136,7 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
         "expected 4.000 s, was 2.000 s",
         "priced at preserve 8.00, discard 2.50, swap impossible block-seconds",
         "with the true length preserve 4.00, discard 2.50, swap impossible, it cost 3.50",
+        "its memory was wanted for 1.500 s, 2 waited: other-1-x 0.750 s, third 0.500 s",
         "after 0.250 s: discard 12 blocks (to admit a waiting request)",
         "after 0.500 s: swap 3 blocks",
         "321 tokens of context: 0 loaded, 300 recomputed; queued 0.125 s",
@@ -140,6 +144,32 @@ def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
     told = json.loads(trace("show", name, "--json", "--store", file).stdout)
     (found,) = told["sessions"][0]["pauses"]
     assert (found["prices"], found["regret"]) == (PRICES, 1.0)
+
+
+def test_a_pause_whose_memory_nobody_wanted_has_no_regret(tmp_path: Path) -> None:
+    free = {"hindsight": None, "regret": None, "cost": 0.0, "wanted_seconds": 0.0, "wanted_by": []}
+    entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
+    file = stored(tmp_path, [*entries, pause(**{**ENDED, **free})], ended=110.0)
+    text = trace("show", "r1", "--store", file).stdout
+    assert "KV discard, nobody wanted its memory\n" in text and "regret" not in text
+    _, run, _ = trace("ls", "last", "--store", file).stdout.splitlines()
+    assert run.split()[-2:] == ["-", "ok"]
+
+
+def test_a_regret_of_a_version_that_priced_unwanted_memory_is_not_added(tmp_path: Path) -> None:
+    old = {key: value for key, value in ENDED.items() if not key.startswith("wanted")}
+    entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
+    file = stored(tmp_path, [*entries, pause(**old)], ended=110.0)
+    assert "regret by an older measure" in trace("show", "r1", "--store", file).stdout
+    _, run, _ = trace("ls", "last", "--store", file).stdout.splitlines()
+    assert run.split()[-2:] == ["1", "ok"]
+
+
+def test_a_small_regret_is_not_shown_as_none(tmp_path: Path) -> None:
+    entries = [entry for entry in ENTRIES if entry.get("kind") != "pause"]
+    file = stored(tmp_path, [*entries, pause(**{**ENDED, "regret": 0.029})], ended=110.0)
+    _, run, _ = trace("ls", "last", "--store", file).stdout.splitlines()
+    assert run.split()[-2:] == ["0.029", "ok"]
 
 
 def test_a_session_that_is_of_no_run_is_shown(file: Path) -> None:

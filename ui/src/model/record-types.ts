@@ -181,6 +181,9 @@ export interface OtherPlan {
 /** One decision about a paused request, with the price of every alternative at that moment. */
 export type Decision = [seconds: number, act: string, blocks: number, why?: string, preserve?: number | null, discard?: number | null, swap?: number | null];
 
+/** A request that lacked free blocks during a pause. */
+export type Wanted = [request: string, seconds: number];
+
 /** The columns of a `steps` record. */
 export const STEP_COLUMNS = ["at", "seconds", "running", "paused", "decode_tokens", "prefill_tokens", "recompute_tokens", "budget_blocks", "saved_blocks", "loaded_blocks", "running_blocks", "paused_blocks", "free_blocks", "waiting", "cached_blocks", "host_blocks", "budget_tokens"] as const;
 export type StepColumn = (typeof STEP_COLUMNS)[number];
@@ -272,12 +275,18 @@ export interface PauseEntry {
   loaded_tokens?: number;
   /** Context computed again (tokens). */
   recomputed_tokens?: number;
-  /** The actual cost of the pause (block-seconds). */
+  /** What it cost others and itself: held blocks as far as others wanted them, what was recomputed, and loading (block-seconds). */
   cost?: number | null;
-  /** The opening's prices with the true duration. */
+  /** What each alternative would have cost; null if keeping cost nothing. */
   hindsight?: Prices | null;
-  /** `cost` minus the cheapest of `hindsight` (block-seconds). */
+  /** `cost` minus the cheapest of `hindsight`; null if keeping cost nothing (block-seconds). */
   regret?: number | null;
+  /** Time of the pause in which requests lacked blocks, or would have without those that paused requests gave up. A record without it has a regret by an older measure, as if all memory were always wanted (s). */
+  wanted_seconds?: number | null;
+  /** Requests that lacked blocks during the pause (requests). */
+  wanted_requests?: number | null;
+  /** Up to 5 of these, longest first. */
+  wanted_by?: Wanted[];
 }
 
 /** A session has ended. */
