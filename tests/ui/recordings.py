@@ -94,6 +94,9 @@ SEARCH_PAUSE = pause(
     cost=19.4,
     hindsight={"preserve": 52.0, "discard": 23.7, "swap": 6.13},
     regret=13.27,
+    wanted_seconds=3.25,
+    wanted_requests=1,
+    wanted_by=[[D, 3.0]],
 )
 ASKED_PAUSE = pause(
     ASKED,
@@ -107,6 +110,9 @@ ASKED_PAUSE = pause(
     cost=57.4,
     hindsight={"preserve": 80.0, "discard": 37.4, "swap": None},
     regret=20.0,
+    wanted_seconds=3.5,
+    wanted_requests=7,
+    wanted_by=[[D, 3.0], [C, 0.5]],
 )
 WAIT = {
     "kind": "wait",

@@ -79,7 +79,7 @@ async def test_a_decision_shows_all_that_the_handling_saw(shown: Shown) -> None:
     assert amount(figures["Tokens recomputed"].split("(")[0]) == pause["recomputed_tokens"]
     assert amount(figures["Queued"]) == about(pause["queue_seconds"])
     assert amount(figures["Context"]) == pause["context_tokens"]
-    assert amount(figures["Only it held"]) == pause["blocks"]
+    assert amount(figures["Blocks of its own"]) == pause["blocks"]
 
 
 async def test_a_decision_shows_what_was_done_and_why(shown: Shown) -> None:
@@ -89,7 +89,7 @@ async def test_a_decision_shows_what_was_done_and_why(shown: Shown) -> None:
     assert done == [(row[0], row[2]) for row in made.SEARCH_PAUSE["decisions"]]
     assert all("swap" in what for _, what, _, _ in rows)
     assert [why for *_, why in rows] == [
-        "the handling decided so in this step",
+        "the policy decided so in this step",
         "running requests needed blocks",
     ]
 
@@ -99,7 +99,7 @@ async def test_what_was_impossible_has_no_price(shown: Shown) -> None:
     found = await prices(shown)
     assert found["swap"] == []
     assert found["preserve"] == [about(910.0), about(80.0)]
-    await shown.says("Waits for a person", within="main h2")
+    await shown.says("Waited for a person", within="main h2")
 
 
 async def test_an_open_pause_has_prices_and_no_regret(shown: Shown) -> None:
@@ -138,8 +138,10 @@ async def test_the_list_of_decisions_adds_up(shown: Shown) -> None:
         assert row[2] == pause["tool"]
         assert amount(row[3]) == about(pause["predicted_seconds"])
         assert amount(row[4]) == about(pause["pause_seconds"])
-        assert amount(row[6]) == about(pause["cost"])
-        assert amount(row[7]) == about(pause["regret"])
+        assert row[6].startswith(made.D[:8])
+        assert ("and 6 more" in row[6]) == (pause["wanted_requests"] == 7)
+        assert amount(row[7]) == about(pause["cost"])
+        assert amount(row[8]) == about(pause["regret"])
     assert rows[made.C][4] == "open"
     total = made.SEARCH_PAUSE["regret"] + made.ASKED_PAUSE["regret"]
     assert amount((await shown.text("main")).split("regret")[1]) == about(total)

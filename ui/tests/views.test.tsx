@@ -5,7 +5,7 @@ import { act } from "preact/test-utils";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { current, other, recordings, version } from "../src/app/state";
 import { parse, route } from "../src/app/router";
-import type { Entry, Recording } from "../src/model/records";
+import type { Entry, PauseEntry, Recording } from "../src/model/records";
 import { labelOf } from "../src/app/about";
 import { CompareView } from "../src/views/compare/view";
 import { PauseList } from "../src/views/decision/list";
@@ -45,7 +45,7 @@ const click = (element: Element | null | undefined): Promise<void> => act(() => 
 const MORE: Entry[] = [
   ...ENTRIES,
   { kind: "pause", request: "two", session: "two", tool: "add", at: 7, outcome: "resumed", handling: "preserve",
-    pause_seconds: 1, predicted_seconds: 1, cost: 3, regret: 0 },
+    pause_seconds: 1, predicted_seconds: 1, cost: 3, regret: 0, wanted_seconds: 1 },
 ];
 
 test("tools are sorted by what is clicked, and chosen in the address", async () => {
@@ -121,21 +121,68 @@ test("two recordings are compared, and what is not known says why", async () => 
 test("what was done late is not held against the same deed at once", async () => {
   const [pause] = traceOf(ENTRIES).pauses;
   await shown(() => <PauseCard pause={pause} />, "#/decision/one/3");
-  expect(page.querySelector(".dc-verdict")?.textContent).toContain("It cost 50 blk·s; to discard it at once would have cost 30");
+  expect(page.querySelector(".dc-verdict")?.textContent).toContain("It cost 50 blk·s; discarding it at once would have cost 30");
 });
 
-test("regret is no blame where nobody lacked blocks meanwhile", async () => {
-  const kept = ENTRIES.map((entry) => (entry.kind === "pause" ? { ...entry, decisions: [], handling: "preserve" } as Entry : entry));
-  const verdict = async (entries: Entry[]): Promise<Element> => {
-    const [pause] = traceOf(entries).pauses;
-    return (await shown(() => <PauseCard pause={pause} />, "#/decision/one/3", entries)).querySelector(".dc-verdict")!;
-  };
-  const idle = await verdict(kept);
-  expect(idle.textContent).toContain("cost nobody anything");
-  expect(idle.querySelector(".bad")).toBeNull();
-  const busy = await verdict([...kept, { kind: "wait", request: "two", since: 4, until: 6, lacked: { blocks: 3 } }]);
-  expect(busy.textContent).not.toContain("cost nobody");
-  expect(busy.querySelector(".bad")).not.toBeNull();
+/** The same recording, with another end of its pause. */
+const ending = (end: Partial<PauseEntry>): Entry[] =>
+  ENTRIES.map((entry) => (entry.kind === "pause" ? { ...entry, ...end } as Entry : entry));
+const FREE = { decisions: [], handling: "preserve", cost: 0, hindsight: null, regret: null, wanted_seconds: 0, wanted_requests: 0, wanted_by: [] };
+const OLDER = { wanted_seconds: undefined, wanted_requests: undefined, wanted_by: undefined };
+
+async function verdictOf(end: Partial<PauseEntry>): Promise<Element> {
+  const [pause] = traceOf(ending(end)).pauses;
+  return (await shown(() => <PauseCard pause={pause} />, "#/decision/one/3", ending(end))).querySelector(".dc-verdict")!;
+}
+
+test("where memory was free there is no regret, and the page says so", async () => {
+  const verdict = await verdictOf(FREE);
+  expect(verdict.textContent).toBe("Memory was free throughout: keeping the KV cost nothing.");
+  expect(verdict.querySelector(".bad")).toBeNull();
+});
+
+test("a regret names who wanted the memory, and for how long", async () => {
+  const verdict = await verdictOf({});
+  expect(verdict.querySelector(".bad")?.textContent).toBe("Regret 20 blk·s.");
+  expect(verdict.textContent).toContain("Others wanted its memory for 2.50 s of 5.00 s. 1 request waited for blocks meanwhile: two for 2.00 s.");
+  expect(verdict.querySelector("a")?.getAttribute("href")).toMatch(/timeline.*sel=two/);
+});
+
+test("what was given up for nobody is regretted, and so it is said", async () => {
+  const verdict = await verdictOf({ ...FREE, handling: "discard", cost: 30, regret: 30, hindsight: { preserve: 0, discard: 30, swap: null } });
+  expect(verdict.textContent).toContain("It cost 30 blk·s; keeping all of it would have cost 0 blk·s.");
+  expect(verdict.textContent).toContain("Memory was free throughout, so giving it up helped nobody.");
+});
+
+test("a regret of an earlier version, which took all memory as wanted, is not shown", async () => {
+  const verdict = await verdictOf(OLDER);
+  expect(verdict.textContent).toContain("An earlier version recorded it");
+  expect(page.textContent).not.toContain("Regret 20");
+  expect(page.querySelectorAll(".dc-bar .dc-hollow").length).toBe(0);
+});
+
+test("decisions are listed by regret, with who wanted the memory; those without come last", async () => {
+  const kinds: [string, Partial<PauseEntry>][] = [["free", FREE], ["old", OLDER], ["dear", { regret: 9 }], ["cheap", { regret: 1 }]];
+  const template = ENTRIES.find((entry) => entry.kind === "pause")!;
+  const list = kinds.map(([request, end], i) => ({ ...template, ...end, request, session: request, at: 3 + i }) as Entry);
+  const column = (index: number): string[] => all(`.dc-all tbody td:nth-child(${index})`);
+  await shown(PauseList, "#/decision", list);
+  expect(column(1)).toEqual(["dear", "cheap", "free", "old"]);
+  expect(column(7)).toEqual(["two", "two", "nobody", "–"]);
+  expect(column(9)).toEqual(["9", "1", "–", "–"]);
+  expect(page.textContent).toContain("regret 10 blk·s in all");
+  await shown(PauseList, "#/decision?dc.sort=regret", list);
+  expect(column(1)).toEqual(["cheap", "dear", "free", "old"]);
+  expect(page.querySelector("th[aria-sort=ascending]")?.textContent).toContain("regret");
+  await shown(PauseList, "#/decision", list.slice(0, 1));
+  expect(page.textContent).toContain("nobody wanted their memory");
+});
+
+test("why something else was done than what was cheapest at first is said", async () => {
+  await verdictOf({ handling: "preserve", decisions: [] });
+  expect(page.querySelector(".dc-prices")?.textContent).toContain("The policy caesura does not take the least price at the beginning");
+  await verdictOf({ handling: "discard" });
+  expect(page.querySelector(".dc-prices")?.textContent).not.toContain("does not take the least price");
 });
 
 test("of a pause that a new request followed it is not said how it came back", async () => {

@@ -1,5 +1,5 @@
 // A pause as the page shows it: its opening and its end, which are two entries, as one.
-import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices } from "./records";
+import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices, Wanted } from "./records";
 
 const PERSON = /^person:/;
 /** Times of decisions are rounded to this, in seconds. */
@@ -92,8 +92,43 @@ export class Pause {
     return this.outcome === "ended" && last !== undefined && Math.abs(last[0] - (this.seconds ?? NaN)) < CLOSE;
   }
 
-  /** Block-seconds beyond the best alternative in hindsight; null where it is not known. */
+  /** How long others wanted its memory; null while it goes on, and in records of earlier versions. */
+  get wantedSeconds(): number | null {
+    return this.end?.wanted_seconds ?? null;
+  }
+
+  /** How many requests lacked blocks meanwhile. */
+  get wantedRequests(): number {
+    return this.end?.wanted_requests ?? 0;
+  }
+
+  /** Those that lacked blocks longest, and for how long. */
+  get wantedBy(): Wanted[] {
+    return this.end?.wanted_by ?? [];
+  }
+
+  /** Whether an earlier version priced it, as if all memory were always wanted. */
+  get pricedAsWanted(): boolean {
+    return typeof this.end?.cost === "number" && this.wantedSeconds === null;
+  }
+
+  /** Whether keeping its KV cost nothing: nobody wanted the memory, and none of it was brought back. */
+  get free(): boolean {
+    return this.wantedSeconds === 0 && typeof this.end?.regret !== "number";
+  }
+
+  /** Block-seconds that it cost others and itself; null where it is not known. */
+  get cost(): number | null {
+    return this.pricedAsWanted ? null : (this.end?.cost ?? null);
+  }
+
+  /** What each alternative would have cost; null where it is not known, or where keeping cost nothing. */
+  get hindsight(): Prices | null {
+    return this.pricedAsWanted ? null : (this.end?.hindsight ?? null);
+  }
+
+  /** Block-seconds beyond the cheapest alternative; null where it is not known, or where keeping cost nothing. */
   get regret(): number | null {
-    return this.end?.regret ?? null;
+    return this.pricedAsWanted ? null : (this.end?.regret ?? null);
   }
 }

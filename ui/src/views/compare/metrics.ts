@@ -60,9 +60,9 @@ export const METRICS: readonly Metric[] = [
   { id: "recomputing", name: "time spent recomputing", unit: "seconds", better: "less",
     definition: "Mean over the sessions that ended of the time in which they computed what had been computed before." },
   { id: "regret", name: "regret", unit: "block-seconds", better: null,
-    definition: "What all pauses cost beyond the cheapest alternative in hindsight, as if others had use for the memory; where nobody waited, keeping KV cost nobody anything." },
+    definition: "What all pauses cost beyond the cheapest alternative in hindsight. Held memory counts as far as others wanted it; where nobody did, keeping KV cost nothing." },
   { id: "cost", name: "cost of pauses", unit: "block-seconds", better: null,
-    definition: "What all pauses did cost, as if others had use for the memory." },
+    definition: "What all pauses cost: held memory as far as others wanted it, what was recomputed, and loading." },
   { id: "preemptions", name: "preemptions", unit: "count", better: "less",
     definition: "How often a request went from running back to the queue without a pause." },
 ];
@@ -124,11 +124,12 @@ function times(ended: SessionFigures[], trace: Trace, coarse: boolean): Record<s
 function pauses(trace: Trace, sessions: SessionFigures[], coarse: boolean): Record<string, Figure> {
   const over = trace.pauses.filter((pause) => pause.end !== null);
   const none = coarse ? COARSE : NO_PAUSES;
+  const priced = over.filter((pause) => pause.wantedSeconds !== null);
   const handled = (name: string): Figure =>
     over.length ? { value: over.filter((pause) => pause.handling === name).length } : { why: none };
-  const spent = (values: (number | null | undefined)[]): Figure => {
-    const known = values.filter((value) => value !== null && value !== undefined);
-    return known.length ? { value: sum(known) } : { why: none };
+  const spent = (values: (number | null)[]): Figure => {
+    if (over.length && !priced.length) return { why: "priced by an earlier version" };
+    return priced.length ? { value: sum(values.map((value) => value ?? 0)) } : { why: none };
   };
   return {
     pauses: trace.pauses.length || !coarse
@@ -137,8 +138,8 @@ function pauses(trace: Trace, sessions: SessionFigures[], coarse: boolean): Reco
     preserve: handled("preserve"),
     discard: handled("discard"),
     swap: handled("swap"),
-    regret: spent(over.map((pause) => pause.regret)),
-    cost: spent(over.map((pause) => pause.end?.cost)),
+    regret: spent(priced.map((pause) => pause.regret)),
+    cost: spent(priced.map((pause) => pause.cost)),
   };
 }
 

@@ -1,5 +1,6 @@
 // All pauses of a recording, the dearest mistakes first.
 import { signal } from "@preact/signals";
+import { param } from "../../app/address";
 import { link } from "../../app/router";
 import { current, filters, setFilters, trace, version } from "../../app/state";
 import { blockSeconds, brief, count, counted, duration, moment, number } from "../../format";
@@ -7,27 +8,38 @@ import type { Pause } from "../../model/pause";
 import type { Recording } from "../../model/records";
 import { passing } from "../timeline/rows";
 import { estimateOf } from "./chosen";
+import { WantedBy } from "./wanting";
 import { handlingOf, outcomeOf } from "./words";
 
-type Column = "at" | "tool" | "predicted" | "seconds" | "handling" | "cost" | "regret";
-const order = signal<{ by: Column; down: boolean }>({ by: "regret", down: true });
+type Column = "at" | "tool" | "predicted" | "seconds" | "handling" | "cost" | "wanted" | "regret";
+/** A column, with a minus before it if the largest come first. */
+const order = param("dc.sort", "-regret");
 const shownCount = signal(200);
 
-const VALUES: Record<Column, (pause: Pause) => number | string> = {
+/** What a column is sorted by; those without a value come last in either direction. */
+const VALUES: Record<Column, (pause: Pause) => number | string | null> = {
   at: (pause) => pause.at,
   tool: (pause) => pause.tool ?? "",
-  predicted: (pause) => pause.predictedSeconds ?? -1,
+  predicted: (pause) => pause.predictedSeconds,
   seconds: (pause) => pause.seconds ?? Infinity,
   handling: (pause) => pause.handling ?? "",
-  cost: (pause) => pause.end?.cost ?? -1,
-  regret: (pause) => pause.regret ?? -1,
+  cost: (pause) => (pause.free ? null : pause.cost),
+  wanted: (pause) => pause.wantedSeconds,
+  regret: (pause) => pause.regret,
 };
+
+/** The column and the direction that the address names; an unknown column is as none. */
+function ordering(): { by: Column; down: boolean } {
+  const [, minus, name] = /^(-?)(.*)$/.exec(order.value)!;
+  return name in VALUES ? { by: name as Column, down: minus === "-" } : { by: "regret", down: true };
+}
 
 /** `pauses` by a column; equal ones keep their time order. */
 export function sorted(pauses: readonly Pause[], by: Column, down: boolean): Pause[] {
   const value = VALUES[by];
   return [...pauses].sort((a, b) => {
     const [x, y] = [value(a), value(b)];
+    if (x === null || y === null) return Number(x === null) - Number(y === null) || a.at - b.at;
     return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1) || a.at - b.at;
   });
 }
@@ -43,14 +55,14 @@ export function PauseList() {
     const kinds = [pause.outcome, pause.handling, (pause.regret ?? 0) > 0 ? "regret" : ""];
     return (!tool || pause.tool === tool) && (!outcome || kinds.includes(outcome)) && (!q || (lane !== undefined && passes(lane)));
   });
-  const rows = sorted(list, order.value.by, order.value.down);
-  const regret = list.reduce((sum, pause) => sum + (pause.regret ?? 0), 0);
+  const { by, down } = ordering();
+  const rows = sorted(list, by, down);
   const open = list.filter((pause) => !pause.end).length;
   return (
     <div class="view dc-list">
       <div class="row">
         <h2>Decisions</h2>
-        {list.length > 0 && <span class="soft">{counted(list.length, "pause")}, {count(open)} open, regret {blockSeconds(regret)} in all</span>}
+        {list.length > 0 && <span class="soft">{counted(list.length, "pause")}, {count(open)} open; {inAll(list)}</span>}
         <span class="grow" />
         <input type="search" placeholder="Search id, session, tool" aria-label="Search" value={q} onInput={(event) => setFilters({ q: event.currentTarget.value })} />
         <select aria-label="Tool" value={tool} onChange={(event) => setFilters({ tool: event.currentTarget.value })}>
@@ -61,6 +73,14 @@ export function PauseList() {
       {list.length === 0 ? <p class="soft">{shown.pauses.length ? "No pause is like that. Change the filters." : noneOf(current.value?.recording)}</p> : <Table rows={rows} />}
     </div>
   );
+}
+
+/** What all pauses came to. */
+function inAll(list: readonly Pause[]): string {
+  const known = list.flatMap((pause) => (pause.regret === null ? [] : [pause.regret]));
+  if (known.length) return `regret ${blockSeconds(known.reduce((sum, regret) => sum + regret, 0))} in all`;
+  if (list.some((pause) => pause.wantedSeconds !== null)) return "nobody wanted their memory, so keeping it cost nothing";
+  return list.some((pause) => pause.pricedAsWanted) ? "an earlier version priced them, whose regret is not shown" : "none has ended";
 }
 
 /** Why there are no pauses to decide of. */
@@ -76,12 +96,16 @@ const HEADS: [by: Column, name: string, numeric: boolean, meaning: string][] = [
   ["predicted", "expected", true, "How long the pause was expected to last."],
   ["seconds", "took", true, "How long it lasted until the result came."],
   ["handling", "KV was", false, "What came of its KV cache."],
-  ["cost", "cost, blk·s", true, "Block-seconds that it did cost."],
-  ["regret", "regret, blk·s", true, "Block-seconds beyond the cheapest alternative in hindsight."],
+  ["wanted", "wanted by", false, "Who lacked blocks during the pause. Sorted by how long others wanted its memory."],
+  ["cost", "cost, blk·s", true, "Block-seconds that it cost others and itself. A dash: keeping it cost nothing."],
+  ["regret", "regret, blk·s", true, "Block-seconds beyond the cheapest alternative in hindsight. A dash: nobody wanted its memory, and nothing was recomputed or loaded."],
 ];
 
 function Table({ rows }: { rows: Pause[] }) {
-  const { by, down } = order.value;
+  const { by, down } = ordering();
+  const turn = (column: Column, large: boolean): void => {
+    order.value = `${(by === column ? !down : large) ? "-" : ""}${column}`;
+  };
   return (
     <>
       <table class="panel dc-all">
@@ -90,7 +114,7 @@ function Table({ rows }: { rows: Pause[] }) {
             <th>request</th>
             {HEADS.map(([column, name, numeric, meaning]) => (
               <th key={column} class={numeric ? "num" : ""} title={meaning} aria-sort={by === column ? (down ? "descending" : "ascending") : "none"}>
-                <button class="dc-sort" onClick={() => (order.value = { by: column, down: by === column ? !down : numeric })}>
+                <button class="dc-sort" onClick={() => turn(column, numeric || column === "wanted")}>
                   {name}{by === column ? (down ? " ↓" : " ↑") : ""}
                 </button>
               </th>
@@ -117,7 +141,8 @@ function Line({ pause }: { pause: Pause }) {
       <td class="num">{duration(pause.predictedSeconds)}</td>
       <td class="num">{pause.seconds === null ? "open" : duration(pause.seconds)}</td>
       <td>{handlingOf(pause)}</td>
-      <td class="num">{number(pause.end?.cost)}</td>
+      <td><WantedBy pause={pause} /></td>
+      <td class="num">{number(pause.free ? null : pause.cost)}</td>
       <td class="num">{number(pause.regret)}</td>
       <td class="muted">{estimateOf(pause)}</td>
       <td>{outcomeOf(pause)}</td>

@@ -6,6 +6,7 @@ import type { Inputs } from "../../model/records";
 import type { Trace } from "../../model/trace";
 import { PauseSplit } from "../request/pausesplit";
 import { cheapest, estimateOf, lackedBlocks, leastFree } from "./chosen";
+import { Wanting } from "./wanting";
 import { type Figure, Figures } from "./figures";
 import { PriceChart } from "./prices";
 import { DEEDS, INPUTS, type Unit, handlingOf, outcomeOf, whyOf } from "./words";
@@ -28,7 +29,7 @@ export function PauseCard({ pause, wide = false }: { pause: Pause; wide?: boolea
         <Back pause={pause} />
       </div>
       <div class="dc-part">
-        <h3>What the handling saw</h3>
+        <h3>What the policy saw</h3>
         <InputTable inputs={pause.inputs} />
       </div>
     </article>
@@ -37,20 +38,32 @@ export function PauseCard({ pause, wide = false }: { pause: Pause; wide?: boolea
 
 function Verdict({ pause }: { pause: Pause }) {
   const { end } = pause;
-  if (!end) return <p class="dc-verdict">This pause is open. Its cost is known when it ends.</p>;
-  const best = cheapest(end.hindsight);
-  if (end.regret === null || end.regret === undefined) {
-    return <p class="dc-verdict">KV was {handlingOf(pause)}; {outcomeOf(pause)}. Its cost was not recorded.</p>;
+  const { regret } = pause;
+  if (!end) return <p class="dc-verdict">This pause is open. What it cost is known when it ends.</p>;
+  if (pause.free) {
+    return <p class="dc-verdict"><b class="good">Memory was free throughout:</b> keeping the KV cost nothing.</p>;
   }
-  const right = end.regret <= 1e-9;
-  const unneeded = current.value !== null && wanted(current.value.trace, pause) === "nobody";
+  if (regret === null) {
+    return (
+      <p class="dc-verdict">
+        KV was {handlingOf(pause)}; {outcomeOf(pause)}.{" "}
+        {pause.pricedAsWanted
+          ? "An earlier version recorded it, which priced all memory as if somebody always wanted it. So its regret is not shown."
+          : "Its cost was not recorded."}
+      </p>
+    );
+  }
+  const best = cheapest(pause.hindsight);
+  const right = regret <= 1e-9;
   return (
-    <p class="dc-verdict">
-      <b class={right ? "good" : unneeded ? "" : "bad"}>Regret {blockSeconds(end.regret)}.</b>{" "}
-      It cost {blockSeconds(end.cost)}
-      {right || !best ? ", and nothing would have been cheaper." : `; ${DEEDS[best]} would have cost ${blockSeconds(end.hindsight?.[best])}.`}
-      {!right && unneeded && " But no waiting request lacked blocks meanwhile: it cost nobody anything, though prices count it all the same."}
-    </p>
+    <div class="dc-verdict">
+      <p>
+        <b class={right ? "good" : "bad"}>{right ? "No regret." : `Regret ${blockSeconds(regret)}.`}</b>{" "}
+        It cost {blockSeconds(pause.cost)}
+        {right || !best ? ", and nothing would have been cheaper." : `; ${DEEDS[best]} would have cost ${blockSeconds(pause.hindsight?.[best])}.`}
+      </p>
+      <Wanting pause={pause} />
+    </div>
   );
 }
 
@@ -103,13 +116,6 @@ function Done({ pause }: { pause: Pause }) {
   );
 }
 
-/** Whether anybody had use for the blocks during a pause, which prices do not know; null where no record tells. */
-function wanted(trace: Trace, pause: Pause): "somebody" | "nobody" | null {
-  const free = leastFree(trace, pause);
-  if (free === null) return null;
-  return free > 0 && !pause.decisions.length && !lackedBlocks(trace, pause) ? "nobody" : "somebody";
-}
-
 function meanwhile(trace: Trace, pause: Pause): string {
   const free = leastFree(trace, pause);
   if (free === null) return "";
@@ -138,7 +144,7 @@ function Back({ pause }: { pause: Pause }) {
       );
     }
   }
-  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Only it held", counted(pause.blocks, "block")], ["Began", moment(pause.at)]);
+  figures.push(["Context", `${count(pause.contextTokens)} tokens`], ["Blocks of its own", counted(pause.blocks, "block"), "Blocks on the device that would be free if it gave them up."], ["Began", moment(pause.at)]);
   return <Figures figures={figures} />;
 }
 

@@ -4,13 +4,14 @@ import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import { ALTERNATIVES, type Alternative } from "../../model/records";
 import { cheapest, chosenOf, impossible } from "./chosen";
-import { ALTERNATIVE_MEANINGS, ALTERNATIVE_NAMES } from "./words";
+import { ALTERNATIVE_MEANINGS, ALTERNATIVE_NAMES, otherwise } from "./words";
 
 export function PriceChart({ pause, lane }: { pause: Pause; lane: Lane | undefined }) {
-  const hindsight = pause.end?.hindsight ?? null;
+  const { hindsight } = pause;
   const values = ALTERNATIVES.flatMap((one) => [pause.prices[one], hindsight?.[one]]);
   const most = Math.max(1e-9, ...values.filter((value): value is number => typeof value === "number"));
   const chosen = chosenOf(pause, lane);
+  const least = cheapest(pause.prices);
   return (
     <section class="dc-prices" aria-label="Prices of the alternatives in block-seconds">
       <div class="dc-price-head">
@@ -22,9 +23,10 @@ export function PriceChart({ pause, lane }: { pause: Pause; lane: Lane | undefin
       {ALTERNATIVES.map((one) => (
         <Bars
           key={one} one={one} pause={pause} most={most} chosen={chosen === one}
-          least={cheapest(pause.prices) === one} best={cheapest(hindsight) === one}
+          least={least === one} best={cheapest(hindsight) === one}
         />
       ))}
+      {chosen && least && chosen !== least && <p class="small soft">{otherwise(pause.policy)}</p>}
     </section>
   );
 }
@@ -40,7 +42,7 @@ interface BarsProps {
 
 function Bars({ one, pause, most, chosen, least, best }: BarsProps) {
   const price = pause.prices[one];
-  const after = pause.end?.hindsight?.[one];
+  const after = pause.hindsight?.[one];
   const done = pause.end ? "chosen" : "so far";
   return (
     <div class={`dc-price ${chosen ? "dc-chosen" : ""}`} title={ALTERNATIVE_MEANINGS[one]}>

@@ -40,7 +40,7 @@ function Decision({ pause }: { pause: Pause }) {
     <div class="view dc-view">
       <div class="row">
         <h2>
-          {pause.person ? "Waits for a person" : "Pause"}: {pause.tool ?? "unknown tool"}
+          {pause.person ? (pause.end ? "Waited for a person" : "Waits for a person") : "Pause"}: {pause.tool ?? "unknown tool"}
         </h2>
         <span class="soft">{pause.seconds === null ? `open for ${duration(now - pause.at)}` : duration(pause.seconds)}, from {moment(pause.at)}</span>
         <span class="grow" />
@@ -52,7 +52,7 @@ function Decision({ pause }: { pause: Pause }) {
       </div>
       <p class="small soft">
         Request <span class="mono">{pause.request}</span>
-        {pause.policy && <>, decided by the handling <b>{pause.policy}</b></>}
+        {pause.policy && <>. The policy <b>{pause.policy}</b> decided what to do with its KV.</>}
       </p>
       <div class="panel"><PauseCard pause={pause} wide /></div>
       {lane && (

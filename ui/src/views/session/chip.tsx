@@ -7,8 +7,8 @@ import { outcomeOf } from "../decision/words";
 import { type Split, splitOf } from "../../causes/split";
 import { visible } from "./content";
 
-/** What regret is; it is no verdict, since it does not ask whether others wanted the memory. */
-export const REGRET = "What it cost beyond the cheapest alternative in hindsight, in block-seconds, as if others had use for the memory";
+/** What regret is. */
+export const REGRET = "What it cost beyond the cheapest alternative in hindsight, in block-seconds. Held memory counts as far as others wanted it; a dash: nobody did";
 
 const WORDS: Record<string, string> = {
   preserve: "KV preserved", discard: "KV discarded", swap: "KV swapped",

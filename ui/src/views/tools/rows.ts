@@ -91,7 +91,7 @@ export function byHandling(pauses: readonly Pause[]): Handled[] {
     .map(([handling, list]) => ({
       handling,
       pauses: list.length,
-      cost: total(list.map((pause) => pause.end?.cost)),
+      cost: total(list.map((pause) => pause.cost)),
       regret: total(list.map((pause) => pause.regret)),
     }))
     .sort((a, b) => order.indexOf(a.handling) - order.indexOf(b.handling));
@@ -117,7 +117,7 @@ function row(tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
     misjudged: misjudged(
       pairs.map((pause) => pause.predictedSeconds ?? NaN), pairs.map((pause) => pause.seconds ?? NaN),
     ),
-    cost: mean(known(pauses.map((pause) => pause.end?.cost))),
+    cost: mean(known(pauses.map((pause) => pause.cost))),
     regret: total(pauses.map((pause) => pause.regret)),
   };
 }

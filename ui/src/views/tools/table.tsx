@@ -30,7 +30,7 @@ const COLUMNS: readonly Column[] = [
     text: (row) => factor(row.misjudged.median) },
   { key: "within", name: "within 2×", meaning: "Part of the predictions that were off by less than a factor of two",
     text: (row) => percent(row.misjudged.within) },
-  { key: "cost", name: "mean cost", meaning: "Block-seconds that a pause did cost, on average", text: (row) => blockSeconds(row.cost) },
+  { key: "cost", name: "mean cost", meaning: "Block-seconds that a pause cost others and itself, on average", text: (row) => blockSeconds(row.cost) },
   { key: "regret", name: "total regret", meaning: REGRET,
     text: (row) => blockSeconds(row.regret) },
 ];
