@@ -1,0 +1,195 @@
+"""Does less regret mean less latency? Handlings compared by simulation: a table of docs/policies.md.
+
+    python -m benchmarks.regret            # runs that are in .cache/regret already are not repeated
+    python -m benchmarks.regret --quick    # one load and one seed: to see that it works
+
+Each handling serves the same sessions on the scheduler that serves, with the same ranking, chunks
+and prefix cache. The regret of all pauses, per session, is compared with the mean normalized
+latency: Spearman's rank correlation over the handlings at each load. The older measure, which took
+all memory as wanted and swaps within the link's budget as free, is computed from the same records.
+Delete .cache/regret after a change of the measure or of a handling.
+"""
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from pathlib import Path
+from statistics import StatisticsError, correlation, fmean
+from typing import Any
+
+from rich.console import Console
+
+from caesura.scheduler.records import PauseRecord, parse
+from caesura.simulator.engine.run import simulate
+from caesura.simulator.latency.machines import make_machine
+from caesura.simulator.policy import parse_policy
+from caesura.simulator.workload.names import make_workload
+
+ROOT = Path(__file__).parents[1]
+RUNS = ROOT / ".cache" / "regret"
+PAGE = ROOT / "docs" / "policies.md"
+BEGIN, END = "<!-- begin regret -->", "<!-- end regret -->"
+MACHINE = "gptj-6b-a100-40g"
+HANDLINGS = ("preserve", "discard", "swap", "infercept", "lamps", "ttl", "caesura")
+LOADS = (("mix", 1.0), ("mix", 2.0), ("mix", 3.0), ("mix:tool=qa", 3.0), ("mix:tool=chatbot", 3.0))
+SEEDS = (81, 82)
+SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run: regrets and waste in block-seconds per session, latency in seconds per token."""
+
+    handling: str
+    workload: str
+    rate: float
+    seed: int
+    latency: float
+    regret: float
+    older: float
+    pauses: int
+    free: int
+    """Pauses whose memory nobody wanted and of which nothing was recomputed or loaded."""
+
+
+def older_regret(pause: PauseRecord) -> float:
+    """Return the regret as it was: all memory always wanted, alternatives at their first price."""
+    held, cost, since = pause.blocks, 0.0, 0.0
+    until = (pause.pause_seconds or 0.0) + pause.queue_seconds
+    for row in pause.decisions:
+        cost += held * (row.seconds - since)
+        held, since = max(0, held - row.blocks), row.seconds
+    cost += held * max(0.0, until - since)
+    discard = _price(pause.prices.discard)
+    if pause.recomputed_tokens and pause.blocks:
+        cost += discard * min(1.0, pause.recomputed_tokens / max(1, pause.context_tokens))
+    preserve = (pause.pause_seconds or 0.0) * pause.blocks
+    return max(0.0, cost - min(preserve, discard, _price(pause.prices.swap)))
+
+
+def _price(price: float | None) -> float:
+    return inf if price is None else price
+
+
+def run(handling: str, workload: str, rate: float, seed: int, seconds: float) -> Outcome:
+    """Simulate one handling to the end of all sessions."""
+    sessions = make_workload(workload, seed=seed, rate=rate, seconds=seconds)
+    policy = parse_policy(f"caesura:handling={handling}")
+    done = simulate(sessions, make_machine(MACHINE), policy, seed=seed, records=True)
+    pauses = [found for each in done.records if isinstance(found := parse(each), PauseRecord)]
+    ended = [one for one in done.sessions if one.ended and one.decode_tokens]
+    return Outcome(
+        handling,
+        workload,
+        rate,
+        seed,
+        latency=fmean(one.normalized_latency for one in ended),
+        regret=sum(each.regret or 0.0 for each in pauses) / len(ended),
+        older=sum(map(older_regret, pauses)) / len(ended),
+        pauses=len(pauses),
+        free=sum(each.regret is None for each in pauses),
+    )
+
+
+def kept(handling: str, workload: str, rate: float, seed: int, seconds: float) -> Outcome:
+    """Return the outcome of a run, from its file if it was made before."""
+    name = f"{workload.replace(':', '_')}-{rate:g}-{seed}-{seconds:g}-{handling}.json"
+    file = RUNS / name
+    if file.exists():
+        return Outcome(**json.loads(file.read_text()))
+    outcome = run(handling, workload, rate, seed, seconds)
+    RUNS.mkdir(parents=True, exist_ok=True)
+    half = file.with_suffix(".part")
+    half.write_text(json.dumps(asdict(outcome)))
+    half.replace(file)
+    return outcome
+
+
+def rank_correlation(
+    outcomes: Iterable[Outcome], measure: str, by: str = "latency"
+) -> float | None:
+    """Return Spearman's correlation of a measure with the latency, over means of the seeds."""
+    rows: dict[str, list[Outcome]] = {}
+    for one in outcomes:
+        rows.setdefault(one.handling, []).append(one)
+    pairs = [[fmean(getattr(o, name) for o in each) for name in (measure, by)]
+             for each in rows.values()]  # fmt: skip
+    try:
+        return correlation(*zip(*pairs, strict=True), method="ranked")
+    except StatisticsError:  # all the same: no order to compare
+        return None
+
+
+def tables(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return the correlations by load, and the figures of each handling, as Markdown."""
+    loads: Mapping[tuple[str, float], list[Outcome]] = {}
+    for one in outcomes:
+        loads.setdefault((one.workload, one.rate), []).append(one)  # type: ignore[attr-defined]
+    found = {
+        load: [rank_correlation(each, measure) for measure in ("regret", "older")]
+        for load, each in loads.items()
+    }
+    lines = ["| load | pauses that cost nothing | regret | older measure |", "| --- | ---: | ---: | ---: |"]
+    for load, each in loads.items():
+        free = sum(one.free for one in each) / sum(one.pauses for one in each)
+        lines.append(f"| {_load(load)} | {100 * free:.0f} % | {' | '.join(map(_rho, found[load]))} |")
+    known = [[rho[which] for rho in found.values() if rho[which] is not None] for which in (0, 1)]
+    means = " | ".join(_rho(fmean(each)) if each else "–" for each in known)  # type: ignore[type-var]
+    lines.append(f"| mean | | {means} |")
+    head = [f"{_load(load)}" for load in loads]
+    rows = ["| handling | " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(head)]
+    for handling in HANDLINGS:
+        cells = [_cell([one for one in each if one.handling == handling]) for each in loads.values()]
+        rows.append(f"| `{handling}` | {' | '.join(cells)} |")
+    return ["\n".join(lines), "\n".join(rows)]
+
+
+def _load(load: tuple[str, float]) -> str:
+    return f"`{load[0]}`, {load[1]:g}/s"
+
+
+def _rho(rho: float | None) -> str:
+    return "–" if rho is None else f"{rho:.2f}"
+
+
+def _cell(runs: Sequence[Outcome]) -> str:
+    if not runs:
+        return ""
+    latency = 1e3 * fmean(one.latency for one in runs)
+    regret, older = (fmean(getattr(one, name) for one in runs) for name in ("regret", "older"))
+    return f"{latency:,.0f}; {regret:,.1f}; {older:,.0f}"
+
+
+def write(made: Sequence[str]) -> None:
+    """Put the tables between their marks in the page."""
+    text = PAGE.read_text()
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text(f"{head}{BEGIN}\n\n" + "\n\n".join(made) + f"\n\n{END}{tail}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one load, one seed, 20 s of arrivals")
+    args = parser.parse_args()
+    console = Console(width=170)
+    loads, seeds = (LOADS[1:2], SEEDS[:1]) if args.quick else (LOADS, SEEDS)
+    outcomes: list[Any] = []
+    for workload, rate in loads:
+        for seed in seeds:
+            for handling in HANDLINGS:
+                seconds = 20.0 if args.quick else SECONDS
+                outcomes.append(kept(handling, workload, rate, seed, seconds))
+                console.print(outcomes[-1])
+    made = tables(outcomes)
+    for table in made:
+        console.print(table, markup=False)
+    if not args.quick:
+        write(made)
+        console.print(f"written into {PAGE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
