@@ -1,4 +1,4 @@
-"""Does less regret mean less latency? Handlings compared by simulation: a table of docs/policies.md.
+"""Does less regret mean less latency? Handlings simulated: a table of docs/policies.md.
 
     python -m benchmarks.regret            # runs that are in .cache/regret already are not repeated
     python -m benchmarks.regret --quick    # one load and one seed: to see that it works
@@ -131,17 +131,24 @@ def tables(outcomes: Sequence[Outcome]) -> list[str]:
         load: [rank_correlation(each, measure) for measure in ("regret", "older")]
         for load, each in loads.items()
     }
-    lines = ["| load | pauses that cost nothing | regret | older measure |", "| --- | ---: | ---: | ---: |"]
+    lines = [
+        "| load | pauses that cost nothing | regret | older measure |",
+        "| --- | ---: | ---: | ---: |",
+    ]
     for load, each in loads.items():
         free = sum(one.free for one in each) / sum(one.pauses for one in each)
-        lines.append(f"| {_load(load)} | {100 * free:.0f} % | {' | '.join(map(_rho, found[load]))} |")
+        lines.append(
+            f"| {_load(load)} | {100 * free:.0f} % | {' | '.join(map(_rho, found[load]))} |"
+        )
     known = [[rho[which] for rho in found.values() if rho[which] is not None] for which in (0, 1)]
     means = " | ".join(_rho(fmean(each)) if each else "–" for each in known)  # type: ignore[type-var]
     lines.append(f"| mean | | {means} |")
     head = [f"{_load(load)}" for load in loads]
     rows = ["| handling | " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(head)]
     for handling in HANDLINGS:
-        cells = [_cell([one for one in each if one.handling == handling]) for each in loads.values()]
+        cells = [
+            _cell([one for one in each if one.handling == handling]) for each in loads.values()
+        ]
         rows.append(f"| `{handling}` | {' | '.join(cells)} |")
     return ["\n".join(lines), "\n".join(rows)]
 

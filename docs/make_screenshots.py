@@ -111,7 +111,7 @@ def simulated(folder: Path) -> list[Held]:
 def views(entries: list[Entry]) -> dict[str, str]:
     """The address of each picture, with what is most worth seeing in it."""
     pauses = [entry for entry in entries if entry["kind"] == "pause" and entry["decisions"]]
-    dear = max(pauses, key=lambda pause: pause["regret"])
+    dear = max(pauses, key=lambda pause: pause["regret"] or 0.0)
     spans = [entry for entry in entries if entry["kind"] == "span"]
     drew = next(one["trace"] for one in spans if one["attributes"].get(names.TOOL_ARTIFACTS))
     run = next(one for one in spans if one["trace"] == drew and one["parent"] is None)

@@ -6,8 +6,8 @@ only while somebody had use for the memory. So the charges of all pauses add up 
 min(D, P), and where memory is free, holding costs nothing.
 
 What keeping would have cost is another share, since blocks that were given up served others. Had
-all R of these been kept, R more would be lacked, less those that are free. The paused requests would
-hold P + R.
+all R of these been kept, R more would be lacked, less those that are free, and paused requests
+would hold P + R.
 
 A change costs O(1): running integrals of both shares are read at the begin and the end of a charge.
 """

@@ -102,7 +102,7 @@ class PausingScheduler(Scheduler):
         if manager.paused_kvs:
             parts.pauses.admitted(output)
             manager.after_step()
-            parts.follow_ups.after_step()
+            parts.follow_ups.after_step(output)
             if parts.reclaim.unwedge(output):
                 parts.admission.leave_to_vllm()
         manager.record_counts()

@@ -173,6 +173,8 @@ def test_a_follow_up_recomputes_what_its_session_had_computed() -> None:
     assert "recompute" in states(world.records, "b")
     (pause,) = of(world, "pause")
     assert pause["outcome"] == "followed"
+    assert pause["recomputed_tokens"] == pause["context_tokens"] > 0
+    assert pause["regret"] == pause["cost"] > 0, "nobody else wanted the memory"
 
 
 # -- why blocks were given up -------------------------------------------------------------------

@@ -245,7 +245,7 @@ class Keeping(Chosen):
 
 @IN_EVERY_MODE
 def test_who_lacked_blocks_that_a_pause_kept(asynchronous: bool, depth: int) -> None:
-    """`late` lacks blocks while `runs` runs beside the paused `a`, until `a` comes back and ends."""
+    """`late` lacks blocks beside the paused `a`, until `a` comes back and ends."""
     world = make_world(asynchronous, depth, blocks=31, max_overtaken_seconds=1e6)
     world.scheduler.parts.manager.handling = Keeping()
     world.session("runs", range(5000, 5100), "y" * 200)
@@ -267,7 +267,7 @@ def test_who_lacked_blocks_that_a_pause_kept(asynchronous: bool, depth: int) -> 
 
 
 def test_a_discard_that_let_others_run_is_weighed_against_their_waiting() -> None:
-    """What `a` gives up is used at once. Had it kept that, `late` had waited for most of a pause."""
+    """What `a` gives up is used at once. Had it kept that, `late` had waited."""
     world = make_world(blocks=31, max_overtaken_seconds=1e6)
     choose(world)
     world.session("runs", range(5000, 5100), "y" * 200)

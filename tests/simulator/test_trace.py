@@ -79,7 +79,9 @@ def test_a_trace_of_ours_is_what_the_run_has_measured(tmp_path: Path) -> None:
     assert len(pauses) == sum(len(one.segments) - 1 for one in run.sessions) == 24
     assert len(of(entries, "opening")) == len(pauses)
     recorded = [one["regret"] for one in run.records if one["kind"] == "pause"]
-    assert sum(one["regret"] for one in pauses) == sum(recorded) > 0
+    assert [one["regret"] for one in pauses] == recorded
+    assert sum(regret or 0.0 for regret in recorded) > 0
+    assert any(one["wanted_by"] for one in pauses)
     # A result is handed over between two steps.
     waited, told = sum(one.tool_seconds for one in run.sessions), sum(map(seconds_of, pauses))
     longest = max(second for entry in of(entries, "steps") for second in entry["seconds"])

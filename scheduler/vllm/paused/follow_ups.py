@@ -5,13 +5,18 @@ The scheduler detects the call in the tokens, without a hint from the client. It
 like those of a paused request. The follow-up is recognised by its prefix, from any client.
 """
 
+from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import Watch
 from caesura.scheduler.vllm.call_detection import CallDetector, FoundCall
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import Block, findable_prefix
-from caesura.scheduler.vllm.engine_state.requests import has_stopped, is_not_admitted
+from caesura.scheduler.vllm.engine_state.requests import (
+    computed_tokens,
+    has_stopped,
+    is_not_admitted,
+)
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
 from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
@@ -127,16 +132,26 @@ class FollowUps:
         """Return the KV retained for a follow-up that has not run yet, or None."""
         return self._expected.get(request_id)
 
-    def after_step(self) -> None:
-        """Release the KV that admitted follow-ups now hold themselves."""
+    def after_step(self, output: SchedulerOutput) -> None:
+        """Release the KV that follow-ups, admitted by the scheduled step, now hold themselves."""
         for request_id in list(self._expected):
             request = self._port.request(request_id)
             if request is None or not is_not_admitted(request):
-                self._close(self._expected.pop(request_id))
+                kv = self._expected.pop(request_id)
+                if request is not None:
+                    scheduled = output.num_scheduled_tokens.get(request_id, 0)
+                    kv.lost_tokens = self._lost(kv, request, computed_tokens(request) - scheduled)
+                self._close(kv)
         if len(self._by_key) > 2 * len(self._manager.paused_kvs) + 64:
             for kv in list(self._by_key.values()):
                 if kv.key not in self._manager.paused_kvs:
                     self._unlist(kv)
+
+    def _lost(self, kv: PausedKV, follow_up: Request, computed: int) -> int:
+        """Return how many tokens of the context a follow-up computes beyond `computed`."""
+        pairs = zip(kv.keys, follow_up.block_hashes, strict=False)
+        same = sum(ours == theirs for ours, theirs in pairs)
+        return max(0, same * self._port.block_size - computed)
 
     def _close(self, kv: PausedKV) -> None:
         self._unlist(kv)

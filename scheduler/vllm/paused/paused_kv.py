@@ -52,6 +52,7 @@ class PausedKV:
     gap. `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.
+    `lost_tokens` are tokens of its context that its follow-up computes again.
     """
 
     key: str
@@ -78,6 +79,7 @@ class PausedKV:
     releases: list[Release] = field(default_factory=list)
     opening: "Opening | None" = None
     forecast: PauseForecast | None = None
+    lost_tokens: int = 0
 
     @property
     def loading(self) -> bool:

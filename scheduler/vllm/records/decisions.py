@@ -105,7 +105,9 @@ def pause_record(
     view, begun, outcome = opening.view, opening.record, _outcome(kv, report)
     lasted = (kv.returned_at if kv.returned else now) - kv.since
     loaded = report.loaded_tokens if report is not None else 0
-    recomputed = report.context_tokens - report.cached_tokens if report is not None else 0
+    recomputed = kv.lost_tokens
+    if report is not None:
+        recomputed = report.context_tokens - report.cached_tokens
     came = Came(lasted, outcome != "ended", loaded, recomputed)
     told = account(view, opening.step, opening.charge, came)
     return PauseRecord(

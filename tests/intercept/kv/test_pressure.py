@@ -114,7 +114,7 @@ def test_two_pauses_share_what_others_lack() -> None:
 
 
 def test_blocks_given_up_to_others_would_have_been_lacked() -> None:
-    """It gives 20 of 30 to others, who then lack nothing: it holds for free, but keeping had cost."""
+    """It gives 20 of 30 to others, who then lack nothing: it holds for free; keeping had cost."""
     pressure = Pressure()
     charge = pressure.begin(0.0, 30)
     pressure.change(charge, 0.0, held=10)
