@@ -12,12 +12,11 @@ Delete .cache/regret after a change of the measure or of a handling.
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean
-from typing import Any
 
 from rich.console import Console
 
@@ -49,6 +48,7 @@ class Outcome:
     latency: float
     regret: float
     older: float
+    cost: float
     pauses: int
     free: int
     """Pauses whose memory nobody wanted and of which nothing was recomputed or loaded."""
@@ -88,6 +88,7 @@ def run(handling: str, workload: str, rate: float, seed: int, seconds: float) ->
         latency=fmean(one.normalized_latency for one in ended),
         regret=sum(each.regret or 0.0 for each in pauses) / len(ended),
         older=sum(map(older_regret, pauses)) / len(ended),
+        cost=sum(each.cost or 0.0 for each in pauses) / len(ended),
         pauses=len(pauses),
         free=sum(each.regret is None for each in pauses),
     )
@@ -107,66 +108,73 @@ def kept(handling: str, workload: str, rate: float, seed: int, seconds: float) -
     return outcome
 
 
-def rank_correlation(
-    outcomes: Iterable[Outcome], measure: str, by: str = "latency"
-) -> float | None:
-    """Return Spearman's correlation of a measure with the latency, over means of the seeds."""
-    rows: dict[str, list[Outcome]] = {}
+MEASURES = ("regret", "older")
+
+
+def means(outcomes: Iterable[Outcome]) -> dict[tuple[str, float, str], list[float]]:
+    """Return the means over seeds of latency and both measures, by load and handling."""
+    groups: dict[tuple[str, float, str], list[Outcome]] = {}
     for one in outcomes:
-        rows.setdefault(one.handling, []).append(one)
-    pairs = [[fmean(getattr(o, name) for o in each) for name in (measure, by)]
-             for each in rows.values()]  # fmt: skip
-    try:
-        return correlation(*zip(*pairs, strict=True), method="ranked")
-    except StatisticsError:  # all the same: no order to compare
-        return None
+        groups.setdefault((one.workload, one.rate, one.handling), []).append(one)
+    return {
+        key: [fmean(getattr(one, name) for one in each) for name in ("latency", *MEASURES)]
+        for key, each in groups.items()
+    }
+
+
+def rank_correlations(rows: Iterable[Sequence[float]]) -> list[float | None]:
+    """Return Spearman's correlation of each measure with the latency; None without an order."""
+    latency, *measures = zip(*rows, strict=True)
+    found: list[float | None] = []
+    for measure in measures:
+        try:
+            found.append(correlation(latency, measure, method="ranked"))
+        except StatisticsError:
+            found.append(None)
+    return found
 
 
 def tables(outcomes: Sequence[Outcome]) -> list[str]:
     """Return the correlations by load, and the figures of each handling, as Markdown."""
-    loads: Mapping[tuple[str, float], list[Outcome]] = {}
-    for one in outcomes:
-        loads.setdefault((one.workload, one.rate), []).append(one)  # type: ignore[attr-defined]
-    found = {
-        load: [rank_correlation(each, measure) for measure in ("regret", "older")]
-        for load, each in loads.items()
-    }
+    rows = means(outcomes)
+    loads = list(dict.fromkeys((one.workload, one.rate) for one in outcomes))
     lines = [
         "| load | pauses that cost nothing | regret | older measure |",
         "| --- | ---: | ---: | ---: |",
     ]
-    for load, each in loads.items():
-        free = sum(one.free for one in each) / sum(one.pauses for one in each)
-        lines.append(
-            f"| {_load(load)} | {100 * free:.0f} % | {' | '.join(map(_rho, found[load]))} |"
-        )
-    known = [[rho[which] for rho in found.values() if rho[which] is not None] for which in (0, 1)]
-    means = " | ".join(_rho(fmean(each)) if each else "–" for each in known)  # type: ignore[type-var]
-    lines.append(f"| mean | | {means} |")
-    head = [f"{_load(load)}" for load in loads]
-    rows = ["| handling | " + " | ".join(head) + " |", "| --- |" + " ---: |" * len(head)]
+    found = []
+    for load in loads:
+        runs = [one for one in outcomes if (one.workload, one.rate) == load]
+        free = sum(one.free for one in runs) / sum(one.pauses for one in runs)
+        found.append(rank_correlations(row for key, row in rows.items() if key[:2] == load))
+        lines.append(f"| {_load(load)} | {100 * free:.0f} % | {_both(found[-1])} |")
+    sums: list[float | None] = []
+    for of_one in zip(*found, strict=True):
+        known = [rho for rho in of_one if rho is not None]
+        sums.append(fmean(known) if known else None)
+    lines.append(f"| mean of these | | {_both(sums)} |")
+    lines.append(f"| all loads together | | {_both(rank_correlations(rows.values()))} |")
+    figures = [
+        "| handling | " + " | ".join(map(_load, loads)) + " |",
+        "| --- |" + " ---: |" * len(loads),
+    ]
     for handling in HANDLINGS:
-        cells = [
-            _cell([one for one in each if one.handling == handling]) for each in loads.values()
-        ]
-        rows.append(f"| `{handling}` | {' | '.join(cells)} |")
-    return ["\n".join(lines), "\n".join(rows)]
+        cells = [_cell(rows[*load, handling]) for load in loads if (*load, handling) in rows]
+        figures.append(f"| `{handling}` | {' | '.join(cells)} |")
+    return ["\n".join(lines), "\n".join(figures)]
+
+
+def _both(rhos: Iterable[float | None]) -> str:
+    return " | ".join("–" if rho is None else f"{rho:.2f}" for rho in rhos)
 
 
 def _load(load: tuple[str, float]) -> str:
     return f"`{load[0]}`, {load[1]:g}/s"
 
 
-def _rho(rho: float | None) -> str:
-    return "–" if rho is None else f"{rho:.2f}"
-
-
-def _cell(runs: Sequence[Outcome]) -> str:
-    if not runs:
-        return ""
-    latency = 1e3 * fmean(one.latency for one in runs)
-    regret, older = (fmean(getattr(one, name) for one in runs) for name in ("regret", "older"))
-    return f"{latency:,.0f}; {regret:,.1f}; {older:,.0f}"
+def _cell(row: Sequence[float]) -> str:
+    latency, regret, older = row
+    return f"{1e3 * latency:,.1f}; {regret:,.1f}; {older:,.0f}"
 
 
 def write(made: Sequence[str]) -> None:
@@ -183,7 +191,7 @@ def main() -> None:
     args = parser.parse_args()
     console = Console(width=170)
     loads, seeds = (LOADS[1:2], SEEDS[:1]) if args.quick else (LOADS, SEEDS)
-    outcomes: list[Any] = []
+    outcomes: list[Outcome] = []
     for workload, rate in loads:
         for seed in seeds:
             for handling in HANDLINGS:
