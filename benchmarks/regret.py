@@ -128,10 +128,16 @@ def rank_correlations(rows: Iterable[Sequence[float]]) -> list[float | None]:
     found: list[float | None] = []
     for measure in measures:
         try:
-            found.append(correlation(latency, measure, method="ranked"))
+            found.append(correlation(_ranks(latency), _ranks(measure)))
         except StatisticsError:
             found.append(None)
     return found
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Return the place of each value, from 1 on; equal values share the mean of their places."""
+    order = sorted(values)
+    return [order.index(value) + (order.count(value) + 1) / 2 for value in values]
 
 
 def tables(outcomes: Sequence[Outcome]) -> list[str]:

@@ -173,7 +173,19 @@ def test_a_follow_up_recomputes_what_its_session_had_computed() -> None:
     assert "recompute" in states(world.records, "b")
     (pause,) = of(world, "pause")
     assert pause["outcome"] == "followed"
-    assert pause["recomputed_tokens"] == pause["context_tokens"] > 0
+
+
+def test_what_a_follow_up_computes_again_is_told_by_the_pause_before_it() -> None:
+    world = faulty_world(retention=1000.0, formats=resolve(("hermes",), ()))
+    world.plain("a", range(100), HERMES)
+    manager = world.scheduler.parts.manager
+    step_until(world, lambda: "a" in manager.paused_kvs)
+    manager.release(manager.paused_kvs["a"], 3, world.now, "running")
+    evict(world)
+    world.plain("b", [*range(100), *world.sessions["a"].parts[0], *b"r" * 20], "well")
+    ends(world)
+    (pause,) = of(world, "pause")
+    assert (pause["outcome"], pause["recomputed_tokens"]) == ("followed", 3 * 16)
     assert pause["regret"] == pause["cost"] > 0, "nobody else wanted the memory"
 
 
