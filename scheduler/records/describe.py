@@ -79,8 +79,10 @@ def typescript() -> str:
 
 def _shapes() -> str:
     """Return what the page checks entries against before it takes them in."""
-    shapes = [f"  {name}: {_shape(part)}," for part, name in PARTS.items() if part != DecisionRow]
-    row = ", ".join(_quoted(_check(hint, needed)) for _, hint, needed in _row_fields(DecisionRow))
+    shapes = [f"  {name}: {_shape(part)}," for part, name in PARTS.items() if is_dataclass(part)]
+    rows = [
+        f"  {name}: {_row_shape(part)}," for part, name in PARTS.items() if not is_dataclass(part)
+    ]
     kinds = [f"  {name}: {_shape(kind)}," for name, kind in KINDS.items()]
     return (
         "/** What fields hold; those with `!` are always there. The page limits `seconds`. */\n"
@@ -89,8 +91,15 @@ def _shapes() -> str:
         + "\n};\n\n/** What parts of entries hold; of a row in the order of its columns. */\n"
         "export const PART_SHAPES: Record<string, Record<string, string>> = {\n"
         + "\n".join([*shapes, "  Attributes: {},"])
-        + f"\n}};\nexport const ROW_SHAPES: Record<string, string[]> = {{ Decision: [{row}] }};\n"
+        + "\n};\nexport const ROW_SHAPES: Record<string, string[]> = {\n"
+        + "\n".join(rows)
+        + "\n};\n"
     )
+
+
+def _row_shape(kind: Any) -> str:
+    checks = (_quoted(_check(hint, needed)) for _, hint, needed in _row_fields(kind))
+    return f"[{', '.join(checks)}]"
 
 
 def _shape(kind: Any) -> str:

@@ -513,7 +513,6 @@ export const PART_SHAPES: Record<string, Record<string, string>> = {
   Prices: { preserve: "number", discard: "number", swap: "number" },
   Inputs: { elapsed: "seconds", remaining: "seconds", resident: "number", free_to_release: "number", uncopied: "number", hosted: "number", missing: "number", block_size: "number", total_blocks: "number", free_blocks: "number", host_free: "number", running_tokens: "number", running_context: "number", link_blocks: "number", swap_pays: "boolean", step_seconds: "seconds" },
   Lacked: { blocks: "number", slots: "number", tokens: "number", admission: "number", line: "number" },
-  Wanted: { request: "string!", seconds: "seconds!" },
   Features: { context_tokens: "number", seconds: "seconds", segment_tokens: "number", segment_mean: "number", result_tokens: "number", result_mean: "number", errors: "number", last_error: "boolean", tool: "string", words: "number[]", heads: "number[]", head_calls: "number[]" },
   Prediction: { predictor: "string", decode_tokens: "number", decode_quantiles: "number[]", calls_left: "number", ends_now: "number", ends_within_3: "number", pause_seconds: "seconds", long_pause: "number" },
   SpanEvent: { name: "string!", at: "seconds!", attributes: "Attributes" },
@@ -523,4 +522,7 @@ export const PART_SHAPES: Record<string, Record<string, string>> = {
   OtherPlan: { strategy: "string", makespan: "seconds", low: "seconds", high: "seconds", reason: "string" },
   Attributes: {},
 };
-export const ROW_SHAPES: Record<string, string[]> = { Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number"] };
+export const ROW_SHAPES: Record<string, string[]> = {
+  Decision: ["seconds!", "string!", "number!", "string", "number", "number", "number"],
+  Wanted: ["string!", "seconds!"],
+};
