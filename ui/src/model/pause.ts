@@ -1,7 +1,7 @@
 // A pause as the page shows it: its opening and its end, which are two entries, as one.
 import type { Decision, Inputs, OpeningEntry, PauseEntry, Prices, Wanted } from "./records";
 
-const PERSON = /^person:/;
+const PERSON = "person:";
 /** Times of decisions are rounded to this, in seconds. */
 const CLOSE = 2e-6;
 
@@ -28,12 +28,13 @@ export class Pause {
 
   /** The tool's name; records put `person:` before it where somebody has to answer. */
   get tool(): string | null {
-    return this.either?.tool?.replace(PERSON, "") ?? null;
+    const said = this.either?.tool ?? null;
+    return said?.startsWith(PERSON) ? said.slice(PERSON.length) : said;
   }
 
   /** Whether it waits for a human. */
   get person(): boolean {
-    return this.opening?.person ?? PERSON.test(this.either?.tool ?? "");
+    return this.opening?.person ?? (this.either?.tool?.startsWith(PERSON) ?? false);
   }
 
   get contextTokens(): number | null {

@@ -4,6 +4,8 @@ import { STEP_COLUMNS, type StepColumn, type StepsEntry } from "./records";
 
 export class Steps {
   length = 0;
+  /** How often the steps were put in another order. */
+  sorts = 0;
   private ordered = true;
   readonly columns: Record<StepColumn, Float64Array>;
   /** Columns that any entry has had; the others hold zeros. */
@@ -49,6 +51,7 @@ export class Steps {
   settle(): void {
     if (this.ordered) return;
     this.ordered = true;
+    this.sorts += 1;
     const order = Array.from({ length: this.length }, (_, i) => i);
     const at = this.at;
     order.sort((a, b) => at[a] - at[b]);

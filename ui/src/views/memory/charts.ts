@@ -76,15 +76,23 @@ export function chartsOf(steps: Steps, coarse = false): Chart[] {
 
 const SWAPPED: readonly StepColumn[] = ["host_blocks", "saved_blocks", "loaded_blocks"];
 
-/** Return the largest sum of some columns in any step. */
+/** The largest sums that were found, by columns, and how many steps were looked at. */
+const found = new WeakMap<Steps, Map<string, { length: number; sorts: number; most: number }>>();
+
+/** Return the largest sum of some columns in any step; of a growing recording only new steps are looked at. */
 export function most(steps: Steps, columns: readonly StepColumn[]): number {
-  let found = 0;
-  for (let row = 0; row < steps.length; row++) {
+  let sums = found.get(steps);
+  if (!sums) found.set(steps, (sums = new Map()));
+  const key = columns.join();
+  let kept = sums.get(key);
+  if (kept?.sorts !== steps.sorts) sums.set(key, (kept = { length: 0, sorts: steps.sorts, most: 0 }));
+  for (let row = kept.length; row < steps.length; row++) {
     let sum = 0;
     for (const column of columns) sum += steps.columns[column][row];
-    found = Math.max(found, sum);
+    if (sum > kept.most) kept.most = sum;
   }
-  return found;
+  kept.length = steps.length;
+  return kept.most;
 }
 
 /** Whether free blocks are so many at all times that beside them nothing else could be seen. */

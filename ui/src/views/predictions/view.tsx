@@ -4,15 +4,19 @@ import { route, setQuery } from "../../app/router";
 import { current, trace, version } from "../../app/state";
 import "../../charts/charts.css";
 import { QUANTITIES, type Quantity } from "../../model/outcomes";
+import { usePaced } from "../overview/paced";
 import { QuantityCharts } from "./charts";
 import "./predictions.css";
 import { type Accuracy, accuraciesOf } from "./rows";
 import { SessionForecasts } from "./session";
 import { AccuracyTable } from "./table";
 
+/** All pairs are compared for the order: of a live recording this often, in milliseconds. */
+const PACE = 3000;
+
 export function PredictionsView() {
   const shown = trace.value;
-  const made = version.value;
+  const made = usePaced(version.value, PACE);
   const rows = useMemo(() => (shown ? accuraciesOf(shown.outcomes) : []), [shown, made]);
   if (!shown) return null;
   if (!shown.outcomes.sessions.size) return <NoForecasts />;

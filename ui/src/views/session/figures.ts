@@ -48,19 +48,22 @@ const known = new WeakMap<Trace, Map<string, Kept>>();
  * The same object comes again for a session of which nothing is new: of ten thousand few are open.
  */
 export function figuresOf(trace: Trace, now: number): SessionFigures[] {
-  let kept = known.get(trace);
-  if (!kept) known.set(trace, (kept = new Map()));
   const found: SessionFigures[] = [];
-  for (const id of trace.sessionIds()) {
-    const stamp = trace.stampOf(id);
-    let one = kept.get(id);
-    if (one?.stamp !== stamp || (one.now !== now && isOpen(one.figures))) {
-      const session = trace.sessions.get(id) ?? { id, lanes: [], end: null };
-      kept.set(id, (one = { stamp, now, figures: figures(session, trace.pausesOfSession(id), now) }));
-    }
-    found.push(one.figures);
-  }
+  for (const id of trace.sessionIds()) found.push(figuresOfOne(trace, id, now));
   return found.sort((a, b) => a.start - b.start || (a.id < b.id ? -1 : 1));
+}
+
+/** Return the figures of one session; the same object as long as nothing of it is new. */
+export function figuresOfOne(trace: Trace, id: string, now: number): SessionFigures {
+  let all = known.get(trace);
+  if (!all) known.set(trace, (all = new Map()));
+  const stamp = trace.stampOf(id);
+  let one = all.get(id);
+  if (one?.stamp !== stamp || (one.now !== now && isOpen(one.figures))) {
+    const session = trace.sessions.get(id) ?? { id, lanes: [], end: null };
+    all.set(id, (one = { stamp, now, figures: figures(session, trace.pausesOfSession(id), now) }));
+  }
+  return one.figures;
 }
 
 const isOpen = ({ lanes }: SessionFigures): boolean => lanes.some((lane) => lane.end === null);

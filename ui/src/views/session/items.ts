@@ -4,7 +4,7 @@ import type { Lane } from "../../model/lane";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { questionOf } from "./content";
-import { type SessionFigures, figuresOf } from "./figures";
+import { type SessionFigures, figuresOfOne } from "./figures";
 import { textIn } from "./transcript";
 
 /** A conversation or a session, with what the list sorts by; times in seconds. */
@@ -46,17 +46,14 @@ const known = new WeakMap<Trace, Map<string, Kept>>();
 
 /** Return all items in the order of their arrival; those of which nothing is new are the same objects. */
 export function itemsOf(trace: Trace, now: number): Item[] {
-  const sessions = new Map(figuresOf(trace, now).map((one) => [one.id, one]));
   let kept = known.get(trace);
   if (!kept) known.set(trace, (kept = new Map()));
   const items: Item[] = [];
-  for (const [id, group] of groupsOf(trace, sessions.keys())) {
+  for (const [id, group] of groupsOf(trace)) {
     const own: SessionFigures[] = [];
-    for (const one of group.sessions) {
-      const figures = sessions.get(one);
-      if (figures) own.push(figures);
-    }
-    const changes = group.runs.reduce((sum, run) => sum + run.changes, 0);
+    for (const one of group.sessions) own.push(figuresOfOne(trace, one, now));
+    let changes = 0;
+    for (const run of group.runs) changes += run.changes;
     let one = kept.get(id);
     if (!one || one.item.end === null || one.changes !== changes || !alike(one.runs, group.runs) || !alike(one.sessions, own)) {
       kept.set(id, (one = { changes, runs: group.runs, sessions: own, item: item(id, group.runs, own, now) }));
@@ -67,7 +64,7 @@ export function itemsOf(trace: Trace, now: number): Item[] {
 }
 
 /** Runs by their conversation, or the session that they used; and sessions that no run has used. */
-function groupsOf(trace: Trace, sessions: Iterable<string>): Map<string, Group> {
+function groupsOf(trace: Trace): Map<string, Group> {
   const groups = new Map<string, Group>();
   const claimed = new Set<string>();
   for (const run of trace.runs) {
@@ -81,7 +78,7 @@ function groupsOf(trace: Trace, sessions: Iterable<string>): Map<string, Group> 
       claimed.add(session);
     }
   }
-  for (const id of sessions) {
+  for (const id of trace.sessionIds()) {
     if (!claimed.has(id)) groups.set(id, { runs: groups.get(id)?.runs ?? [], sessions: new Set([id]) });
   }
   return groups;

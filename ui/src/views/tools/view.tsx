@@ -4,22 +4,29 @@ import { route, setQuery } from "../../app/router";
 import { current, trace, version } from "../../app/state";
 import "../../charts/charts.css";
 import { Detail } from "./detail";
-import { rowsOf, together } from "./rows";
+import { usePaced } from "../overview/paced";
+import { type ToolRow, rowsOf, together } from "./rows";
 import { ToolTable } from "./table";
 import "./tools.css";
 
+/** Every pause is looked at for the distributions: of a live recording this often, in milliseconds. */
+const PACE = 2000;
+
 export function ToolsView() {
   const shown = trace.value;
-  const made = version.value;
+  const made = usePaced(version.value, PACE);
   const rows = useMemo(() => (shown ? rowsOf(shown) : []), [shown, made]);
-  if (!shown) return null;
-  if (!rows.length) return <NoTools />;
   const picked = route.value.query.tool ?? "";
+  return useMemo(() => shown && (rows.length ? <Tools rows={rows} picked={picked} /> : <NoTools />), [shown, rows, picked]);
+}
+
+function Tools({ rows, picked }: { rows: ToolRow[]; picked: string }) {
   const chosen = rows.find((row) => row.tool === picked && picked !== "");
+  const all = useMemo(() => together(rows), [rows]);
   return (
     <div class="view tools" data-testid="tools">
       <ToolTable rows={rows} picked={chosen?.tool ?? ""} onPick={(tool) => setQuery({ tool: tool === chosen?.tool ? "" : tool })} />
-      <Detail row={chosen ?? together(rows)} all={!chosen} />
+      <Detail row={chosen ?? all} all={!chosen} />
     </div>
   );
 }
