@@ -1,7 +1,7 @@
 // Why requests took as long as they did: on traces small enough to say it beforehand.
 import { describe, expect, it } from "vitest";
 import { type Cause, type Kind, causesOf, piecesOf } from "../src/causes/causes";
-import { type Request, engineSeconds, lengthOf, perToken, requestOf } from "../src/causes/figures";
+import { type Request, lengthOf, perToken, requestOf } from "../src/causes/figures";
 import { holdersOf } from "../src/causes/holders";
 import { Ledger } from "../src/causes/ledger";
 import { Pressure } from "../src/causes/pressure";
@@ -126,16 +126,16 @@ describe("figures of a request", () => {
       { kind: "pause", request: "k", session: "k", tool: "weather", at: 3, outcome, handling: "none", pause_seconds: 57 },
     ], "k").request;
     expect(call("followed").end).toBe(3);
-    expect(engineSeconds(call("followed"))).toBe(3);
+    expect(call("followed").engine).toBe(3);
     expect(call("ended").end).toBe(60);
-    expect(engineSeconds(call("ended"))).toBe(3);
+    expect(call("ended").engine).toBe(3);
   });
 
   it("are those of the world whose figures are worked out by hand", () => {
     const { request } = told(ENTRIES, "one");
     expect(request).toMatchObject({ start: 0, end: 14, firstToken: 2, prompt: 100, decoded: 20 + 5 + 15, pauses: 1 });
     expect(perToken(request)).toBeCloseTo(3 / 40);
-    expect(engineSeconds(request)).toBe(9);
+    expect(request.engine).toBe(9);
   });
 
   it("and the stretches of its life are as long as the request, whatever happened", () => {
@@ -165,7 +165,10 @@ describe("the ledger", () => {
     for (let i = 0; i < entries.length; i += 7) {
       trace.add(entries.slice(i, i + 7));
       often.update(trace.to);
+      if (i % 70 === 0) slowedIn(often, trace.from, trace.to, trace.to);
     }
+    const spent = (ledger: Ledger): number => slowedIn(ledger, whole.from, whole.to, whole.to).reduce((sum, one) => sum + one.seconds, 0);
+    expect(spent(often)).toBeCloseTo(spent(once), 3);
     const said = (ledger: Ledger) => ledger.ended.map(({ lane, end, firstToken, decoded, seconds: spent }) => [lane.id, end, firstToken, decoded, [...spent]]);
     expect(said(often)).toEqual(said(once));
     expect(often.open.map((one) => one.lane.id).sort()).toEqual(once.open.map((one) => one.lane.id).sort());
@@ -231,7 +234,7 @@ describe("what slowed a stretch", () => {
 
 describe("strange requests", () => {
   const request = (id: string, length: number, prompt = 100, decoded = 50): Request => ({
-    lane: { id } as Request["lane"], start: 0, end: length, seconds: new Float64Array(10), firstToken: 0, prompt, decoded, pauses: 0,
+    lane: { id } as Request["lane"], start: 0, end: length, seconds: new Float64Array(10), engine: length, firstToken: 0, prompt, decoded, pauses: 0,
   });
   const usual = Array.from({ length: 30 }, (_, i) => request(`r${i}`, 1 + 0.01 * (i % 7)));
 

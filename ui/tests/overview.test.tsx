@@ -2,7 +2,7 @@
 // The overview: figures of a window, their edges, what is over time, and what a reader can do.
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { parse, route } from "../src/app/router";
 import { current, setWindow, timeWindow, version } from "../src/app/state";
 import { Ledger } from "../src/causes/ledger";
@@ -69,6 +69,9 @@ describe("figures over time", () => {
     const { values, layers } = latencies(ledger.endedIn(0, 20), bins, (request) => request.end);
     expect(values[0].each.slice(0, 3)).toEqual([null, 2950, null]);
     expect(layers[0].values.length).toBe(bins.x.length);
+    // A bin alone is drawn from its beginning to its end.
+    expect(Array.from(layers[0].values).slice(0, 6)).toEqual([null, null, 2950, 2950, null, null]);
+    expect([bins.x[2], bins.x[3] < bins.x[4]]).toEqual([2, true]);
   });
 
   it("are as long as the time that is folded where it is drawn", () => {
@@ -87,6 +90,8 @@ describe("figures over time", () => {
 
 let page: HTMLElement;
 beforeEach(() => {
+  // The address follows the window a moment later: not after the last test.
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
   page = document.createElement("div");
   document.body.append(page);
   timeWindow.value = null;
@@ -94,6 +99,8 @@ beforeEach(() => {
 afterEach(() => {
   render(null, page);
   page.remove();
+  vi.runAllTimers();
+  vi.useRealTimers();
   timeWindow.value = null;
 });
 

@@ -43,25 +43,34 @@ const LACKED: readonly { of: keyof Lacked; kind: Kind }[] = [
   { of: "admission", kind: "admission" }, { of: "line", kind: "order" },
 ];
 
-/** Return the stretches of a request's life in time order; together they are as long as it took. */
-export function piecesOf(request: Request, trace: Trace, pressure: Pressure, now: number): Piece[] {
+/** Takes a stretch, field by field: thousands of requests are summed up without an object for each. */
+export type Put = (kind: Kind, name: string, from: number, until: number, seconds: number, tokens: number) => void;
+
+/** Tell the stretches of a request's life in time order; together they are as long as it took. */
+export function tell(request: Request, trace: Trace, pressure: Pressure, now: number, put: Put): void {
   const { lane } = request;
   const end = request.end ?? Math.max(now, lane.at[lane.length - 1]);
-  const pieces: Piece[] = [];
   for (let row = 0; row < lane.length && lane.at[row] < end; row++) {
     const from = lane.at[row];
     const until = Math.min(lane.until(row, end), end);
     if (until <= from) continue;
     const state = lane.state[row];
-    const whole = { name: "", from, until, seconds: until - from, tokens: 0 };
-    if (state === WAITING) pieces.push(...waited(trace.waitAt(lane.id, (from + until) / 2), whole, pressure));
-    else if (state === LOADING) pieces.push({ ...whole, kind: "loading" });
-    else if (state === PREFILL) pieces.push({ ...whole, kind: "prefill", tokens: givenAt(request, row) });
-    else if (state === RECOMPUTE) pieces.push({ ...whole, kind: "recompute", tokens: againAt(trace, request, row) });
-    else if (state === DECODE) pieces.push(...decoded(request, row, whole, pressure));
-    else if (isPause(state)) pieces.push(...paused(trace, lane, whole, state === PERSON, now));
+    if (state === WAITING) waited(trace.waitAt(lane.id, (from + until) / 2), from, until, pressure, put);
+    else if (state === LOADING) put("loading", "", from, until, until - from, 0);
+    else if (state === PREFILL) put("prefill", "", from, until, until - from, givenAt(request, row));
+    else if (state === RECOMPUTE) put("recompute", "", from, until, until - from, againAt(trace, request, row));
+    else if (state === DECODE) decoded(request, row, from, until, pressure, put);
+    else if (isPause(state)) paused(trace, lane, from, until, state === PERSON, now, put);
   }
-  return joined(pieces);
+}
+
+/** Return the stretches of a request's life in time order. */
+export function piecesOf(request: Request, trace: Trace, pressure: Pressure, now: number): Piece[] {
+  const pieces: Piece[] = [];
+  tell(request, trace, pressure, now, (kind, name, from, until, seconds, tokens) => {
+    join(pieces, { kind, name, from, until, seconds, tokens });
+  });
+  return pieces;
 }
 
 /** Return the causes of the time that stretches spent in [from, until), those that took longest first. */
@@ -94,30 +103,27 @@ function clipped(piece: Piece, from: number, until: number): Piece | null {
   return { ...piece, from: begin, until: end, seconds: piece.seconds * share, tokens: piece.tokens * share };
 }
 
-type Whole = Omit<Piece, "kind">;
-
 /** A wait by what it lacked in how many steps. Blocks were with paused requests by their share of all that were held. */
-function waited(wait: WaitEntry | undefined, whole: Whole, pressure: Pressure): Piece[] {
+function waited(wait: WaitEntry | undefined, from: number, until: number, pressure: Pressure, put: Put): void {
   const lacked = wait?.lacked ?? {};
-  const steps = LACKED.reduce((sum, { of }) => sum + (lacked[of] ?? 0), 0);
-  if (!steps) return [{ ...whole, kind: "queue" }];
-  const pieces: Piece[] = [];
+  let steps = 0;
+  for (const { of } of LACKED) steps += lacked[of] ?? 0;
+  if (!steps) return put("queue", "", from, until, until - from, 0);
   for (const { of, kind } of LACKED) {
-    const seconds = whole.seconds * (lacked[of] ?? 0) / steps;
+    const seconds = (until - from) * (lacked[of] ?? 0) / steps;
     if (!seconds) continue;
-    const paused = kind === "blocks" ? seconds * pressure.pausedShare(whole.from, whole.until) : 0;
-    if (paused > 0) pieces.push({ ...whole, kind: "paused-blocks", seconds: paused });
-    if (seconds > paused) pieces.push({ ...whole, kind, seconds: seconds - paused });
+    const paused = kind === "blocks" ? seconds * pressure.pausedShare(from, until) : 0;
+    if (paused > 0) put("paused-blocks", "", from, until, paused, 0);
+    if (seconds > paused) put(kind, "", from, until, seconds - paused, 0);
   }
-  return pieces;
 }
 
 /** A decode, and what of it steps took longer for the prompts of others. */
-function decoded({ lane }: Request, row: number, whole: Whole, pressure: Pressure): Piece[] {
+function decoded({ lane }: Request, row: number, from: number, until: number, pressure: Pressure, put: Put): void {
   const tokens = row + 1 < lane.length ? Math.max(0, lane.tokens[row + 1] - lane.tokens[row]) : 0;
-  const extra = pressure.heldUp(whole.from, whole.until);
-  const own: Piece = { ...whole, kind: "decode", seconds: whole.seconds - extra, tokens };
-  return extra > 0 ? [own, { ...whole, kind: "prompts", seconds: extra }] : [own];
+  const extra = pressure.heldUp(from, until);
+  put("decode", "", from, until, until - from - extra, tokens);
+  if (extra > 0) put("prompts", "", from, until, extra, 0);
 }
 
 /** The tokens that a prefill had to compute at most: the prompt, or what a tool's result has added. */
@@ -138,15 +144,14 @@ function againAt(trace: Trace, { lane }: Request, row: number): number {
 }
 
 /** A pause by who took it. Of one that waits for a person, the call is the person's unless it tells more exactly. */
-function paused(trace: Trace, lane: Lane, whole: Whole, person: boolean, now: number): Piece[] {
-  const pause = pauseAt(trace, lane.id, whole.from);
+function paused(trace: Trace, lane: Lane, begin: number, end: number, person: boolean, now: number, put: Put): void {
+  const pause = pauseAt(trace, lane.id, begin);
   const name = pause?.tool ?? "";
-  const told = pause && piecesOfPause(trace, pause, now).some((one) => one.share === "person");
-  return piecesWithin(trace, lane, whole.from, whole.until, now).map(({ share, from, until }): Piece => {
-    if (share === "runtime" || share === "step") return { ...whole, kind: "runtime", from, until, seconds: until - from };
-    const kind = share === "person" || (person && !told) ? "person" : "tool";
-    return { ...whole, kind, name, from, until, seconds: until - from };
-  });
+  const told = person && pause && piecesOfPause(trace, pause, now).some((one) => one.share === "person");
+  for (const { share, from, until } of piecesWithin(trace, lane, begin, end, now)) {
+    if (share === "runtime" || share === "step") put("runtime", "", from, until, until - from, 0);
+    else put(share === "person" || (person && !told) ? "person" : "tool", name, from, until, until - from, 0);
+  }
 }
 
 /** The pause that goes on at a time. */
@@ -155,19 +160,15 @@ function pauseAt(trace: Trace, request: string, at: number): Pause | undefined {
 }
 
 /** Rows repeat a state when blocks change: what goes on with the same cause is one stretch. */
-function joined(pieces: Piece[]): Piece[] {
-  const found: Piece[] = [];
-  for (const piece of pieces) {
-    const before = goesOnWith(found, piece);
-    if (!before) {
-      found.push(piece);
-      continue;
-    }
-    before.until = piece.until;
-    before.seconds += piece.seconds;
-    if (piece.kind === "decode") before.tokens += piece.tokens;
+function join(found: Piece[], piece: Piece): void {
+  const before = goesOnWith(found, piece);
+  if (!before) {
+    found.push(piece);
+    return;
   }
-  return found;
+  before.until = piece.until;
+  before.seconds += piece.seconds;
+  if (piece.kind === "decode") before.tokens += piece.tokens;
 }
 
 /** The stretch that `piece` continues; a wait has one for each thing that it lacked. */

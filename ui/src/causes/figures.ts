@@ -15,6 +15,8 @@ export interface Request {
   /** The context with which it arrived. */
   prompt: number;
   decoded: number;
+  /** How long it took without tools and people. */
+  engine: number;
   /** Pauses in its life: those that follow its answer are its client's. */
   pauses: number;
 }
@@ -23,10 +25,11 @@ export interface Request {
 export function requestOf(trace: Trace, lane: Lane, now: number): Request {
   const end = answeredAt(trace, lane);
   const until = end ?? Math.max(now, lane.at[lane.length - 1]);
+  const seconds = secondsUntil(lane, until);
   return {
-    lane, end,
+    lane, end, seconds,
     start: lane.start,
-    seconds: secondsUntil(lane, until),
+    engine: seconds.reduce((sum, each, code) => (isPause(code) ? sum : sum + each), 0),
     firstToken: firstTokenOf(lane),
     prompt: promptOf(lane),
     decoded: decodedOf(lane),
@@ -50,11 +53,6 @@ export function answeredAt(trace: Trace, lane: Lane): number | null {
 
 /** Return how long a request took in all, tools and people included; until `now` if it goes on. */
 export const lengthOf = (request: Request, now: number): number => (request.end ?? Math.max(now, request.start)) - request.start;
-
-/** Return how long it took without tools and people. */
-export function engineSeconds(request: Request): number {
-  return request.seconds.reduce((sum, each, code) => (isPause(code) ? sum : sum + each), 0);
-}
 
 /** Return the seconds of decoding for each token; null where none was decoded. */
 export function perToken(request: Request): number | null {

@@ -15,12 +15,13 @@ const LATE = 2;
 export class Ledger {
   /** Ended requests by their ends, and where they ended at once, by their first appearance. */
   readonly ended: Request[] = [];
+  /** Those of which all is known, in the order in which that came to be. */
+  readonly settled: Request[] = [];
   readonly pressure: Pressure;
   private taken = 0;
   private unsettled = new Map<Lane, Request | null>();
-  private readonly pieces = new WeakMap<Request, Piece[]>();
 
-  constructor(private readonly trace: Trace) {
+  constructor(readonly trace: Trace) {
     this.pressure = new Pressure(trace.steps);
   }
 
@@ -34,14 +35,23 @@ export class Ledger {
       const fresh = requestOf(this.trace, lane, now);
       if (known && known.end !== null) this.ended.splice(this.ended.indexOf(known, this.firstFrom(known.end)), 1);
       if (fresh.end !== null) this.place(fresh);
-      if (fresh.end !== null && this.trace.to >= (lane.end ?? 0) + LATE) this.unsettled.delete(lane);
-      else this.unsettled.set(lane, fresh);
+      if (fresh.end !== null && this.trace.to >= (lane.end ?? 0) + LATE) {
+        this.settled.push(fresh);
+        this.unsettled.delete(lane);
+      } else {
+        this.unsettled.set(lane, fresh);
+      }
     }
+  }
+
+  /** The requests of which not all is known: those that go on, and those that have just ended. */
+  get others(): Request[] {
+    return [...this.unsettled.values()].filter((request) => request !== null);
   }
 
   /** The requests that go on. */
   get open(): Request[] {
-    return [...this.unsettled.values()].filter((request) => request !== null && request.end === null) as Request[];
+    return this.others.filter((request) => request.end === null);
   }
 
   /** The requests that ended in [from, until): each ended in one of two windows that touch. */
@@ -55,13 +65,9 @@ export class Ledger {
     return [...here, ...this.open.filter((request) => request.start < until)];
   }
 
-  /** Where a request's time went; kept for those that have ended. */
+  /** Where a request's time went. */
   piecesOf(request: Request, now: number): Piece[] {
-    const known = this.pieces.get(request);
-    if (known) return known;
-    const pieces = piecesOf(request, this.trace, this.pressure, now);
-    this.pieces.set(request, pieces);
-    return pieces;
+    return piecesOf(request, this.trace, this.pressure, now);
   }
 
   private firstFrom(time: number): number {

@@ -1,6 +1,5 @@
 // What slowed a stretch of time: the seconds of all requests within it, by cause.
-import type { Cause, Kind, Piece } from "./causes";
-import { causesOf } from "./causes";
+import { type Kind, type Piece, tell } from "./causes";
 import type { Request } from "./figures";
 import type { Ledger } from "./ledger";
 
@@ -18,27 +17,110 @@ export interface Slowed {
   request: Request;
 }
 
-/** Return the causes of all time that requests spent in [from, until), the largest first.
- *
- * Of each request the time within the window counts, whether it ended there or not.
- */
-export function slowedIn(ledger: Ledger, from: number, until: number, now: number): Slowed[] {
-  const found = new Map<string, Slowed>();
-  for (const request of ledger.hereIn(from, until)) {
-    for (const cause of causesOf(ledger.piecesOf(request, now), from, until)) add(found, request, cause);
-  }
-  return [...found.values()].sort((a, b) => b.seconds - a.seconds);
+/** A cause's sums, and the stretch that was told last: the next may continue it. */
+interface Tally extends Slowed {
+  last: Piece;
+  of: Request;
 }
 
-function add(found: Map<string, Slowed>, request: Request, { kind, name, seconds, tokens, longest }: Cause): void {
-  const key = `${kind} ${name}`;
-  const known = found.get(key);
-  if (!known) {
-    found.set(key, { kind, name, seconds, requests: 1, tokens, longest, request });
-    return;
+/** Sums over requests by cause; each request is added once. */
+class Sums {
+  private readonly tallies = new Map<Kind, Map<string, Tally>>();
+
+  /** Add what a request spent in [from, until); what stretches took is spread evenly over them. */
+  add(ledger: Ledger, request: Request, now: number, from = -Infinity, until = Infinity): void {
+    tell(request, ledger.trace, ledger.pressure, now, (kind, name, begin, end, seconds, tokens) => {
+      if (begin >= from && end <= until) {
+        this.put(request, kind, name, begin, end, seconds, tokens);
+        return;
+      }
+      const first = Math.max(begin, from);
+      const last = Math.min(end, until);
+      const share = (last - first) / (end - begin);
+      if (share > 0) this.put(request, kind, name, first, last, seconds * share, tokens * share);
+    });
   }
-  known.seconds += seconds;
-  known.requests += 1;
-  known.tokens += tokens;
-  if (longest.seconds > known.longest.seconds) [known.longest, known.request] = [longest, request];
+
+  copy(): Sums {
+    const made = new Sums();
+    for (const tally of this.each()) {
+      made.of(tally.kind).set(tally.name, { ...tally, last: { ...tally.last }, longest: { ...tally.longest } });
+    }
+    return made;
+  }
+
+  sorted(): Slowed[] {
+    return [...this.each()].sort((a, b) => b.seconds - a.seconds);
+  }
+
+  private *each(): Generator<Tally> {
+    for (const named of this.tallies.values()) yield* named.values();
+  }
+
+  private of(kind: Kind): Map<string, Tally> {
+    let named = this.tallies.get(kind);
+    if (!named) this.tallies.set(kind, (named = new Map()));
+    return named;
+  }
+
+  private put(request: Request, kind: Kind, name: string, from: number, until: number, seconds: number, tokens: number): void {
+    const named = this.of(kind);
+    const tally = named.get(name);
+    if (!tally) {
+      const last = { kind, name, from, until, seconds, tokens };
+      named.set(name, { kind, name, seconds, requests: 1, tokens, longest: { ...last }, request, last, of: request });
+      return;
+    }
+    const { last } = tally;
+    const goesOn = tally.of === request && last.until === from;
+    if (tally.of !== request) tally.requests += 1;
+    tally.of = request;
+    tally.seconds += seconds;
+    // A state is told again when blocks change: the tokens of a prefill are the same then.
+    if (!goesOn || kind === "decode") tally.tokens += tokens;
+    if (!goesOn) [last.from, last.seconds, last.tokens] = [from, 0, tokens];
+    last.until = until;
+    last.seconds += seconds;
+    if (last.seconds <= tally.longest.seconds) return;
+    Object.assign(tally.longest, last);
+    tally.request = request;
+  }
+}
+
+/** Sums that are kept, since what is known of a request does not change any more. */
+interface Kept {
+  /** Over all settled requests, and how many those are. */
+  sums: Sums;
+  taken: number;
+  /** Of the last window in which no request went on. */
+  window: string;
+  found: Slowed[];
+}
+
+const kept = new WeakMap<Ledger, Kept>();
+
+/** Return the causes of all time that requests spent in [from, until), the largest first.
+ *
+ * Of each request the time within the window counts, whether it ended there or not. All of a long
+ * recording is summed up once, and only what goes on is added anew.
+ */
+export function slowedIn(ledger: Ledger, from: number, until: number, now: number): Slowed[] {
+  let known = kept.get(ledger);
+  if (!known) kept.set(ledger, (known = { sums: new Sums(), taken: 0, window: "", found: [] }));
+  const { trace } = ledger;
+  if (from <= trace.from && until >= Math.max(trace.to, now)) {
+    for (; known.taken < ledger.settled.length; known.taken++) known.sums.add(ledger, ledger.settled[known.taken], now);
+    const sums = known.sums.copy();
+    for (const request of ledger.others) sums.add(ledger, request, now);
+    return sums.sorted();
+  }
+  const here = ledger.hereIn(from, until);
+  const window = `${from} ${until} ${here.length}`;
+  if (known.window === window) return known.found;
+  const sums = new Sums();
+  for (const request of here) sums.add(ledger, request, now, from, until);
+  const found = sums.sorted();
+  const goingOn = ledger.others.some((request) => request.start < until);
+  [known.window, known.found] = goingOn ? ["", []] : [window, found];
+  return found;
 }

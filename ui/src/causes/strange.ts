@@ -1,5 +1,6 @@
 // Which requests are far from what requests of their size take.
-import { quantile, sorted } from "../charts/stats";
+import { grouped } from "../charts/group";
+import { quantile } from "../charts/stats";
 import { type Request, lengthOf } from "./figures";
 
 /** A request and how far it is off: `times` what requests of its size take at the median, in seconds. */
@@ -26,44 +27,38 @@ const NEAR = 1.5;
  * as many pauses, and else with none.
  */
 export function strangest(requests: readonly Request[], most: number): Strange[] {
-  const groups = new Map<string, Request[]>();
-  for (const request of requests) {
-    for (const key of [sizeOf(request), `pauses ${Math.min(request.pauses, 5)}`]) {
-      const group = groups.get(key);
-      if (group) group.push(request);
-      else groups.set(key, [request]);
-    }
-  }
   const found: Strange[] = [];
-  const told = new Set<Request>();
-  // The wide groups tell of those only whose size too few have.
-  for (const wide of [false, true]) {
-    for (const [key, group] of groups) {
-      if (key.startsWith("pauses") !== wide || group.length < LEAST) continue;
-      for (const one of within(group)) {
-        if (told.has(one.request)) continue;
-        told.add(one.request);
-        found.push(one);
-      }
-    }
+  const few: Request[] = [];
+  for (const group of grouped(requests, sizeOf).values()) {
+    if (group.length >= LEAST) tell(group, group, found);
+    else few.push(...group);
   }
-  return found
-    .filter((one) => Math.abs(Math.log(one.times)) >= Math.log(NEAR))
-    .sort((a, b) => Math.abs(b.score) - Math.abs(a.score))
-    .slice(0, most);
+  const pauses = grouped(requests, pausesOf);
+  for (const [key, group] of grouped(few, pausesOf)) {
+    const wide = pauses.get(key) ?? [];
+    if (wide.length >= LEAST) tell(group, wide, found);
+  }
+  return found.sort((a, b) => Math.abs(b.score) - Math.abs(a.score)).slice(0, most);
 }
 
-function within(group: readonly Request[]): Strange[] {
-  const lengths = group.map((request) => Math.max(lengthOf(request, request.start), 1e-6));
-  const logs = lengths.map(Math.log);
-  const middle = quantile(sorted(logs), 0.5);
-  const deviation = quantile(sorted(logs.map((one) => Math.abs(one - middle))), 0.5);
+/** Add those of `group` that are far from the median of `all`. */
+function tell(group: readonly Request[], all: readonly Request[], found: Strange[]): void {
+  const logs = Float64Array.from(all, logOf).sort();
+  const middle = quantile(logs, 0.5);
+  const deviation = quantile(logs.map((one) => Math.abs(one - middle)).sort(), 0.5);
   const scale = Math.max(1.4826 * deviation, FLOOR);
-  return group.map((request, place) => ({
-    request, usual: Math.exp(middle), times: Math.exp(logs[place] - middle), score: (logs[place] - middle) / scale,
-  }));
+  for (const request of group) {
+    const off = logOf(request) - middle;
+    if (Math.abs(off) < Math.log(NEAR)) continue;
+    found.push({ request, usual: Math.exp(middle), times: Math.exp(off), score: off / scale });
+  }
 }
 
-function sizeOf({ prompt, decoded, pauses }: Request): string {
-  return `${Math.round(Math.log2(prompt + 1))} ${Math.round(Math.log2(decoded + 1))} ${Math.min(pauses, 5)}`;
+const logOf = (request: Request): number => Math.log(Math.max(lengthOf(request, request.start), 1e-6));
+const pausesOf = (request: Request): number => Math.min(request.pauses, 5);
+
+/** Pauses, prompt and output to the next power of two, in one number. */
+function sizeOf(request: Request): number {
+  const power = (tokens: number): number => Math.round(Math.log2(tokens + 1));
+  return (power(request.prompt) * 64 + power(request.decoded)) * 8 + pausesOf(request);
 }

@@ -32,12 +32,14 @@ interface Props {
   label: string;
   width: number;
   height: number;
+  /** The width of the vertical axis, in CSS pixels. */
+  axis?: number;
 }
 
 /** Blocks, tokens and requests are counted, so ticks stand at whole numbers. */
 const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((each) => each * 10 ** power)).flat();
 
-/** The width of the vertical axis, in CSS pixels. */
+/** The usual width of the vertical axis, in CSS pixels. */
 export const AXIS = 42;
 
 /** Draw the columns as they were between two rows: each value holds until the next. */
@@ -69,7 +71,7 @@ export function TimeChart(props: Props) {
 }
 
 function options(shown: { current: Props }): uPlot.Options {
-  const { width, height, layers } = shown.current;
+  const { width, height, layers, axis = AXIS } = shown.current;
   const tick = () => property("--ink-3");
   const grid = { stroke: () => property("--line"), width: 1 };
   return {
@@ -85,7 +87,7 @@ function options(shown: { current: Props }): uPlot.Options {
     axes: [
       { size: 0, splits: () => [...shown.current.ticks], values: () => [], grid, ticks: { show: false } },
       {
-        size: AXIS, stroke: tick, grid, ticks: { show: false }, gap: 6, space: 28, incrs: WHOLE,
+        size: axis, stroke: tick, grid, ticks: { show: false }, gap: 6, space: 28, incrs: WHOLE,
         font: `11px ${property("--font")}`,
         values: (_, values) => values.map((value) => shown.current.format(value)),
       },

@@ -2,7 +2,8 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { duration, moment, short } from "../../format";
-import { AXIS, TimeChart } from "../../charts/timechart";
+import { secondsTick } from "../../charts/scale";
+import { TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
 import { Scale, type TimeMap } from "../../model/timemap";
 import { originOf, ticks } from "../timeline/ticks";
@@ -13,6 +14,8 @@ import { Surface } from "./surface";
 
 const BINS = 72;
 const HEIGHT = 104;
+/** Wide enough for a duration. */
+const AXIS = 52;
 /** The measures that have a chart. */
 const DRAWN = ["first-token", "per-token", "end-to-end", "queueing"];
 
@@ -21,6 +24,7 @@ interface Chart {
   title: string;
   meaning: string;
   format: (value: number) => string;
+  tick: (value: number) => string;
   series: Series;
 }
 
@@ -28,13 +32,14 @@ export function Charts({ trace, ended, t0, t1, map }: Shown & { map: TimeMap }) 
   const bins = useMemo(() => binsOf(map, t0, t1, BINS), [map, t0, t1]);
   const charts = useMemo((): Chart[] => {
     const times = MEASURES.filter(({ id }) => DRAWN.includes(id)).map(({ id, name, meaning, of }) => ({
-      id, title: name, meaning, format: (value: number) => duration(value / 1000), series: latencies(ended, bins, of),
+      id, title: name, meaning, format: (value: number) => duration(value / 1000),
+      tick: (value: number) => (value ? secondsTick(value / 1000) : "0"), series: latencies(ended, bins, of),
     }));
     const requests = trace.http.length ? answers(trace.http, bins) : endings(ended, bins);
     return [
       ...times,
-      { id: "tokens", title: "Tokens per second", meaning: "By what they were computed for", format: short, series: throughput(trace.steps, bins) },
-      { id: "requests", title: trace.http.length ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, series: requests },
+      { id: "tokens", title: "Tokens per second", meaning: "By what they were computed for", format: short, tick: short, series: throughput(trace.steps, bins) },
+      { id: "requests", title: trace.http.length ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, tick: short, series: requests },
     ];
   }, [trace, ended, bins]);
   const pointed = useSignal<number | null>(null);
@@ -72,7 +77,7 @@ function ChartPanel({ chart, bins, map, origin, t0, t1, pointed }: PanelProps) {
         {width > 0 && (
           <>
             <TimeChart x={bins.x} layers={chart.series.layers} from={map.draw(t0)} to={map.draw(t1)} top={1}
-              folds={axis.folds} ticks={axis.ticks} format={chart.format} label={label} width={size.width} height={HEIGHT} />
+              folds={axis.folds} ticks={axis.ticks} format={chart.tick} label={label} width={size.width} height={HEIGHT} axis={AXIS} />
             <Surface scale={scale} bins={bins} pointed={pointed} left={AXIS} label={label} />
           </>
         )}

@@ -1,26 +1,30 @@
 // Figures over time: the window in bins of equal width on the drawn axis, and a value for each.
 import type { Layer } from "../../charts/timechart";
-import { quantile, sorted } from "../../charts/stats";
+import { quantile } from "../../charts/stats";
 import type { HttpEntry } from "../../model/records";
 import type { Steps } from "../../model/steps";
 import type { TimeMap } from "../../model/timemap";
 import type { Request } from "../../causes/figures";
 import { ANSWERS, type Answer, answerOf, tokensIn } from "./summary";
 
-/** Bin `n` is [edges[n], edges[n + 1]) in seconds; `x` are the edges on the drawn axis. */
+/** Bin `n` is [edges[n], edges[n + 1]) in seconds. */
 export interface Bins {
   edges: Float64Array;
+  /** Where each bin begins and ends on the drawn axis: two places, so that a bin alone is a line. */
   x: Float64Array;
 }
+
+/** A bin ends just before the next begins. */
+const JUST = 0.999;
 
 /** Return `count` bins of a window; idle time that is folded is as narrow in them as it is drawn. */
 export function binsOf(map: TimeMap, from: number, until: number, count: number): Bins {
   const first = map.draw(from);
   const width = (map.draw(until) - first) / count;
-  const x = Float64Array.from({ length: count + 1 }, (_, place) => first + place * width);
-  const edges = x.map((drawn) => map.time(drawn));
+  const edges = Float64Array.from({ length: count + 1 }, (_, place) => map.time(first + place * width));
   edges[0] = from;
   edges[count] = until;
+  const x = Float64Array.from({ length: 2 * count }, (_, place) => first + width * ((place >> 1) + (place & 1) * JUST));
   return { edges, x };
 }
 
@@ -40,18 +44,19 @@ const LINES = [
 /** Return the percentiles of what requests had that ended in each bin, in milliseconds. `requests` are by their ends. */
 export function latencies(requests: readonly Request[], bins: Bins, of: (request: Request) => number | null): Series {
   const found = LINES.map((): (number | null)[] => []);
+  const scratch = new Float64Array(requests.length);
   let place = 0;
   for (let bin = 0; bin + 1 < bins.edges.length; bin++) {
-    const values: number[] = [];
+    let length = 0;
     for (; place < requests.length && (requests[place].end ?? 0) < bins.edges[bin + 1]; place++) {
       const value = of(requests[place]);
-      if (value !== null) values.push(1000 * value);
+      if (value !== null) scratch[length++] = 1000 * value;
     }
-    const ascending = sorted(values);
-    LINES.forEach(({ share }, line) => found[line].push(values.length ? quantile(ascending, share) : null));
+    const ascending = scratch.subarray(0, length).sort();
+    LINES.forEach(({ share }, line) => found[line].push(length ? quantile(ascending, share) : null));
   }
   const values = LINES.map(({ name, colour, dash }, line) => ({ name, colour, dash: dash && [...dash], each: found[line] }));
-  return { values, layers: values.map(({ each, ...line }) => ({ ...line, kind: "line" as const, values: closed(each) })) };
+  return { values, layers: values.map(({ each, ...line }) => ({ ...line, kind: "line" as const, values: twice(each) })) };
 }
 
 const WORK = [
@@ -115,15 +120,15 @@ export function binAt(bins: Bins, time: number): number {
 
 const zeros = (bins: Bins): number[] => new Array<number>(bins.edges.length - 1).fill(0);
 
-/** A value holds until the next bin; the last one until the end of the axis. */
-const closed = (each: readonly (number | null)[]): (number | null)[] => [...each, each.at(-1) ?? null];
+/** The values at the beginnings and the ends of their bins. */
+const twice = (each: readonly (number | null)[]): (number | null)[] => each.flatMap((value) => [value, value]);
 
 function stacked(values: { name: string; colour: string; pattern: Layer["pattern"]; each: number[] }[]): Series {
   const layers: Layer[] = [];
   let below = values[0].each.map(() => 0);
   for (const { each, ...layer } of values) {
     below = below.map((sum, bin) => sum + each[bin]);
-    layers.unshift({ ...layer, kind: "area", values: closed(below) });
+    layers.unshift({ ...layer, kind: "area", values: twice(below) });
   }
   return { layers, values };
 }

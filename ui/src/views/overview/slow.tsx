@@ -4,7 +4,7 @@ import { toggle } from "../../app/address";
 import { StateBar } from "../../charts/statebar";
 import { duration, number } from "../../format";
 import type { Cause } from "../../causes/causes";
-import { type Request, engineSeconds, lengthOf } from "../../causes/figures";
+import { type Request, lengthOf } from "../../causes/figures";
 import { type Strange, strangest } from "../../causes/strange";
 import { bestPace, toldOf } from "../../causes/told";
 import { visible } from "../session/content";
@@ -21,7 +21,7 @@ export function Slow(shown: Shown) {
   const own = without.value;
   const slowest = useMemo(() => {
     const live = ledger.open.filter((request) => request.start < t1 && t1 >= trace.to);
-    const took = (request: Request): number => (own ? engineSeconds(request) : lengthOf(request, now));
+    const took = (request: Request): number => (own ? request.engine : lengthOf(request, now));
     const all = [...ended, ...live].map((request) => ({ request, took: took(request) }));
     return all.sort((a, b) => b.took - a.took).slice(0, MOST).map((one) => one.request);
   }, [ended, ledger, own, t1, now]);

@@ -5,8 +5,8 @@ import type { Run } from "../../model/spans";
 import type { Steps } from "../../model/steps";
 import type { Trace } from "../../model/trace";
 import { firstFrom } from "../../charts/downsample";
-import { quantile, sorted } from "../../charts/stats";
-import { type Request, engineSeconds, lengthOf, perToken } from "../../causes/figures";
+import { quantile } from "../../charts/stats";
+import { type Request, lengthOf, perToken } from "../../causes/figures";
 
 /** A figure of requests, in seconds; null where a request does not have it. */
 export interface Measure {
@@ -23,7 +23,7 @@ export const MEASURES: readonly Measure[] = [
     meaning: "Time per output token: the time that a request decoded, divided by the tokens that it decoded" },
   { id: "end-to-end", name: "End to end", of: (request) => lengthOf(request, request.start),
     meaning: "From a request's arrival in the engine until its answer was over, tools and people included" },
-  { id: "engine", name: "Without tools", of: engineSeconds,
+  { id: "engine", name: "Without tools", of: (request) => request.engine,
     meaning: "End to end, less the time for which tools and people paused the request" },
   { id: "queueing", name: "Queueing", of: (request) => request.seconds[WAITING],
     meaning: "All of a request's time in the queue: when it was new, after its tools, and after preemptions" },
@@ -37,12 +37,18 @@ export interface Percentiles {
   p99: number;
 }
 
-export function percentilesOf(values: Iterable<number | null>): Percentiles {
-  const known: number[] = [];
-  for (const value of values) if (value !== null) known.push(value);
-  const ascending = sorted(known);
+export function percentilesOf(values: readonly (number | null)[]): Percentiles {
+  const ascending = ascendingOf(values);
   const [p50, p95, p99] = [0.5, 0.95, 0.99].map((share) => quantile(ascending, share));
   return { count: ascending.length, p50, p95, p99 };
+}
+
+/** Return the values that there are in ascending order. */
+export function ascendingOf(values: readonly (number | null)[]): Float64Array {
+  const known = new Float64Array(values.length);
+  let length = 0;
+  for (const value of values) if (value !== null) known[length++] = value;
+  return known.subarray(0, length).sort();
 }
 
 /** Return what clients waited for the first output of each run that ended in [from, until), in seconds. */
