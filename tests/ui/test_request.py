@@ -1,5 +1,6 @@
 """Where a request's time went: the account in its panel, its waits, its pauses and its steps."""
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -147,3 +148,22 @@ async def test_the_panel_fits_a_telephone(shown: Shown) -> None:
     wide = "() => [...document.querySelectorAll('aside.dc-panel, aside.dc-panel table')].map("
     wide += "one => one.scrollWidth - one.clientWidth).filter(over => over > 1)"
     assert await shown.page.evaluate(wide) == []
+
+
+async def test_the_panel_is_headed_by_the_question_and_names_the_id_once(
+    open_page: Open, exported: Any
+) -> None:
+    question = "Where <b>is</b> it?"
+    asked = json.dumps([{"role": "user", "parts": [{"type": "text", "content": question}]}])
+    entries = made.entries()
+    for entry in entries:
+        if entry.get("name") == "chat tiny":
+            entry["attributes"]["gen_ai.input.messages"] = asked
+    shown = await open_page(
+        f"{exported((made.recording(content=True), entries))}#/timeline?sel={made.A}"
+    )
+    await shown.says(question, made.A, within="aside.dc-panel header")
+    panel = plain(await shown.text("aside.dc-panel"))
+    assert panel.count(made.A) == 1
+    await shown.page.click("[data-testid=request-session]")
+    await shown.page.wait_for_selector("[data-testid=session-detail]")

@@ -6,6 +6,8 @@ import { count, duration, number } from "../../format";
 import type { Pause } from "../../model/pause";
 import { PauseCard } from "../decision/pausecard";
 import { handlingOf } from "../decision/words";
+import { visible } from "../session/content";
+import { factsOf } from "../timeline/rows/facts";
 import { choose, goTo } from "../timeline/store";
 import { accountOf } from "./account";
 import { AccountTable, unknownOf } from "./accounttable";
@@ -37,12 +39,12 @@ export function RequestPanel({ request }: { request: string }) {
   const pause = pauses.find((one) => one.at === at);
   return (
     <aside class="dc-panel" aria-label={`Request ${request}`}>
-      <Head request={request} />
+      <Head request={request} question={factsOf(loaded.trace, lane).question} />
       <div class="dc-body">
         <Cause loaded={loaded} lane={lane} account={account} now={now} />
         <p class="small soft">
-          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens, session{" "}
-          <a href={link("session", [lane.session])} class="mono">{lane.session}</a>
+          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
+          <a href={link("session", [lane.session])} data-testid="request-session">{lane.session === lane.id ? "its session" : <>session <span class="mono">{lane.session}</span></>}</a>
         </p>
         <StateBar lane={lane} now={now} />
         <AccountTable account={account} lane={lane} perToken={perTokenOf(stretches)} />
@@ -75,10 +77,13 @@ function perTokenOf(stretches: readonly Stretch[]): number | null {
   return tokens ? ended.reduce((sum, one) => sum + one.until - one.from, 0) / tokens : null;
 }
 
-function Head({ request }: { request: string }) {
+function Head({ request, question = "" }: { request: string; question?: string }) {
   return (
     <header class="dc-head">
-      <span class="mono grow" title={request}>{request}</span>
+      <span class="grow">
+        {question && <b title={visible(question)}>{visible(question)}</b>}
+        <span class={question ? "mono small soft" : "mono"} title={request}>{request}</span>
+      </span>
       <button class="plain" onClick={() => select("")} aria-label="Close (Esc)" title="Close (Esc)">✕</button>
     </header>
   );
