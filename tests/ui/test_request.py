@@ -141,6 +141,20 @@ async def test_memory_tells_of_each_step_how_much_of_its_budget_it_used(shown: S
     await shown.says(f"{full} of 40 steps here used up", within="[data-testid=memory-cut]")
 
 
+async def test_step_times_can_be_shown_below_the_lanes(shown: Shown) -> None:
+    """The address keeps that they are, so that a link shows them."""
+    await shown.view("#/timeline")
+    await shown.page.click("[data-testid=step-strip-toggle]")
+    await shown.says("200 ms at most", within="[data-testid=step-strip]")
+    assert "tl.steps=1" in shown.page.url
+    label = await shown.page.locator("[data-testid=step-strip] [role=img]").get_attribute(
+        "aria-label"
+    )
+    assert label == "Step time, 200 ms at most, 8 steps cut short by their token budget"
+    await shown.page.click("[data-testid=step-strip-toggle]")
+    await shown.page.wait_for_selector("[data-testid=step-strip]", state="detached")
+
+
 async def test_the_panel_fits_a_telephone(shown: Shown) -> None:
     await shown.page.set_viewport_size({"width": 390, "height": 800})
     await shown.view(f"#/timeline?sel={made.D}")

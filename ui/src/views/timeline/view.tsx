@@ -2,6 +2,7 @@
 import { useLayoutEffect } from "preact/hooks";
 import { selection, timeWindow, trace, version } from "../../app/state";
 import { counted } from "../../format";
+import { StepStrip } from "../memory/strip";
 import { RequestPanel } from "../request/panel";
 import { Lanes } from "./canvas";
 import { listenToKeys } from "./keys";
@@ -28,6 +29,7 @@ export function TimelineView() {
         </div>
         {selection.value && <RequestPanel request={selection.value} />}
       </div>
+      <StepStrip />
       <Legend />
       <Spoken />
     </div>
