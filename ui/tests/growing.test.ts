@@ -69,6 +69,10 @@ describe("items of a growing recording", () => {
     const items = itemsOf(grown, grown.to);
     const longest = listed(items, "", "duration", false);
     expect(longest.map((item) => item.duration)).toEqual(items.map((item) => item.duration).sort((a, b) => b - a));
+    const [first] = items[0].sessions;
+    expect(listed(items, first.id.slice(0, 8), "start", true)[0].id).toBe(items[0].id);
+    expect(listed(items, first.id.slice(-3), "start", true), "digits within an id are nothing to search for").toEqual([]);
+    expect(listed(items, "tallest TREE", "start", true)).toHaveLength(items.length);
     expect(items, "the order of the items themselves stays").toEqual(itemsOf(grown, grown.to));
   });
 });

@@ -4,6 +4,7 @@ import type { Lane } from "../../model/lane";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { questionOf } from "./content";
+import { idBegins } from "../timeline/rows/facts";
 import { type SessionFigures, figuresOfOne } from "./figures";
 import { textIn } from "./transcript";
 
@@ -97,10 +98,10 @@ function lanesOf(trace: Trace, run: Run): readonly Lane[] {
 
 const alike = <T>(a: readonly T[], b: readonly T[]): boolean => a.length === b.length && a.every((one, i) => one === b[i]);
 
-/** Return the items that contain `words` in an id, a name or what was asked first, sorted. */
+/** Return the items that contain `words` in a name or what was asked first, or at the beginning of an id, sorted. */
 export function listed(items: Item[], words: string, key: SortKey, ascending: boolean): Item[] {
   const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
-  const kept = wanted.length ? items.filter((one) => wanted.every((word) => searched(one).includes(word))) : [...items];
+  const kept = wanted.length ? items.filter((one) => wanted.every((word) => mentions(one, word))) : [...items];
   const sign = ascending ? 1 : -1;
   return kept.sort((a, b) => sign * ((a[key] ?? -1) - (b[key] ?? -1)) || a.start - b.start);
 }
@@ -112,21 +113,25 @@ export function find(items: Item[], id: string): Item | undefined {
     one.sessions.some((session) => session.id === id || session.lanes.some((lane) => lane.id === id)));
 }
 
-const texts = new WeakMap<Item, string>();
+interface Searched {
+  text: string;
+  ids: string[];
+}
+const texts = new WeakMap<Item, Searched>();
 
-/** What is searched of an item; joined once. */
-function searched(one: Item): string {
-  let text = texts.get(one);
-  if (text === undefined) texts.set(one, (text = searchedIn(one)));
-  return text;
+/** Whether a text of the item holds the word, or an id of it begins so. */
+function mentions(one: Item, word: string): boolean {
+  let known = texts.get(one);
+  if (!known) texts.set(one, (known = searchedIn(one)));
+  return known.text.includes(word) || known.ids.some((id) => idBegins(id, word));
 }
 
-function searchedIn(one: Item): string {
-  const names = one.runs.flatMap((run) => [run.id, run.span.name, ...run.calls.map((call) => call.name)]);
-  const ids = one.sessions.flatMap((session) => [
-    session.id, ...session.lanes.map((lane) => lane.id), ...session.pauses.map((pause) => pause.tool ?? ""),
-  ]);
-  return [one.id, one.title, ...names, ...ids].join(" ").toLowerCase();
+/** What is searched of an item; gathered once. */
+function searchedIn(one: Item): Searched {
+  const names = one.runs.flatMap((run) => [run.span.name, ...run.calls.map((call) => call.name)]);
+  const tools = one.sessions.flatMap((session) => session.pauses.map((pause) => pause.tool ?? ""));
+  const ids = one.sessions.flatMap((session) => [session.id, ...session.lanes.map((lane) => lane.id)]);
+  return { text: [one.title, ...names, ...tools].join(" ").toLowerCase(), ids: [one.id, ...one.runs.map((run) => run.id), ...ids] };
 }
 
 function item(id: string, runs: Run[], sessions: SessionFigures[], now: number): Item {

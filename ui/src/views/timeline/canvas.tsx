@@ -6,7 +6,7 @@ import { AXIS } from "./frame";
 import { listen } from "./gestures";
 import { openWell } from "./opening";
 import { startPainting } from "./painter";
-import { byArrival, hover, isWithin, lanes, layout, reveal, rowHeight, rowOf, rows } from "./store";
+import { byArrival, hover, isWithin, lanes, layout, reveal, rowHeight, rowOf, rows, withinOnly } from "./store";
 
 export function Lanes() {
   const scrolling = useRef<HTMLDivElement>(null);
@@ -33,7 +33,7 @@ export function Lanes() {
             aria-label={`Timeline of ${lanes.value.length} requests of ${current.value?.recording.title ?? "a recording"}${SAID[layout.value.kind]}. The selected request's states are in a table beside it.`}
           />
         </div>
-        {lanes.value.length === 0 && <p class="tl-none muted">No request is like that. Change or clear the filters.</p>}
+        {lanes.value.length === 0 && <p class="tl-none muted">{withinOnly.value && timeWindow.value ? "No request like that was here within the window. Show all of it (0), or switch “In window” off." : "No request is like that. Change or clear the filters."}</p>}
       </div>
       <div class="tl-band" ref={band} hidden />
     </>

@@ -28,8 +28,13 @@ export function MoreFilters() {
     addEventListener("pointerdown", elsewhere);
     return () => removeEventListener("pointerdown", elsewhere);
   }, [open]);
+  const close = (event: KeyboardEvent): void => {
+    if (event.key !== "Escape" || !open) return;
+    event.stopPropagation(); // the selection stays
+    setOpen(false);
+  };
   return (
-    <span class="menu tl-more" ref={menu} onKeyDown={(event) => event.key === "Escape" && setOpen(false)}>
+    <span class="menu tl-more" ref={menu} onKeyDown={close}>
       <button aria-expanded={open} class={set ? "tl-set" : ""} onClick={() => setOpen(!open)}>Filter{set ? ` (${set})` : ""}</button>
       {open && <Fields />}
     </span>
