@@ -1,7 +1,7 @@
 """What a search asks of a cost model: how long a stage takes, and what is done at its end."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from caesura.planning.plan import Placement
@@ -11,12 +11,29 @@ from caesura.planning.plan import Placement
 class Progress:
     """How far an application is: the second, finished requests by when, and what is loaded.
 
-    A request that was running when its model was evicted begins again from its prompt.
+    A request that was running when its model was evicted begins again from its prompt. `evicted`
+    are placements that were loaded before: their engines sleep, where engines do.
     """
 
     seconds: float = 0.0
     finished: Mapping[str, float] = field(default_factory=dict)
     loaded: tuple[Placement, ...] = ()
+    evicted: tuple[Placement, ...] = ()
+
+
+def engine_like(placement: Placement) -> Placement:
+    """Return a placement that is the same for all whose engines can be one another's."""
+    return replace(placement, replicas=1, shares="")
+
+
+def evicted_after(progress: Progress, placements: Sequence[Placement]) -> tuple[Placement, ...]:
+    """Return what is evicted once `placements` are loaded; those that come back no longer are."""
+    left: dict[Placement, int] = {}
+    for one in (*progress.loaded, *progress.evicted):
+        left[engine_like(one)] = left.get(engine_like(one), 0) + one.replicas
+    for one in placements:
+        left[engine_like(one)] = left.get(engine_like(one), 0) - one.replicas
+    return tuple(replace(one, replicas=count) for one, count in left.items() if count > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ class EngineCosts:
     until the devices of a stopped one are free. A step has at most `chunk_tokens` query tokens of
     `most_running` requests. `kv_given` are the bytes of the KV cache on each device where a
     placement does not say them; 0: all that the weights leave. With `kv_fixed` no placement can say
-    them, since the model's arguments do.
+    them, since the model's arguments do. An engine that sleeps instead of ending leaves its devices
+    after `sleep_seconds`, and answers again after `wake_seconds`; None: engines end.
     """
 
     latency: LatencyModel
@@ -67,6 +68,13 @@ class EngineCosts:
     chunk_tokens: int = CHUNK_TOKENS
     kv_given: int = 0
     kv_fixed: bool = False
+    sleep_seconds: float | None = None
+    wake_seconds: float | None = None
+
+    @property
+    def leave_seconds(self) -> float:
+        """Return the seconds until the devices of an evicted engine are free."""
+        return self.stop_seconds if self.sleep_seconds is None else self.sleep_seconds
 
     def kv_room(self, placement: Placement) -> float:
         """Return the bytes of KV cache on each device: what is given, or what weights leave."""

@@ -53,13 +53,18 @@ class ApplicationCosts:
         *,
         measured: MeasuredCosts | None = None,
         kind: Kind | None = None,
+        sleep_level: int | None = None,
     ) -> None:
-        """`lengths` are by model. Raises `CostsError` for a model whose costs are unknown."""
+        """`lengths` are by model. With a `sleep_level` evicted engines sleep, where measured.
+
+        Raises `CostsError` for a model whose costs are unknown.
+        """
         self._models = {model.name: model for model in models}
         self._requests = tuple(requests)
         self._lengths = dict(lengths)
         self._measured = measured or MeasuredCosts()
         self._kind = kind or this_machine()
+        self._sleep_level = sleep_level
         self._engines: dict[tuple[str, int], EngineCosts | None] = {}
         self._assumed: set[str] = set()
         for model in models:
@@ -81,7 +86,13 @@ class ApplicationCosts:
         """Return the costs of an engine; None if its weights do not fit on so many devices."""
         key = (model, tensor_parallel)
         if key not in self._engines:
-            found = engine_of(self._models[model], tensor_parallel, self._measured, self._kind)
+            found = engine_of(
+                self._models[model],
+                tensor_parallel,
+                self._measured,
+                self._kind,
+                self._sleep_level,
+            )
             self._engines[key] = found.costs
             if found.assumed:
                 self._assumed.add(model)
@@ -148,11 +159,13 @@ def make_costs(
     path: Path | None = None,
     kind: Kind | None = None,
     devices: int = 0,
+    sleep_level: int | None = None,
 ) -> ApplicationCosts:
     """Return the costs of an application's models, with what was measured in the file `path`.
 
     Without a path it is the default file, if there is one. `kind` are the devices; None: `devices`
-    of this machine, or as many as the application says. Raises `CostsError`, and the errors of
+    of this machine, or as many as the application says. With a `sleep_level` engines that are
+    evicted sleep, as far as the times of that were measured. Raises `CostsError`, and the errors of
     `make_lengths`.
     """
     file = path or costs_path()
@@ -171,4 +184,6 @@ def make_costs(
         if model.name in used
     ]
     kind = kind or this_machine(devices or application.devices)
-    return ApplicationCosts(models, requests.all, lengths, measured=measured, kind=kind)
+    return ApplicationCosts(
+        models, requests.all, lengths, measured=measured, kind=kind, sleep_level=sleep_level
+    )

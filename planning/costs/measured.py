@@ -17,13 +17,24 @@ class CostsError(UsageError, ValueError):
     """The costs of a model are unknown, or their file is broken; the message says how to fix it."""
 
 
+class MeasuredSleep(BaseModel):
+    """How long an engine takes to fall asleep at a level of vLLM's sleep mode, and to wake up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    level: int = Field(ge=0, le=2)
+    sleep_seconds: float = Field(ge=0)
+    wake_seconds: float = Field(ge=0)
+
+
 class MeasuredEngine(BaseModel):
     """A model's engine at one tensor-parallel size, as it was measured on one kind of device.
 
     `steps` are the step times of an engine that is asked over HTTP. The KV cache has `kv_tokens` of
     `kv_bytes` on each device. `load_seconds` pass from the start of an engine to its first answer,
     and `stop_seconds` until its devices are free. `weight_bytes` are those of one device.
-    `kv_arguments` are the model's arguments that sized the KV cache.
+    `kv_arguments` are the model's arguments that sized the KV cache. `sleeps` are there if the
+    device has a sleep mode and it was measured.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,11 +52,16 @@ class MeasuredEngine(BaseModel):
     load_seconds: float = Field(ge=0)
     stop_seconds: float = Field(default=0.0, ge=0)
     kv_arguments: tuple[str, ...] = ()
+    sleeps: tuple[MeasuredSleep, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, int]:
         """Return what an engine is known by: model, device, tensor-parallel size."""
         return self.model, self.device, self.tensor_parallel
+
+    def sleep_at(self, level: int | None) -> MeasuredSleep | None:
+        """Return the times of a level of sleep; None if they were not measured."""
+        return next((each for each in self.sleeps if each.level == level), None)
 
 
 class MeasuredCosts(BaseModel):

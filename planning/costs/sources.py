@@ -1,6 +1,6 @@
 """Where the costs of an engine come from: a simulated machine, measurements, or a roofline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import CPU, Kind, default_kv_bytes
@@ -50,13 +50,32 @@ class Source:
     assumed: bool = False
 
 
-def engine_of(model: Model, degree: int, measured: MeasuredCosts, kind: Kind) -> Source:
+def engine_of(
+    model: Model,
+    degree: int,
+    measured: MeasuredCosts,
+    kind: Kind,
+    sleep_level: int | None = None,
+) -> Source:
     """Return the costs of a model's engine at a tensor-parallel size.
 
+    With a `sleep_level` the engine sleeps instead of ending, if the times of that were measured.
     Raises `CostsError` if nothing is known of the model, or if the spec of its machine is wrong.
     """
-    shape = read_shape(model.path)
     found = measured.find(model_name(model.path), kind.name, degree)
+    source = _awake(model, degree, found, kind)
+    sleep = found.sleep_at(sleep_level) if found is not None else None
+    if sleep is None or source.costs is None:
+        return source
+    costs = replace(
+        source.costs, sleep_seconds=sleep.sleep_seconds, wake_seconds=sleep.wake_seconds
+    )
+    return replace(source, costs=costs)
+
+
+def _awake(model: Model, degree: int, found: MeasuredEngine | None, kind: Kind) -> Source:
+    """Return the costs of an engine that ends when it is evicted."""
+    shape = read_shape(model.path)
     spec = model.machines.get(degree)
     if spec is not None:
         return Source(_of_machine(model, degree, spec, shape, found, kind))

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from caesura.planning.application.application import Application
 from caesura.planning.plan import Placement, Plan
@@ -22,7 +22,7 @@ from caesura.planning.run.notices import (
 from caesura.planning.run.sending.dispatch import Dispatcher
 from caesura.planning.run.sending.work import Work
 from caesura.planning.search.adjust import Turn, first_turn, next_turn
-from caesura.planning.search.devices import Slots, assign
+from caesura.planning.search.devices import Slots, assign, places_left
 from caesura.planning.stage_times import Progress
 
 MAX_LOSSES = 3
@@ -65,6 +65,8 @@ class Conductor:
         self._better = better
         self._usable = tuple(range(plan.devices))
         self._placed: dict[Placement, Slots] = {}
+        self._left: dict[Placement, Slots] = {}
+        """Where engines were that were evicted: they may sleep there."""
         self._losses: Counter[str] = Counter()
         self._left_at_loss: dict[str, int] = {}
 
@@ -132,7 +134,9 @@ class Conductor:
 
     async def _enter(self, turn: Turn) -> None:
         """Begin to place a turn's models on devices."""
-        self._placed = self._assign(turn.placements)
+        placed = self._assign(turn.placements)
+        self._left = places_left(self._placed, placed, self._left)
+        self._placed = placed
         await self._crew.journal.event(
             "stage",
             stage=turn.stage,
@@ -152,12 +156,8 @@ class Conductor:
     def _assign(self, placements: Sequence[Placement]) -> dict[Placement, Slots]:
         """Return the devices of each replica; devices that have gone away are left out."""
         number = {device: n for n, device in enumerate(self._usable)}
-        now = {
-            one: kept
-            for one, slots in self._placed.items()
-            if (kept := tuple(_mapped(slot, number) for slot in slots if set(slot) <= set(number)))
-        }
-        found = assign(placements, now, len(self._usable))
+        now, left = _numbered(self._placed, number), _numbered(self._left, number)
+        found = assign(placements, now, len(self._usable), asleep=left)
         back = dict(enumerate(self._usable))
         return {one: tuple(_mapped(slot, back) for slot in slots) for one, slots in found.items()}
 
@@ -257,7 +257,19 @@ class Conductor:
         finished = {
             key: result.begun + result.seconds for key, result in self._crew.work.done.items()
         }
-        return Progress(self._crew.journal.seconds, finished, tuple(self._placed))
+        evicted = tuple(replace(one, replicas=len(slots)) for one, slots in self._left.items())
+        return Progress(self._crew.journal.seconds, finished, tuple(self._placed), evicted)
+
+
+def _numbered(
+    places: Mapping[Placement, Slots], number: Mapping[int, int]
+) -> dict[Placement, Slots]:
+    """Return places by other numbers of devices, without those on devices that have none."""
+    return {
+        one: kept
+        for one, slots in places.items()
+        if (kept := tuple(_mapped(slot, number) for slot in slots if set(slot) <= set(number)))
+    }
 
 
 def _mapped(devices: Sequence[int], numbers: Mapping[int, int]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from caesura.planning.plan import Placement
 from caesura.planning.search.problem import PlanError
+from caesura.planning.stage_times import engine_like
 
 Slots = tuple[tuple[int, ...], ...]
 """The devices of each replica of a placement."""
@@ -18,6 +19,7 @@ class _Block:
     size: int
     cost: float
     now: tuple[int, ...] = ()
+    asleep: tuple[int, ...] = ()
     devices: tuple[int, ...] = field(default=())
 
 
@@ -26,20 +28,25 @@ def assign(
     now: Mapping[Placement, Slots],
     devices: int,
     reload_seconds: Callable[[Placement], float] | None = None,
+    asleep: Mapping[Placement, Slots] | None = None,
 ) -> dict[Placement, Slots]:
     """Return the devices of each replica, numbered from 0.
 
     A replica whose model ran with the same tensor parallelism stays where it is, if it can. The
     devices of a replica begin at a multiple of their number, so that two are an NVLink pair where
     links join devices 0 and 1, 2 and 3, and so on. Where a large replica needs a place, it takes
-    the one whose models cost the fewest `reload_seconds` (by default their devices) to move.
-    Raises `PlanError` if the devices do not suffice.
+    the one whose models cost the fewest `reload_seconds` (by default their devices) to move. A
+    replica that is not there goes where it was before, by `asleep`, if that is free: its engine may
+    sleep there. Raises `PlanError` if the devices do not suffice.
     """
     cost = reload_seconds or (lambda placement: float(placement.tensor_parallel))
     groups = _groups(placements)
     blocks = [block for name in groups for block in _blocks(name, groups[name], now, cost)]
+    _remember(blocks, groups, asleep or {})
     # Large blocks first: what is aligned always fits. Among equals those stay that are there.
-    order = sorted(blocks, key=lambda block: (-block.size, not block.now, -block.cost))
+    order = sorted(
+        blocks, key=lambda block: (-block.size, not block.now, not block.asleep, -block.cost)
+    )
     free = set(range(devices))
     for number, block in enumerate(order):
         block.devices = _place(block, order[number + 1 :], free, devices)
@@ -76,6 +83,40 @@ def _blocks(
     return blocks
 
 
+def _remember(
+    blocks: Sequence[_Block],
+    groups: Mapping[str, Sequence[Placement]],
+    asleep: Mapping[Placement, Slots],
+) -> None:
+    """Let blocks without a place know where engines of their model were."""
+    for name, members in groups.items():
+        left = [
+            slot for old, slots in asleep.items() if _continues(old, members[0]) for slot in slots
+        ]
+        for block in blocks:
+            if block.owner == name and not block.now and left:
+                block.asleep = left.pop(0)
+                if len(block.asleep) != block.size:
+                    block.asleep = ()
+
+
+def places_left(
+    before: Mapping[Placement, Slots],
+    now: Mapping[Placement, Slots],
+    asleep: Mapping[Placement, Slots],
+) -> dict[Placement, Slots]:
+    """Return where engines were that are not placed any more, the last ones first."""
+    taken = {(engine_like(one), slot) for one, slots in now.items() for slot in slots}
+    found: dict[Placement, list[tuple[int, ...]]] = {}
+    for places in (before, asleep):
+        for one, slots in places.items():
+            like = engine_like(one)
+            for slot in slots:
+                if (like, slot) not in taken and slot not in found.setdefault(like, []):
+                    found[like].append(slot)
+    return {one: tuple(slots) for one, slots in found.items() if slots}
+
+
 def _continues(old: Placement, new: Placement) -> bool:
     """Return whether a replica of the old placement can be one of the new placement."""
     return (old.model, old.tensor_parallel, old.kv_bytes) == (
@@ -86,8 +127,9 @@ def _continues(old: Placement, new: Placement) -> bool:
 
 
 def _place(block: _Block, later: Sequence[_Block], free: set[int], devices: int) -> tuple[int, ...]:
-    if block.now and free.issuperset(block.now):
-        return block.now
+    for there in (block.now, block.asleep):
+        if there and free.issuperset(there):
+            return there
     starts = range(0, devices - block.size + 1, block.size)
     slots = [tuple(range(start, start + block.size)) for start in starts]
     slots = [slot for slot in slots if free.issuperset(slot)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from caesura.planning.plan import Placement, Plan
-from caesura.planning.search.devices import Slots, assign
+from caesura.planning.search.devices import Slots, assign, places_left
 
 Kind = Literal["loading", "running", "lost"]
 
@@ -44,11 +44,13 @@ def plan_bars(
     goes on where it is.
     """
     now = dict(loaded or {})
+    left: dict[Placement, Slots] = {}
     began = {_Engine(one, slot): (0.0, 0.0) for one, slots in now.items() for slot in slots}
     bars: list[Bar] = []
     at = 0.0
     for stage in plan.stages:
-        now = assign(stage.placements, now, plan.devices)
+        before, now = now, assign(stage.placements, now, plan.devices, asleep=left)
+        left = places_left(before, now, left)
         placed = {_Engine(one, slot) for one, slots in now.items() for slot in slots}
         for gone in sorted(began.keys() - placed):
             bars += gone.bars(*began.pop(gone), at)

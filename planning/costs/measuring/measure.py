@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from random import Random
 from statistics import fmean
@@ -13,13 +13,16 @@ from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import Kind
 from caesura.planning.costs.engine import MOST_RUNNING
 from caesura.planning.costs.kv_size import kv_arguments
-from caesura.planning.costs.measured import MeasuredEngine, model_name
+from caesura.planning.costs.measured import MeasuredEngine, MeasuredSleep, model_name
 from caesura.planning.costs.measuring.asking import Asker
 from caesura.planning.costs.measuring.loads import REPEATS, Load, Taken, loads, steps_of
 from caesura.planning.costs.shapes import longest_of, read_shape
 from caesura.planning.run.backends.metrics import facts_of
 from caesura.planning.run.host import Endpoint, EngineHost, HostError, Replica
 from caesura.scheduler.calibration import fit
+
+MeasureSleeps = Callable[[Endpoint, Callable[[], float]], Awaitable[tuple[MeasuredSleep, ...]]]
+"""Times the sleeps of an engine; `measure_sleeps` does."""
 
 Watch = Callable[[float, str], None]
 """Told while a measurement runs: the part that is done, and what is measured now."""
@@ -42,13 +45,15 @@ async def measure_engine(
     watch: Watch,
     temperature: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
+    sleeps: MeasureSleeps | None = None,
 ) -> MeasuredEngine:
     """Return the measurement of a model's engine on the first devices of a host.
 
     Its requests have a `temperature`, which should be that of the application's.
     The engine is loaded twice: its second loading counts, when files are in memory as in a run
     that changes models. Two are loaded at once then where the host has room for them, since engines
-    of a stage load together and slow each other down. Raises `HostError` for an engine that does
+    of a stage load together and slow each other down. With `sleeps` it is also put to sleep and
+    woken up. Raises `HostError` for an engine that does
     not start, answer, or say how large its KV cache is.
     """
     replica = Replica(model, 0, tuple(range(degree)))
@@ -61,6 +66,7 @@ async def measure_engine(
         watch(LOADED, "timing steps")
         asker = Asker(endpoint, Random(0), temperature, clock)
         times = await _time(asker, model, facts.kv_tokens, watch)
+        slept = await sleeps(endpoint, clock) if sleeps is not None else ()
     finally:
         began = clock()
         await host.evict(replica)
@@ -82,6 +88,7 @@ async def measure_engine(
         load_seconds=round(loading, 3),
         stop_seconds=round(stopping, 3),
         kv_arguments=kv_arguments(model.arguments),
+        sleeps=slept,
     )
 
 

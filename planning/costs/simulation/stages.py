@@ -16,7 +16,7 @@ from caesura.planning.costs.simulation.outcome import Finished, Placed, Run, fin
 from caesura.planning.costs.simulation.replica import Replica
 from caesura.planning.costs.simulation.work import Array, Indices, Work
 from caesura.planning.plan import Placement
-from caesura.planning.stage_times import Progress, StageTimes
+from caesura.planning.stage_times import Progress, StageTimes, engine_like, evicted_after
 
 Engines = Callable[[str, int], EngineCosts | None]
 """Returns the costs of a model's engine at a tensor-parallel size; None if it cannot run so."""
@@ -109,7 +109,8 @@ class FastStages:
         flops = self._flops(placements)
         computed = sum(part.flops(self._work, end, flops) for part in parts)
         times = {model: progress.seconds + each for model, each in done.items() if each <= end}
-        after = Progress(progress.seconds + end, finished, tuple(placements))
+        evicted = evicted_after(progress, placements)
+        after = Progress(progress.seconds + end, finished, tuple(placements), evicted)
         loading = {model: min(*each, end) for model, each in ready.items() if min(each)}
         return StageTimes(after, end, times, computed, loading)
 
@@ -175,23 +176,33 @@ class FastStages:
         evicted = [
             old for old in progress.loaded if old not in kept or kept[old].replicas < old.replicas
         ]
-        stopping = max((self._engine(each).stop_seconds for each in evicted), default=0.0)
+        stopping = max((self._engine(each).leave_seconds for each in evicted), default=0.0)
         loading = progress.finished.loading if isinstance(progress.finished, Finished) else {}
         new = [each for each, old in stay.items() if old is None or old.replicas < each.replicas]
         loads = {each.model: self._engine(each).load_seconds for each in new}
         # Models that share devices also share the time in which they are loaded.
+        wakes = {
+            each.model: wake
+            for each in new
+            if (wake := self._engine(each).wake_seconds) is not None and _asleep(each, progress)
+        }
+        least = loads | wakes
         together = {
-            each.model: sum(loads[one.model] for one in new if one.shares == each.shares)
+            each.model: sum(least[one.model] for one in new if one.shares == each.shares)
             for each in new
             if each.shares
         }
         loads |= together
+        wakes |= {model: seconds for model, seconds in together.items() if model in wakes}
         ready: dict[str, tuple[float, ...]] = {}
         for each, old in stay.items():
             had = loading.get(each.model, (0.0,) * old.replicas) if old is not None else ()
             had = tuple(sorted(had)[: each.replicas])
             fresh = stopping + loads.get(each.model, 0.0)
-            ready[each.model] = (*had, *(fresh,) * (each.replicas - len(had)))
+            missing = each.replicas - len(had)
+            asleep = min(missing, _asleep(each, progress)) if each.model in wakes else 0
+            woken = (stopping + wakes.get(each.model, 0.0),) * asleep
+            ready[each.model] = tuple(sorted((*had, *woken, *(fresh,) * (missing - asleep))))
         return ready
 
     def _simulate(
@@ -314,6 +325,12 @@ def _continued_by(placement: Placement, progress: Progress) -> Placement | None:
         if replace(old, replicas=placement.replicas, shares=placement.shares) == placement:
             return old
     return None
+
+
+def _asleep(placement: Placement, progress: Progress) -> int:
+    """Return how many engines were evicted that replicas of a placement can be, woken up."""
+    like = engine_like(placement)
+    return sum(old.replicas for old in progress.evicted if engine_like(old) == like)
 
 
 def _parts_before(work: Work, progress: Progress) -> Sequence[Placed]:

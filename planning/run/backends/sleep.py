@@ -50,11 +50,13 @@ async def sleeping_processes(devices: int, logs: Path, *, level: int = 1) -> "Sl
     Raises `HostError` if vLLM has no sleep mode here.
     """
     await check_sleep_mode()
-    here = local_devices(devices)
+    return SleepHost(lambda: sleepy_processes(devices, logs), level=level)
+
+
+def sleepy_processes(devices: int, logs: Path) -> ProcessHost:
+    """Return a host of processes that can be put to sleep, but end when they are evicted."""
     command = partial(engine_command, more=[SLEEP_FLAG])
-    return SleepHost(
-        lambda: ProcessHost(here, logs, command=command, environment=DEV_MODE), level=level
-    )
+    return ProcessHost(local_devices(devices), logs, command=command, environment=DEV_MODE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,18 +51,28 @@ def plan(
             help="Record the plan in this file of traces, for the page: `caesura trace export`.",
         ),
     ] = None,
+    sleep_level: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2, help="Plan for `caesura run --backend sleep` with this --sleep-level."
+        ),
+    ] = None,
 ) -> None:
     """Plan an application of several models: which run when, on how many devices.
 
     Output lengths are drawn from each model's distribution, engines are simulated,
     and plans are compared by their expected makespan. Nothing is started.
     """
+    from functools import partial
+
     from caesura.runtime.cli.plan.plan import Outputs, show_plan
+    from caesura.runtime.cli.plan.search import measured_costs
 
     with mistakes_told():
         if emit is not None and emit not in KINDS:
             raise UsageError(f"--emit knows {', '.join(KINDS)}, got {emit!r}")
-        show_plan(application, how, Outputs(as_json, gantt, emit, out, against, trace))
+        outputs = Outputs(as_json, gantt, emit, out, against, trace)
+        show_plan(application, how, outputs, partial(measured_costs, sleep_level=sleep_level))
 
 
 @filled
@@ -111,6 +121,10 @@ def measure(
     again: Annotated[
         bool, typer.Option("--again", help="Also measure the engines that the file has already.")
     ] = False,
+    sleep: Annotated[
+        bool,
+        typer.Option("--sleep", help="Also time how engines fall asleep and wake up."),
+    ] = False,
     from_run: Annotated[
         list[Path] | None,
         typer.Option(
@@ -135,4 +149,4 @@ def measure(
         if from_run:
             correct_loading(application, devices, output, from_run)
             return
-        asyncio.run(measure_application(application, devices, output, again))
+        asyncio.run(measure_application(application, devices, output, again, sleep=sleep))

@@ -21,7 +21,9 @@ from caesura.planning.costs.measured import (
 )
 from caesura.planning.costs.measuring.from_runs import corrected, seen_in
 from caesura.planning.costs.measuring.measure import measure_engine
+from caesura.planning.costs.measuring.sleeping import measure_sleeps
 from caesura.planning.run.backends.processes import ProcessHost
+from caesura.planning.run.backends.sleep import check_sleep_mode, sleepy_processes
 from caesura.planning.run.host import HostError
 from caesura.planning.show.reality import read_run
 from caesura.runtime.errors import UsageError
@@ -40,23 +42,27 @@ class Wanted:
 
 
 async def measure_application(
-    path: Path, devices: int | None, output: Path | None, again: bool
+    path: Path, devices: int | None, output: Path | None, again: bool, *, sleep: bool = False
 ) -> None:
     """Measure the engines of an application, and write them to a file after each.
 
-    Engines that the file has already are left out, unless `again`. Raises `UsageError`.
+    Engines that the file has already are left out, unless `again`. With `sleep` engines are also
+    put to sleep and woken up. Raises `UsageError`, also for devices without a sleep mode.
     """
+    if sleep:
+        await _demand_sleep_mode()
     application = read_application(path)
     count = devices or application.devices or 1
     kind, file = this_machine(count), output or costs_path()
     kept = read_costs(file) if file.is_file() else MeasuredCosts()
-    wanted = missing(application, count, MeasuredCosts() if again else kept, kind)
+    wanted = missing(application, count, MeasuredCosts() if again else kept, kind, sleep)
     console, errors = Console(), Console(stderr=True)
     with tempfile.TemporaryDirectory() as logs:
-        host = ProcessHost(count, Path(logs))
+        host = sleepy_processes(count, Path(logs)) if sleep else ProcessHost(count, Path(logs))
         try:
             for place, each in enumerate(wanted):
-                found = await _measured(host, each, kind, errors, f"{place + 1}/{len(wanted)}")
+                told = f"{place + 1}/{len(wanted)}"
+                found = await _measured(host, each, kind, errors, told, sleep)
                 kept = kept.updated([found])
                 _save(kept, file)
         except HostError as error:
@@ -94,15 +100,34 @@ def correct_loading(
     Console().print(table(application, kept, kind))
 
 
+async def _demand_sleep_mode() -> None:
+    try:
+        await check_sleep_mode()
+    except HostError as error:
+        raise UsageError(f"--sleep: {error}") from error
+
+
 def missing(
-    application: Application, devices: int, kept: MeasuredCosts, kind: Kind
+    application: Application,
+    devices: int,
+    kept: MeasuredCosts,
+    kind: Kind,
+    sleep: bool = False,
 ) -> list[Wanted]:
-    """Return the engines that are not measured yet and that fit on so many devices."""
+    """Return the engines that are not measured yet and that fit on so many devices.
+
+    With `sleep` those count too of which only the times of sleeping are not known.
+    """
+
+    def is_known(model: Model, degree: int) -> bool:
+        found = kept.find(model_name(model.path), kind.name, degree)
+        return found is not None and (bool(found.sleeps) or not sleep)
+
     return [
         Wanted(model, degree, _temperature(application, model))
         for model in application.models
         for degree in dict.fromkeys(model.tensor_parallel)
-        if degree <= devices and kept.find(model_name(model.path), kind.name, degree) is None
+        if degree <= devices and not is_known(model, degree)
     ]
 
 
@@ -115,7 +140,10 @@ def _temperature(application: Application, model: Model) -> float:
 def table(application: Application, kept: MeasuredCosts, kind: Kind) -> Table:
     """Return a table of the measured engines of an application on one kind of device."""
     shown = Table(title=f"engines on {kind.name} per device", title_justify="left")
-    for name in ("model", "tp", "load", "stop", f"step of {BATCH}", "prefill", "KV cache", "error"):
+    names = ("model", "tp", "load", "stop", f"step of {BATCH}", "prefill", "KV cache", "error")
+    kept_here = [each for model in application.models for each in _of(model, kept, kind)]
+    sleeps = any(each.sleeps for each in kept_here)
+    for name in (*names, *(("sleep", "wake") if sleeps else ())):
         shown.add_column(name, justify="left" if name == "model" else "right")
     for model in application.models:
         for found in _of(model, kept, kind):
@@ -130,8 +158,16 @@ def table(application: Application, kept: MeasuredCosts, kind: Kind) -> Table:
                 f"{rate:,.0f} tokens/s",
                 f"{found.kv_tokens:,} tokens",
                 f"{found.step_error:.1%}",
+                *(_sleep_cells(found) if sleeps else ()),
             )
     return shown
+
+
+def _sleep_cells(found: MeasuredEngine) -> tuple[str, str]:
+    """Return the seconds of falling asleep and of waking up, level by level."""
+    sleeps = " / ".join(f"{each.sleep_seconds:.1f}" for each in found.sleeps)
+    wakes = " / ".join(f"{each.wake_seconds:.1f}" for each in found.sleeps)
+    return (f"{sleeps} s", f"{wakes} s") if found.sleeps else ("-", "-")
 
 
 def _of(model: Model, kept: MeasuredCosts, kind: Kind) -> Sequence[MeasuredEngine]:
@@ -141,7 +177,7 @@ def _of(model: Model, kept: MeasuredCosts, kind: Kind) -> Sequence[MeasuredEngin
 
 
 async def _measured(
-    host: ProcessHost, wanted: Wanted, kind: Kind, console: Console, place: str
+    host: ProcessHost, wanted: Wanted, kind: Kind, console: Console, place: str, sleep: bool
 ) -> MeasuredEngine:
     columns = (
         TextColumn(f"{place} {wanted.model.name}"),
@@ -157,7 +193,13 @@ async def _measured(
             bar.update(task, completed=part, description=what)
 
         return await measure_engine(
-            host, wanted.model, wanted.degree, kind, watch, wanted.temperature
+            host,
+            wanted.model,
+            wanted.degree,
+            kind,
+            watch,
+            wanted.temperature,
+            sleeps=measure_sleeps if sleep else None,
         )
 
 

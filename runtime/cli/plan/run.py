@@ -62,7 +62,7 @@ def run_application(
     how: PlanOptions,
     options: RunOptions,
     *,
-    costs: MakeCosts = measured_costs,
+    costs: MakeCosts | None = None,
     make_host: MakeHost | None = None,
 ) -> None:
     """Plan an application and run the plan; what a former run has done is not done again.
@@ -73,7 +73,9 @@ def run_application(
     demand_chart(options.gantt)
     options.traces.check()
     console = Console(stderr=True)
-    search = prepare(path, how, costs)
+    engines = options.engines
+    sleeps = engines.sleep_level if engines.backend == "sleep" else None
+    search = prepare(path, how, costs or partial(measured_costs, sleep_level=sleeps))
     _demand_local(search, options)
     journal = Journal(options.output, search.application)
     try:
@@ -82,7 +84,6 @@ def run_application(
         if before < len(search.requests.all):
             planned = _plan(search, how, options, journal, console)
             plan = planned.plan
-            engines = options.engines
             make = make_host or partial(
                 host_named, engines.backend, sleep_level=engines.sleep_level
             )

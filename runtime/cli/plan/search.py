@@ -24,9 +24,14 @@ MakeCosts = Callable[[Requests, Path | None], CostModel]
 """Returns what the models of an application cost, with what a file says was measured."""
 
 
-def measured_costs(requests: Requests, path: Path | None) -> CostModel:
-    """Return the costs of an application's models; raises `UsageError`."""
-    return make_costs(requests.application, requests, path=path)
+def measured_costs(
+    requests: Requests, path: Path | None, sleep_level: int | None = None
+) -> CostModel:
+    """Return the costs of an application's models; raises `UsageError`.
+
+    With a `sleep_level` evicted engines sleep, as far as the times of that were measured.
+    """
+    return make_costs(requests.application, requests, path=path, sleep_level=sleep_level)
 
 
 @dataclass(frozen=True, slots=True)

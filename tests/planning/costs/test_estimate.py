@@ -15,6 +15,7 @@ from caesura.planning.costs.measured import (
     CostsError,
     MeasuredCosts,
     MeasuredEngine,
+    MeasuredSleep,
     model_name,
     read_costs,
 )
@@ -168,3 +169,22 @@ def test_draws_differ_and_repeat_by_seed(directory: Path, tmp_path: Path) -> Non
     assert times == [
         each.run([Placement("m")], Progress()).seconds for each in costs.simulators(2, 7)
     ]
+
+
+def test_engines_sleep_at_a_level_that_was_measured(directory: Path, tmp_path: Path) -> None:
+    path = tmp_path / "engines.json"
+    sleeps = (MeasuredSleep(level=1, sleep_seconds=0.5, wake_seconds=1.5),)
+    MeasuredCosts().updated([measured(model_name(str(directory)), sleeps=sleeps)]).save(path)
+    requests = application(Model("m", str(directory)))
+
+    def engine(level: int | None):
+        costs = make_costs(requests.application, requests, path=path, kind=GPU, sleep_level=level)
+        found = costs.engine("m", 1)
+        assert found is not None
+        return found
+
+    assert (engine(1).sleep_seconds, engine(1).wake_seconds) == (0.5, 1.5)
+    assert engine(1).leave_seconds == 0.5
+    for level in (None, 2):
+        assert engine(level).wake_seconds is None
+        assert engine(level).leave_seconds == 1.5, "it is stopped"

@@ -9,6 +9,7 @@ from aiohttp import web
 from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Model
 from caesura.planning.costs.devices import Kind
+from caesura.planning.costs.measured import MeasuredSleep
 from caesura.planning.costs.measuring import measure as measuring
 from caesura.planning.costs.measuring.loads import FEW, MANY, Load, Taken, loads, steps_of
 from caesura.planning.run.host import Endpoint, HostError, Replica
@@ -146,6 +147,33 @@ async def test_engines_are_loaded_together_as_in_a_stage(tmp_path: Path) -> None
     assert isinstance(found, measuring.MeasuredEngine)
     assert found.load_seconds == 1.5
     assert host.log[3:] == ["place", "load", "place", "load", "evict", "evict"]
+
+
+async def test_an_engine_is_put_to_sleep_while_it_is_loaded(tmp_path: Path) -> None:
+    server = Server(METRICS)
+    runner, url = await server.start()
+    host = Host(server, url, 1)
+    slept = (MeasuredSleep(level=1, sleep_seconds=1.0, wake_seconds=2.0),)
+
+    async def sleeps(endpoint: Endpoint, clock: object) -> tuple[MeasuredSleep, ...]:
+        assert endpoint.url == url
+        host.log.append("sleep")
+        return slept
+
+    model = Model("m", str(tmp_path), ("--max-model-len", "512", "--kv-cache-memory-bytes=400000"))
+    found = await measuring.measure_engine(
+        host,  # type: ignore[arg-type]
+        model,
+        1,
+        KIND,
+        lambda part, what: None,
+        clock=lambda: server.now,
+        sleeps=sleeps,
+    )
+    await runner.cleanup()
+    assert found.sleeps == slept
+    assert host.log[:4] == ["place", "load", "sleep", "evict"]
+    assert found.kv_arguments == ("--kv-cache-memory-bytes=400000",)
 
 
 async def test_an_engine_that_is_too_small_to_measure_is_refused(tmp_path: Path) -> None:

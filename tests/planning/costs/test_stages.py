@@ -6,7 +6,7 @@ import pytest
 from caesura.planning.application.requests import Request
 from caesura.planning.costs.engine import Flops
 from caesura.planning.plan import Placement
-from caesura.planning.stage_times import Progress
+from caesura.planning.stage_times import Progress, evicted_after
 from tests.planning.costs.small import engine, requests, stages
 
 START = Progress()
@@ -255,3 +255,42 @@ def test_models_that_share_devices_split_the_memory_and_load_one_after_the_other
     assert simulator.run(pair, START).loading == {"a": 10.0, "b": 10.0}
     large = stages(both, 6, a=engine(), b=engine(weight_bytes=1500.0))
     assert large.share([Placement("a"), Placement("b")]) == ()
+
+
+def test_an_engine_that_sleeps_is_woken_up_instead_of_loaded_again() -> None:
+    three = [*requests("a", 1), *requests("b", 1), *requests("c", 1, needs="b")]
+    lengths = {"a/0": 60, "b/0": 10, "c/0": 10}
+    ends = engine(load_seconds=20.0, stop_seconds=2.0)
+    sleeps = engine(load_seconds=20.0, stop_seconds=2.0, sleep_seconds=1.0, wake_seconds=3.0)
+    for one, leaves, returns in ((ends, 2.0, 20.0), (sleeps, 1.0, 3.0)):
+        simulator = stages(three, lengths, a=one, b=one, c=one)
+        both = simulator.run([Placement("a"), Placement("b")], START)
+        assert both.seconds == pytest.approx(20 + 10)
+        alone = simulator.run([Placement("c")], both.after)
+        assert alone.seconds == pytest.approx(leaves + 20 + 10), "c is new, so it is loaded"
+        again = simulator.run([Placement("a")], alone.after)
+        assert again.seconds == pytest.approx(leaves + returns + 60)
+        other = simulator.run([Placement("a", 1, 2)], alone.after)
+        assert other.seconds == pytest.approx(leaves + 20 + 60), "another engine is started"
+
+
+def test_only_as_many_replicas_wake_up_as_sleep() -> None:
+    one = engine(
+        load_seconds=20.0, stop_seconds=0.0, sleep_seconds=0.0, wake_seconds=3.0, most_running=1
+    )
+    asked = [*requests("a", 4), *requests("b", 1)]
+    simulator = stages(asked, {**{f"a/{n}": 30 for n in range(4)}, "b/0": 5}, a=one, b=one)
+    first = simulator.run([Placement("a"), Placement("b")], START)
+    gone = simulator.run([], Progress(30.0, first.after.finished, (), (Placement("a"),)))
+    assert gone.seconds == 0.0
+    after = Progress(30.0, first.after.finished, (), (Placement("a"),))
+    times = simulator.run([Placement("a", 2)], after)
+    assert sorted(times.after.finished[f"a/{n}"] - 30.0 for n in range(4)) == [33, 50, 63, 80]
+
+
+def test_what_was_evicted_is_known_until_it_comes_back() -> None:
+    loaded = Progress(loaded=(Placement("a", 2), Placement("b")))
+    once = evicted_after(loaded, [Placement("a")])
+    assert once == (Placement("a"), Placement("b"))
+    twice = evicted_after(Progress(loaded=(Placement("a"),), evicted=once), [Placement("b")])
+    assert twice == (Placement("a", 2),)

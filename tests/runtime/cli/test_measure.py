@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from caesura.intercept.kv.costs import CostModel
 from caesura.planning.application.application import Application, Model, Task
 from caesura.planning.costs.devices import this_machine
-from caesura.planning.costs.measured import MeasuredCosts, MeasuredEngine
+from caesura.planning.costs.measured import MeasuredCosts, MeasuredEngine, MeasuredSleep
+from caesura.planning.run.host import HostError
 from caesura.runtime.cli.app import app
 from caesura.runtime.cli.plan.measure import missing, table
 
@@ -66,3 +68,35 @@ def test_a_broken_file_of_measurements_is_refused_before_an_engine_starts(tmp_pa
     result = CliRunner().invoke(app, ["measure", str(path), "--output", str(output)])
     assert result.exit_code == 1
     assert "no measured engines" in " ".join(result.output.split())
+
+
+SLEEPS = tuple(MeasuredSleep(level=n, sleep_seconds=0.1, wake_seconds=n + 0.5) for n in range(3))
+
+
+def test_engines_whose_sleep_is_not_known_are_measured_again() -> None:
+    awake = MeasuredCosts(engines=(measured("org/a"), measured("org/b")))
+    assert missing(APPLICATION, 1, awake, KIND) == []
+    assert [each.model.name for each in missing(APPLICATION, 1, awake, KIND, True)] == ["a", "b"]
+    sleepy = awake.updated([measured("org/a").model_copy(update={"sleeps": SLEEPS})])
+    assert [each.model.name for each in missing(APPLICATION, 1, sleepy, KIND, True)] == ["b"]
+
+
+def test_the_table_tells_the_sleep_of_each_level() -> None:
+    console = Console(width=160)
+    known = measured("org/a").model_copy(update={"sleeps": SLEEPS})
+    with console.capture() as shown:
+        console.print(table(APPLICATION, MeasuredCosts(engines=(known, measured("org/b"))), KIND))
+    assert "0.1 / 0.1 / 0.1 s" in shown.get()
+    assert "0.5 / 1.5 / 2.5 s" in shown.get()
+
+
+def test_devices_without_sleep_mode_are_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused() -> None:
+        raise HostError("vLLM has no sleep mode on this machine's devices (cpu)")
+
+    monkeypatch.setattr("caesura.runtime.cli.plan.measure.check_sleep_mode", refused)
+    result = CliRunner().invoke(app, ["measure", "app.toml", "--sleep"])
+    assert result.exit_code != 0
+    assert "--sleep: vLLM has no sleep mode" in " ".join(result.output.split())

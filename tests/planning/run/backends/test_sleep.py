@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from caesura.planning.application.application import Model
+from caesura.planning.costs.measuring.sleeping import measure_sleeps
 from caesura.planning.run.backends.command import CpuDevices
 from caesura.planning.run.backends.processes import ProcessHost
 from caesura.planning.run.backends.sleep import SleepHost, check_sleep_mode
@@ -67,6 +68,29 @@ async def test_a_server_without_the_routes_is_told_how_to_have_them(
 async def test_an_engine_that_is_gone_raises_a_host_error(http: aiohttp.ClientSession) -> None:
     with pytest.raises(HostError, match="does not answer"):
         await SleepRoutes(http, Endpoint("http://127.0.0.1:9/v1", "x")).sleep(1)
+
+
+async def test_sleeping_and_waking_up_are_timed_at_each_level() -> None:
+    """A call takes a second of this clock, and twice as long at level 2."""
+    server = SleepyServer()
+    client = server.client
+
+    def clock() -> float:
+        return float(sum(2 if "2" in call else 1 for call in client.calls))
+
+    found = await measure_sleeps(await server.start(), clock)
+    await server.stop()
+    assert [each.level for each in found] == [0, 1, 2]
+    assert [each.sleep_seconds for each in found] == [2.0, 1.0, 2.0]
+    assert [each.wake_seconds for each in found] == [1.0, 1.0, 3.0]
+    assert client.scheduling and client.resident == {"weights", "kv_cache"}
+
+
+async def test_an_engine_without_the_routes_cannot_be_timed() -> None:
+    server = SleepyServer(dev_mode=False)
+    with pytest.raises(HostError, match="start vLLM's server with --enable-sleep-mode"):
+        await measure_sleeps(await server.start(), lambda: 0.0)
+    await server.stop()
 
 
 class Machine:
