@@ -22,6 +22,7 @@ from caesura.runtime.cli.options import (
     Tools,
     TraceFile,
     Traces,
+    TraceTitle,
     Verbose,
     VllmArgs,
 )
@@ -74,13 +75,14 @@ def ask(
     source: ModelOptions,
     tool: Tools = None,
     trace: TraceFile = None,
+    trace_title: TraceTitle = None,
     verbose: Verbose = False,
 ) -> None:
     """Ask the model one question, and print its tool calls and the answer."""
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import ask_once
 
-    run(ask_once(question, source, tool, trace))
+    run(ask_once(question, source, tool, trace, trace_title))
 
 
 @app.command()
@@ -90,13 +92,14 @@ def chat(
     tool: Tools = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     trace: TraceFile = None,
+    trace_title: TraceTitle = None,
     verbose: Verbose = False,
 ) -> None:
     """Chat with a model in the terminal."""
     set_log_level(verbose)
     from caesura.runtime.cli.ask_chat import converse
 
-    run(converse(source, tool, system, trace))
+    run(converse(source, tool, system, trace, trace_title))
 
 
 @app.command()
@@ -152,12 +155,12 @@ app.command()(replay)
 
 
 @app.command()
-def demo(trace: TraceFile = None, verbose: Verbose = False) -> None:
+def demo(trace: TraceFile = None, trace_title: TraceTitle = None, verbose: Verbose = False) -> None:
     """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
     set_log_level(verbose)
     from caesura.runtime.cli.demo import show
 
-    run(show(trace=trace))
+    run(show(trace=trace, title=trace_title))
 
 
 @app.command()

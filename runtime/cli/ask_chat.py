@@ -24,10 +24,14 @@ console = Console()
 
 
 async def ask_once(
-    question: str, source: ModelOptions, tools: Sequence[str] | None, trace: Path | None = None
+    question: str,
+    source: ModelOptions,
+    tools: Sequence[str] | None,
+    trace: Path | None = None,
+    title: str | None = None,
 ) -> None:
     """Ask one question, and print the run's events."""
-    read, traces = Config.load(source.config), Traces(trace, off=trace is None)
+    read, traces = Config.load(source.config), Traces.into(trace, title)
     traces.check()
     async with (
         read.toolset(tools) as toolset,
@@ -52,9 +56,10 @@ async def converse(
     tools: Sequence[str] | None,
     system: str | None,
     trace: Path | None = None,
+    title: str | None = None,
 ) -> None:
     """Answer questions from the terminal until the end of its input."""
-    read, traces = Config.load(source.config), Traces(trace, off=trace is None)
+    read, traces = Config.load(source.config), Traces.into(trace, title)
     traces.check()
     async with (
         read.toolset(tools) as toolset,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import typer
 
@@ -72,6 +72,16 @@ TraceFile = Annotated[
     ),
 ]
 
+TraceTitle = Annotated[
+    str | None,
+    typer.Option(
+        "--trace-title",
+        metavar="TEXT",
+        help="What the recording is called in lists. Default: the command and the model.",
+        rich_help_panel=TRACES,
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
@@ -114,12 +124,29 @@ class Traces:
             rich_help_panel=TRACES,
         ),
     ] = False
+    title: TraceTitle = None
+
+    @classmethod
+    def into(cls, file: Path | None, title: str | None) -> Self:
+        """Return the options of a command that records only into a given file.
+
+        Raises `UsageError` for a title without a file.
+        """
+        if file is None and title is not None:
+            raise UsageError("--trace-title is of a recording: also give --trace FILE")
+        return cls(file, off=file is None, title=title)
 
     def check(self) -> None:
         """Raise `UsageError` for invalid options, before an engine starts."""
-        if self.off and (self.file is not None or self.content):
-            other = "--trace" if self.file is not None else "--trace-content"
-            raise UsageError(f"--no-trace excludes {other}: leave one of the two out")
+        given = {
+            "--trace": self.file is not None,
+            "--trace-content": self.content,
+            "--trace-title": self.title is not None,
+        }
+        if self.off and (others := [name for name, is_given in given.items() if is_given]):
+            raise UsageError(f"--no-trace excludes {others[0]}: leave one of the two out")
+        if self.title is not None and not self.title.strip():
+            raise UsageError("--trace-title is empty: give the recording a title")
         if self.file is not None and not self.file.absolute().parent.is_dir():
             raise UsageError(
                 f"there is no directory {self.file.absolute().parent} for --trace: create it, or"

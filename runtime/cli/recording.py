@@ -27,12 +27,16 @@ async def recorded(
     source: str,
     about: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Recorder | None]:
-    """Yield a recorder that gets the engine's records; None if recording is off."""
+    """Yield a recorder that gets the engine's records; None if recording is off.
+
+    The options or the configuration may call the recording something else than `title`.
+    """
     if traces.off or not (config.trace.enabled or traces.file):
         yield None
         return
     facts = {"version": __version__, **await facts_of(engine), **(about or {})}
     store = store_of(config, traces.file)
+    title = (traces.title or config.trace.title or title).strip()
     content = traces.content or config.trace.content or is_captured(os.environ)
     recorder = await asyncio.to_thread(
         lambda: Recorder(store, title, source, facts, content=content)

@@ -41,6 +41,12 @@ class Recording:
     """Facts with free names and plain values, such as the model and the policies."""
     trimmed: int = 0
     """The number of the first entries that were deleted to make room."""
+    note: str = ""
+    """What somebody wrote about it."""
+    pinned: bool = False
+    """Whether it is kept whatever the file's bounds on age and size."""
+    sessions: int = 0
+    """The number of sessions that ended; 0 if unknown."""
 
     def public(self) -> Entry:
         """Return the recording as plain data."""
@@ -65,6 +71,9 @@ TYPES: dict[str, Any] = {
     "content": bool,
     "about": Mapping,
     "trimmed": int,
+    "note": str,
+    "pinned": bool,
+    "sessions": int,
 }
 """The types of a recording's fields."""
 

@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.errors import ApiError, from_validation, invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import MAX_WHO_CHARACTERS, STATES, UNSETTLED, State
@@ -117,7 +117,7 @@ class _Handlers:
         try:
             said = Said.model_validate_json(await request.body())
         except ValidationError as error:
-            raise _in_words(error) from None
+            raise from_validation(error) from None
         try:
             if said.answer is not None:
                 item = await self._people.answer(item_id, said.answer, said.who)
@@ -143,14 +143,6 @@ def _states(asked: str | None) -> tuple[State, ...]:
         choices = f"all, {', '.join(STATES)}"
         raise invalid(f"Unknown state {asked[:40]!r}; choose from: {choices}.", "state")
     return found
-
-
-def _in_words(error: ValidationError) -> ApiError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(step) for step in first["loc"])
-    reason = first["msg"].removeprefix("Value error, ")
-    sentence = f"{reason[:1].lower()}{reason[1:]}"
-    return invalid(f"{field}: {sentence}." if field else f"The body: {sentence}.", field or None)
 
 
 def _sentence(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""`/v1/trace`: recordings, their entries, live entries, and exports.
+"""`/v1/trace`: recordings, their entries, live entries, exports, and changes to recordings.
 
 Threads read the file a slice at a time. The JSON in the file is sent unchanged.
 """
@@ -6,8 +6,12 @@ Threads read the file a slice at a time. The JSON in the file is sent unchanged.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Self, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -17,10 +21,11 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Recording, encoded
 from caesura.runtime.recording.files.export import pieces
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage import curating, reading
 from caesura.runtime.recording.storage.reading import Page
 from caesura.runtime.recording.subscription import Subscription
-from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.access import JSON, JsonOnly
+from caesura.runtime.server.http.errors import ApiError, from_validation, invalid
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
 from caesura.tools.artifacts import ArtifactStore
 
@@ -43,6 +48,22 @@ _END = b"event: end\ndata: {}\n\n"
 _SUFFIXES = {"html": ("text/html", "html"), "perfetto": ("application/json", "perfetto.json")}
 
 
+class Change(BaseModel):
+    """The body of `PATCH /v1/trace/{id}`: what is to be changed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str | None = None
+    note: str | None = None
+    pinned: bool | None = Field(default=None, strict=True)
+
+    @model_validator(mode="after")
+    def _any(self) -> Self:
+        if self.title is None and self.note is None and self.pinned is None:
+            raise ValueError("send at least one of title, note and pinned")
+        return self
+
+
 class Traces:
     """The routes that serve a recorder's file; the caller closes the recorder."""
 
@@ -60,6 +81,13 @@ class Traces:
         return [
             Route("/v1/trace", self._recordings),
             _get("/v1/trace/{id}", self._entries),
+            Route(
+                "/v1/trace/{id}",
+                self._change,
+                methods=["PATCH"],
+                middleware=[Middleware(JsonOnly)],
+            ),
+            Route("/v1/trace/{id}", self._delete, methods=["DELETE"]),
             _get("/v1/trace/{id}/events", self._events),
             _get("/v1/trace/{id}/export", self._export),
             _get("/v1/trace/{id}/perfetto", self._perfetto),
@@ -101,8 +129,38 @@ class Traces:
     async def _recordings(self, request: Request) -> Response:
         there = self._recorder.store.path.is_file()
         known = await self._read(reading.recordings) if there else []
-        text = encoded({"recordings": [each.public() for each in known]})
+        own = self._recorder.recording
+        told = [{**each.public(), "own": each.id == own} for each in known]
+        text = encoded({"recordings": told})
         return Response(text, media_type="application/json", headers=_HEADERS)
+
+    async def _change(self, request: Request) -> Response:
+        """Change the title, the note or the pin of a recording; answer with the recording."""
+        recording = await self._recording(request)
+        try:
+            wanted = Change.model_validate_json(await request.body())
+        except ValidationError as error:
+            raise from_validation(error) from None
+        changed = await self._write(
+            partial(curating.change, **wanted.model_dump()), int(recording.id)
+        )
+        return Response(encoded(changed.public()), media_type=JSON, headers=_HEADERS)
+
+    async def _delete(self, request: Request) -> Response:
+        """Delete a recording that has ended."""
+        recording = await self._recording(request)
+        await self._write(curating.delete, int(recording.id))
+        text = encoded({"id": recording.id, "deleted": True})
+        return Response(text, media_type=JSON, headers=_HEADERS)
+
+    async def _write(self, work: Callable[[Path, int], T], number: int) -> T:
+        """Change the file in a thread; raise `ApiError` if that fails."""
+        try:
+            return await asyncio.to_thread(work, self._recorder.store.path, number)
+        except curating.BeingRecorded as error:
+            raise ApiError(409, _sentence(error), code="being_recorded") from None
+        except UsageError as error:
+            raise invalid(_sentence(error)) from None
 
     async def _entries(self, request: Request, send: Send) -> None:
         recording = await self._recording(request)

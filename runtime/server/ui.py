@@ -10,7 +10,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.files.page import Page, built
 from caesura.runtime.server.http.errors import ApiError
 
-OPEN = frozenset({"/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
+OPEN = frozenset({"/", "/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
 """The routes that need no key."""
 _POLICY = "; ".join(
     (
@@ -36,11 +36,17 @@ _HEADERS = {
 def page_routes() -> list[Route]:
     """Return the page's routes."""
     return [
+        Route("/", _from_the_root),
         Route("/ui", _to_the_page),
         Route("/ui/", _index),
         Route("/ui/ui.js", _script),
         Route("/ui/ui.css", _styles),
     ]
+
+
+async def _from_the_root(request: Request) -> Response:
+    # Not for ever: another server may stand here tomorrow.
+    return Response(status_code=307, headers={"Location": "ui/"})
 
 
 async def _to_the_page(request: Request) -> Response:

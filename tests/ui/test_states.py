@@ -7,6 +7,8 @@ from . import recordings
 from .conftest import Open
 
 KEY = "a-key-of-16-bytes"
+OLD = "1-s44we8"
+"""The name of the recording that the store holds, in addresses: its number and its time."""
 
 
 async def test_without_a_key_it_opens_at_once(open_page: Open, serving) -> None:
@@ -30,7 +32,7 @@ async def test_it_asks_for_the_key_and_keeps_it_for_the_tab(open_page: Open, ser
     await shown.page.fill("dialog input", KEY)
     await shown.press("Enter")
     await shown.page.wait_for_selector("dialog[open]", state="hidden")
-    await shown.page.select_option("select.picker", label="made by hand")
+    await shown.page.select_option("select.picker", value=OLD)
     await shown.page.wait_for_selector("[data-testid=memory]")
     await shown.page.reload()
     await shown.page.wait_for_selector("[data-testid=memory]")
@@ -58,7 +60,7 @@ async def test_a_server_that_is_gone(open_page: Open, serving) -> None:
     shown = await open_page(endpoint.ui)
     await shown.says("Waiting for the first request")
     await endpoint.cable.cut()
-    await shown.page.evaluate("location.hash = '#/tools?rec=nothing'")
+    await shown.page.evaluate("location.hash = '#/tools'")
     await shown.says("connection broke", within=".notes")
 
 

@@ -62,6 +62,7 @@ class TraceSettings(_Section):
     max_mb: float = Field(default=256, ge=1, description="of the file; the oldest entries go first")
     max_days: float = Field(default=7, gt=0, description="after which entries are deleted")
     content: bool = Field(default=False, description="whether messages and results are recorded")
+    title: str = Field(default="", description="of recordings; default: the command and the model")
 
 
 class Config(_Section):

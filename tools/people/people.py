@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from caesura.tools.context import mark
+from caesura.tools.dispatch.call_observer import Fact
 from caesura.tools.people.callback import Callback
 from caesura.tools.people.desk import Desk
 from caesura.tools.people.pending import (
@@ -96,7 +97,10 @@ class People:
     async def _settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
         mark("person.asked", kind=item.kind)
         settled = await self._desk.settled(item, about, callback)
-        mark("person.settled", state=settled.state)
+        facts: dict[str, Fact] = {"state": settled.state}
+        if item.kind == "approval":
+            facts["approved"] = bool(settled.approved)
+        mark("person.settled", **facts)
         return settled
 
     # -- answering -------------------------------------------------------------------------------

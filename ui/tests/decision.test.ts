@@ -118,13 +118,13 @@ describe("what became of a pause", () => {
   it("is told from how it ended, since only a resume has a handling", () => {
     expect(became({ outcome: "resumed", handling: "swap" })).toEqual(["resumed", "swapped"]);
     expect(became({ outcome: "followed", handling: "none" })).toEqual(["followed by a new request", "left to the follow-up"]);
-    expect(became({ outcome: "ended", handling: "none", pause_seconds: 2 })).toEqual(["nobody came back", "given up"]);
+    expect(became({ outcome: "ended", handling: "none", pause_seconds: 2 })).toEqual(["no follow-up came", "freed"]);
   });
 
   it("is not that nobody came where the last of its KV was taken before", () => {
     const end = { outcome: "ended", handling: "none", pause_seconds: 0.16532379699 } as const;
-    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"], [0.165324, "discard", 0, "running"]] })[0]).toContain("given up before");
-    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"]] })[0]).toBe("nobody came back");
+    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"], [0.165324, "discard", 0, "running"]] })[0]).toContain("freed before");
+    expect(became({ ...end, decisions: [[0.0239, "swap", 1, "admit"]] })[0]).toBe("no follow-up came");
   });
 });
 

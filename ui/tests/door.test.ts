@@ -53,4 +53,5 @@ describe("at the door", () => {
 it("an axis between wild times is drawn without end neither in ticks nor in time", () => {
   const scale = new Scale(new TimeMap([{ from: 10, to: 9e10 }], 1), 0, 1e11, 1000);
   expect(ticks(scale, 0).length).toBeLessThan(2000);
+  expect(ticks(scale, Infinity)).toEqual([]);
 });

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { current, other, recordings, version } from "../src/app/state";
 import { parse, route } from "../src/app/router";
 import type { Entry, PauseEntry, Recording } from "../src/model/records";
-import { labelOf } from "../src/app/about";
+import { labelOf } from "../src/app/recordings/words";
 import { CompareView } from "../src/views/compare/view";
 import { PauseList } from "../src/views/decision/list";
 import { PauseCard } from "../src/views/decision/pausecard";

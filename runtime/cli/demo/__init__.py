@@ -42,12 +42,14 @@ PLAIN_WIDTH = 132
 """The columns of the output if it is not a terminal."""
 
 
-async def show(stops: Sequence[Stop] = TOUR, trace: Path | None = None) -> None:
-    """Run the demo, and record it in `trace` if given.
+async def show(
+    stops: Sequence[Stop] = TOUR, trace: Path | None = None, title: str | None = None
+) -> None:
+    """Run the demo, and record it in `trace` if given, under a title if given.
 
     Raises `EngineFailed` and `UsageError`.
     """
-    traces = Traces(trace, off=trace is None)
+    traces = Traces.into(trace, title)
     traces.check()
     console = Console()
     if not console.is_terminal:

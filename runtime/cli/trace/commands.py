@@ -22,6 +22,12 @@ StoreFile = Annotated[
         help="The file of recordings. Default: the configured file, else the user's own.",
     ),
 ]
+Recording = Annotated[
+    str, typer.Argument(metavar="ID", help="The recording; `last` is the newest.")
+]
+Recordings = Annotated[
+    list[str], typer.Argument(metavar="ID", help="The recordings; `last` is the newest.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Records = Annotated[
     list[Path] | None,
@@ -145,3 +151,66 @@ def export(
             exporting.Span(since, until, last),
             config,
         )
+
+
+@app.command()
+def name(
+    recording: Recording,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="What it is called from now on.")],
+    store: StoreFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Give a recording another title."""
+    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        curate.name(browsing.store_file(store, config), recording, title)
+
+
+@app.command()
+def note(
+    recording: Recording,
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="The note; an empty one removes it. Default: print."),
+    ] = None,
+    store: StoreFile = None,
+    config: ConfigFile = None,
+) -> None:
+    """Set the note of a recording, or print it."""
+    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        curate.note(browsing.store_file(store, config), recording, text)
+
+
+@app.command()
+def pin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
+    """Keep recordings whatever the bounds on the file's size and age."""
+    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        curate.pin(browsing.store_file(store, config), recordings, pinned=True)
+
+
+@app.command()
+def unpin(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
+    """Let recordings be deleted for room or age again."""
+    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        curate.pin(browsing.store_file(store, config), recordings, pinned=False)
+
+
+@app.command()
+def rm(recordings: Recordings, store: StoreFile = None, config: ConfigFile = None) -> None:
+    """Delete recordings that have ended, pinned ones too."""
+    from caesura.runtime.cli.trace import curate
+    from caesura.runtime.cli.trace import show as browsing
+
+    with mistakes_told():
+        curate.delete(browsing.store_file(store, config), recordings)

@@ -8,6 +8,7 @@ from rich.tree import Tree
 
 from caesura.runtime.cli.show import plain, shorten
 from caesura.runtime.cli.trace.forecast_lines import forecast_items
+from caesura.runtime.cli.trace.words import counted, fault_of, name_of
 from caesura.runtime.recording.runs import Pause, Run, Session
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import PauseRecord, PriceRecord, SpanRecord, WaitRecord
@@ -52,12 +53,14 @@ def tree_of(found: Run | Session) -> Tree:
 
 def _title(run: Run) -> str:
     told = run.span.attributes
-    parts = [_seconds(run.span), f"{len(run.turns)} turns", f"{len(run.calls)} calls"]
+    calls = counted(len(run.calls), "call")
+    parts = [_seconds(run.span), counted(len(run.turns), "turn"), calls]
     if names.INPUT_TOKENS in told:
         parts.append(_tokens(told))
     if run.http is not None:
         parts.append(f"status {run.http.status} after {_number(run.http.seconds, 3)} s")
-    return f"[bold]{escape(shorten(run.span.name, 60))}[/bold] {', '.join(parts)}{_fault(run.span)}"
+    name = escape(shorten(name_of(run), 60))
+    return f"[bold]{name}[/bold] {', '.join(parts)}{_fault(run.span)}"
 
 
 def _turn(number: int, span: SpanRecord) -> Item:
@@ -69,6 +72,9 @@ def _turn(number: int, span: SpanRecord) -> Item:
         parts.append(f"first output after {told[names.TIME_TO_FIRST_CHUNK]:.3f} s")
     if names.FINISH_REASONS in told:
         parts.append(escape(", ".join(map(str, told[names.FINISH_REASONS]))))
+    unread = sum(event.name == names.CALL_MALFORMED for event in span.events)
+    if unread:
+        parts.append(f"[red]{counted(unread, 'call')} could not be read[/red]")
     return span.start, ", ".join(parts) + _fault(span), []
 
 
@@ -112,7 +118,7 @@ def _reasons(pause: Pause) -> Iterator[str]:
     yield from _wanted(ended)
     yield from _decisions(ended)
     yield (
-        f"{ended.context_tokens} tokens of context: {ended.loaded_tokens} loaded,"
+        f"{counted(ended.context_tokens, 'token')} of context: {ended.loaded_tokens} loaded,"
         f" {ended.recomputed_tokens} recomputed; queued {_number(ended.queue_seconds, 3)} s"
     )
 
@@ -132,14 +138,15 @@ def _decisions(ended: PauseRecord) -> Iterator[str]:
         reason = f" ({WHY.get(row.why, escape(row.why))})" if row.why else ""
         prices = PriceRecord(row.preserve, row.discard, row.swap)
         priced = f", priced at {_prices(prices)}" if prices != NO_PRICES else ""
-        act = escape(row.act)
-        yield f"after {_number(row.seconds, 3)} s: {act} {row.blocks} blocks{reason}{priced}"
+        done = f"{escape(row.act)} {counted(row.blocks, 'block')}"
+        yield f"after {_number(row.seconds, 3)} s: {done}{reason}{priced}"
 
 
 def _wait(wait: WaitRecord) -> Item:
     lacked = plain_fields(wait.lacked)
-    why = ", ".join(f"{name} in {steps} steps" for name, steps in lacked.items() if steps)
-    line = f"[yellow]wait[/yellow] {_number(wait.until - wait.since, 3)} s, {wait.steps} steps"
+    told = [f"{name} in {counted(steps, 'step')}" for name, steps in lacked.items() if steps]
+    why, steps = ", ".join(told), counted(wait.steps, "step")
+    line = f"[yellow]wait[/yellow] {_number(wait.until - wait.since, 3)} s, {steps}"
     return wait.since, f"{line}{f', lacked {escape(why)}' if why else ''}", []
 
 
@@ -167,7 +174,5 @@ def _tokens(told: Mapping[str, Any]) -> str:
 
 
 def _fault(span: SpanRecord) -> str:
-    if span.status != "error":
-        return ""
-    said = f"{span.attributes.get(names.ERROR_TYPE, 'error')} {span.message}".strip()
-    return f" [red]{escape(shorten(said, WIDTH))}[/red]"
+    said = fault_of(span)
+    return f", [red]{escape(shorten(said, WIDTH))}[/red]" if said else ""

@@ -15,6 +15,7 @@ from rich.table import Table
 from caesura.runtime.cli.recording import store_of
 from caesura.runtime.cli.show import shorten
 from caesura.runtime.cli.trace.run_tree import tree_of
+from caesura.runtime.cli.trace.words import amount, fault_of, name_of
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
@@ -41,7 +42,7 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
         told = [{**each.public(), "kinds": counts.get(int(each.id), {})} for each in known]
         print(json.dumps(told, indent=2))
         return
-    table = _table("id", "recording", "started", "seconds", "entries", "pauses", "")
+    table = _table("id", "recording", "started", "seconds", "sessions", "pauses", "entries", "")
     for each in known:
         kinds = counts.get(int(each.id), {})
         ended = time.time() if each.live else each.ended or each.started
@@ -50,9 +51,10 @@ def show_list(store: Path, wanted: str | None, as_json: bool) -> None:
             escape(shorten(each.title, 60)),
             _date(each.started),
             f"{ended - each.started:.0f}",
-            str(each.entries),
+            str(each.sessions),
             str(kinds.get("pause", 0)),
-            ", ".join(_marks(each)),
+            str(each.entries),
+            escape(", ".join(_marks(each))),
         )
     _console().print(table)
     if not known:
@@ -90,15 +92,15 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
         span = run.span
         seconds = "" if span.end is None else f"{span.end - span.start:.2f}"
         numbers = (str(len(each)) for each in (run.turns, run.calls, run.pauses))
-        status = "under way" if span.end is None else span.status
+        status = "under way" if span.end is None else fault_of(span) or "ok"
         table.add_row(
             run.id,
-            escape(shorten(span.name, 40)),
+            escape(shorten(name_of(run), 40)),
             _date(run.start),
             seconds,
             *numbers,
             _regret(run.pauses),
-            status.replace("unset", "ok"),
+            escape(shorten(status, 40)),
         )
     for session in alone:
         pauses = list(session.pauses.values())
@@ -123,11 +125,17 @@ def _matching(folded: Runs, wanted: str) -> list[Run | Session]:
     runs = folded.runs()
     every: list[Run | Session] = [*runs, *folded.alone(runs)]
     exact = [each for each in every if wanted in each.ids]
-    begin = [each for each in every if any(i.startswith(wanted) for i in each.ids)]
+    begun = [sorted(i for i in each.ids if _begins(i, wanted)) for each in every]
+    begin = [each for each, ids in zip(every, begun, strict=True) if ids]
     if not exact and len(begin) > 1:
-        several = ", ".join(each.id for each in begin[:5])
+        several = ", ".join(ids[0] for ids in begun if ids)[:200]
         raise UsageError(f"several ids begin with {wanted!r}, such as {several}: type more of it")
     return exact or begin
+
+
+def _begins(name: str, wanted: str) -> bool:
+    """Return whether an id begins with the text, also behind its kind, as in `session-5f2d`."""
+    return name.startswith(wanted) or name.partition("-")[2].startswith(wanted)
 
 
 def _public(found: Run | Session) -> Entry:
@@ -169,15 +177,16 @@ def _regret(pauses: Sequence[Pause]) -> str:
     told = [regret for regret in known if regret is not None]
     if not told:
         return "-" if known else ""
-    total = sum(told)
-    return f"{total:.1f}" if total >= 0.05 or total == 0 else f"{total:.2g}"
+    return amount(sum(told))
 
 
 def _marks(recording: Recording) -> list[str]:
     said: list[tuple[Any, str]] = [
         (recording.live, "live"),
+        (recording.pinned, "pinned"),
         (recording.content, "with content"),
         (recording.trimmed, f"{recording.trimmed} deleted"),
+        (recording.note, shorten(recording.note, 60)),
     ]
     return [text for holds, text in said if holds]
 
@@ -188,7 +197,7 @@ def _date(at: float) -> str:
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
-    right = ("seconds", "entries", "pauses", "turns", "calls", "regret, blk·s")
+    right = ("seconds", "sessions", "entries", "pauses", "turns", "calls", "regret, blk·s")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=True)
     return table

@@ -1,4 +1,8 @@
-"""Bounds on the file's size and age: deletes the oldest entries and shrinks the file."""
+"""Bounds on the file's size and age: deletes the oldest entries and shrinks the file.
+
+Entries of pinned recordings are never deleted. If only those are left, nothing more is recorded
+until a recording is unpinned or deleted.
+"""
 
 import sqlite3
 import time
@@ -21,6 +25,13 @@ LEAVE_FULL = 13 / 16
 SLICE = 1 / 32
 """The approximate share that one slice deletes: pages that move within the file go to the log."""
 MAX_ROWS_PER_SLICE = 10_000
+# The first entry that may be deleted is found by the index; what is pinned before it is not read.
+_OPEN = (
+    "recording NOT IN (SELECT id FROM recordings WHERE pinned) AND id >= ifnull((SELECT min("
+    "(SELECT min(id) FROM entries WHERE recording = recordings.id)) FROM recordings"
+    " WHERE NOT pinned), 0)"
+)
+"""The condition of entries that may be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +60,7 @@ def is_full(path: Path, bounds: Bounds, wanted: int, most: float = MAX_FULL_SHAR
 
 def make_room(db: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
     """Delete the oldest entries until the file is below `LEAVE_FULL` of its size."""
-    if not _checkpoint(db):
+    if not checkpoint(db):
         return
     while size_of(path) > bounds.max_bytes * LEAVE_FULL:
         if not _drop_oldest(db, bounds):
@@ -61,7 +72,7 @@ def drop_old(db: sqlite3.Connection, bounds: Bounds, now: float) -> None:
     """Delete entries that are older than the bounds allow at the Unix time `now`."""
     oldest = now - bounds.max_age_seconds
     while True:
-        first = db.execute("SELECT at FROM entries ORDER BY id LIMIT 1").fetchone()
+        first = db.execute(f"SELECT at FROM entries WHERE {_OPEN} ORDER BY id LIMIT 1").fetchone()
         if first is None or first[0] >= oldest or not _drop_oldest(db, bounds, oldest):
             break
     _forget_empty(db, oldest)
@@ -71,7 +82,7 @@ def _forget_empty(db: sqlite3.Connection, oldest: float | None = None) -> None:
     """Delete recordings whose entries were all deleted, or that ended `oldest` or before."""
     with transaction(db):
         db.execute(
-            "DELETE FROM recordings WHERE ended IS NOT NULL AND entries = 0"
+            "DELETE FROM recordings WHERE ended IS NOT NULL AND entries = 0 AND NOT pinned"
             " AND (trimmed > 0 OR ended < ?)",
             (oldest or 0.0,),
         )
@@ -84,22 +95,29 @@ def _drop_oldest(db: sqlite3.Connection, bounds: Bounds, oldest: float | None = 
         if last is None:
             return False
         counted = db.execute(
-            "SELECT recording, count(*) FROM entries WHERE id <= ? GROUP BY recording", (last,)
+            f"SELECT recording, count(*) FROM entries WHERE id <= ? AND {_OPEN} GROUP BY recording",
+            (last,),
         ).fetchall()
-        db.execute("DELETE FROM entries WHERE id <= ?", (last,))
+        db.execute(f"DELETE FROM entries WHERE id <= ? AND {_OPEN}", (last,))
         db.executemany(
             "UPDATE recordings SET entries = entries - ?, trimmed = trimmed + ?, trimmed_to = ?"
             " WHERE id = ?",
             [(count, count, last, number) for number, count in counted],
         )
+    return shrink(db)
+
+
+def shrink(db: sqlite3.Connection) -> bool:
+    """Give the disk back what was deleted; return False if a long read prevents it."""
     # The pragma frees one page per step, and `execute` makes only one step.
     db.executescript("PRAGMA incremental_vacuum")
-    return _checkpoint(db)
+    return checkpoint(db)
 
 
 def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> int | None:
     last, left = None, size
-    query = "SELECT id, at, length(CAST(body AS BLOB)) FROM entries ORDER BY id LIMIT ?"
+    size_and_age = "id, at, length(CAST(body AS BLOB))"
+    query = f"SELECT {size_and_age} FROM entries WHERE {_OPEN} ORDER BY id LIMIT ?"
     for number, at, length in db.execute(query, (MAX_ROWS_PER_SLICE,)):
         if left <= 0 or (oldest is not None and at >= oldest):
             break
@@ -107,7 +125,7 @@ def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> 
     return last
 
 
-def _checkpoint(db: sqlite3.Connection) -> bool:
+def checkpoint(db: sqlite3.Connection) -> bool:
     """Checkpoint and truncate the log; return False if a long read prevents it.
 
     Without a checkpoint, deletions make the log longer and do not shrink the file.

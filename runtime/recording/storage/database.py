@@ -36,6 +36,17 @@ _SCHEMA = (
     "CREATE INDEX IF NOT EXISTS by_recording ON entries (recording)",
     f"PRAGMA user_version = {VERSION}",
 )
+# Columns that a file of an older Caesura lacks. The version stays: older ones ignore them.
+ADDED = {
+    "note": ("TEXT NOT NULL DEFAULT ''", None),
+    "pinned": ("INTEGER NOT NULL DEFAULT 0", None),
+    "sessions": (
+        "INTEGER NOT NULL DEFAULT 0",
+        "UPDATE recordings SET sessions = (SELECT count(*) FROM entries"
+        " WHERE recording = recordings.id AND kind = 'session')",
+    ),
+}
+"""Later columns of `recordings`: their type, and how they are filled in an older file."""
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -69,6 +80,32 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
     with transaction(db):
         for statement in _SCHEMA:
             db.execute(statement)
+        known = columns_of(db)
+        for name, (declared, fill) in ADDED.items():
+            if name not in known:
+                db.execute(f"ALTER TABLE recordings ADD COLUMN {name} {declared}")
+                if fill is not None:
+                    db.execute(fill)
+
+
+def columns_of(db: sqlite3.Connection) -> set[str]:
+    """Return the columns of `recordings` in this file."""
+    return {row[0] for row in db.execute("SELECT name FROM pragma_table_info('recordings')")}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open an existing file to change recordings. Raises `UsageError` if that fails."""
+    try:
+        if not path.is_file():
+            raise UsageError(f"there are no traces in {path}: --store names another file")
+        db = opened(path)
+        try:
+            yield db
+        finally:
+            db.close()
+    except (sqlite3.Error, OSError) as error:
+        raise UsageError(f"{path} cannot be changed: {error}") from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording, encoded, gap
-from caesura.runtime.recording.storage.database import reading
+from caesura.runtime.recording.storage.database import ADDED, columns_of, reading
 from caesura.tools.people.owner import is_alive
 
 CHUNK = 1000
@@ -21,9 +21,8 @@ MAX_CHARACTERS = 4 * 2**20
 TRIMMED = "deleted to keep the file within its bounds"
 COLUMNS = (
     *("id", "title", "source", "started", "ended", "updated", "owner", "entries"),
-    *("trimmed", "trimmed_to", "content", "about"),
+    *("trimmed", "trimmed_to", "content", "about", "note", "pinned", "sessions"),
 )
-_ALL = f"SELECT {', '.join(COLUMNS)} FROM recordings"
 
 Page = list[tuple[int, str]]
 """Entries as pairs of an id and JSON, in order of their ids."""
@@ -32,13 +31,13 @@ Page = list[tuple[int, str]]
 def recordings(path: Path) -> list[Recording]:
     """Return all recordings, the newest first. Raises `UsageError` if the file is unreadable."""
     with reading(path) as db:
-        return [_recording(row) for row in _rows(db, f"{_ALL} ORDER BY id DESC")]
+        return [_recording(row) for row in _rows(db, f"{_all(db)} ORDER BY id DESC")]
 
 
 def recording(path: Path, number: int) -> Recording | None:
     """Return one recording or None. Raises `UsageError` if the file is unreadable."""
     with reading(path) as db:
-        found = _rows(db, f"{_ALL} WHERE id = ?", (number,))
+        found = _rows(db, f"{_all(db)} WHERE id = ?", (number,))
     return _recording(found[0]) if found else None
 
 
@@ -53,7 +52,7 @@ def page(
     """
     with reading(path) as db:
         db.execute("BEGIN")  # one snapshot for both reads
-        found = _rows(db, f"{_ALL} WHERE id = ?", (number,))
+        found = _rows(db, f"{_all(db)} WHERE id = ?", (number,))
         query = "SELECT id, body FROM entries WHERE recording = ? AND id > ?"
         if kinds:
             query += f" AND kind IN ({', '.join('?' * len(kinds))})"
@@ -101,6 +100,13 @@ def _bearable(rows: Iterable[tuple[int, str]]) -> Page:
     return taken
 
 
+def _all(db: sqlite3.Connection) -> str:
+    """Return the query of all recordings; a file that nobody has opened since may lack columns."""
+    lacked = ADDED.keys() - columns_of(db)
+    shown = (f"NULL AS {name}" if name in lacked else name for name in COLUMNS)
+    return f"SELECT {', '.join(shown)} FROM recordings"
+
+
 def _rows(
     db: sqlite3.Connection,
     query: str,
@@ -130,6 +136,9 @@ def _recording(row: tuple[Any, ...]) -> Recording:
         content=bool(read["content"]),
         about=json.loads(read["about"]),
         trimmed=read["trimmed"],
+        note=read["note"] or "",
+        pinned=bool(read["pinned"]),
+        sessions=read["sessions"] or 0,
     )
 
 

@@ -80,9 +80,9 @@ class Store:
                 counted = db.execute(
                     # A process in another container looks dead from here, so another process may
                     # have ended this recording.
-                    "UPDATE recordings SET entries = entries + ?, updated = ?, ended = NULL"
-                    " WHERE id = ?",
-                    (len(rows), now, recording),
+                    "UPDATE recordings SET entries = entries + ?, updated = ?, ended = NULL,"
+                    " sessions = sessions + ? WHERE id = ?",
+                    (len(rows), now, sum(row.kind == "session" for row in rows), recording),
                 )
                 if not counted.rowcount:
                     raise sqlite3.IntegrityError(f"recording {recording} was deleted")
@@ -136,7 +136,8 @@ class Store:
             if is_full(self.path, self.bounds, wanted, most=1.0):
                 raise StoreFull(
                     f"no room can be made within {self.bounds.max_bytes} bytes: the limit is too"
-                    " small, or another process reads the file for too long"
+                    " small, pinned recordings fill it (unpin or delete one with `caesura"
+                    " trace`), or another process reads the file for too long"
                 )
 
 

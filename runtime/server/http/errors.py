@@ -6,6 +6,7 @@ The routes of Anthropic's API have its form.
 import logging
 from typing import Any
 
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -79,6 +80,15 @@ class ApiError(Exception):
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """Return an error of status 400: the request is invalid."""
     return ApiError(400, message, param=param, code=code)
+
+
+def from_validation(error: ValidationError) -> ApiError:
+    """Return the error of status 400 that says what is wrong with a body's first wrong field."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(str(step) for step in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ")
+    sentence = f"{reason[:1].lower()}{reason[1:]}"
+    return invalid(f"{field}: {sentence}." if field else f"The body: {sentence}.", field or None)
 
 
 def from_exception(error: Exception) -> ApiError:

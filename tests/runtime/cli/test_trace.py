@@ -1,6 +1,7 @@
 """`caesura trace`, and what the other commands record."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from caesura.runtime.recording.storage import reading
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.records import WaitRecord
-from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.caesura_toml import Config, TraceSettings
 
 from .traces import stored, trace
 
@@ -110,25 +111,42 @@ def file(tmp_path: Path) -> Path:
 def test_recordings_are_listed(file: Path) -> None:
     line = trace("ls", "--store", file).stdout.splitlines()[1].split()
     assert line[:3] == ["1", "caesura", "serve"]
-    assert line[5:] == ["11", str(len(ENTRIES)), "1"]
+    sessions = sum(entry["kind"] == "session" for entry in ENTRIES)
+    assert line[5:] == ["11", str(sessions), "1", str(len(ENTRIES))]
     (told,) = json.loads(trace("ls", "--json", "--store", file).stdout)
     assert (told["title"], told["kinds"]["span"]) == ("caesura serve", 5)
 
 
+def test_recordings_are_named_noted_pinned_and_deleted(file: Path) -> None:
+    trace("name", "1", "before the fix", "--store", file)
+    trace("note", "last", "the link was [slow]", "--store", file)
+    trace("pin", "1", "--store", file)
+    listed = trace("ls", "--store", file).output
+    assert "before the fix" in listed and "pinned, the link was [slow]" in listed
+    assert trace("note", "1", "--store", file).output == "the link was [slow]\n"
+    trace("unpin", "1", "--store", file)
+    assert "pinned" not in trace("ls", "--store", file).output
+    missing = trace("rm", "1", "7", "--store", file, code=1)
+    assert "no recording '7'" in missing.output
+    trace("rm", "1", "--store", file)
+    assert "nothing is recorded" in trace("ls", "--store", file).output
+
+
 def test_the_runs_of_a_recording_are_listed(file: Path) -> None:
     _, run, session = trace("ls", "last", "--store", file).stdout.splitlines()
-    assert run.split() == ["r1", "invoke_agent", *run.split()[2:4], "4.00", *"111", "1.0", "ok"]
+    words = ["run", "with", "search"]
+    assert run.split() == ["r1", *words, *run.split()[4:6], "4.00", *"111", "1.0", "ok"]
     assert session.split()[:2] == ["other-1-x", "session"]
     runs = json.loads(trace("ls", "1", "--json", "--store", file).stdout)
     assert [each["id"] for each in runs] == ["r1", "other-1-x"]
 
 
-@pytest.mark.parametrize("name", ["r1", "aaaa", "talk-9", "session-abc", REQUEST])
+@pytest.mark.parametrize("name", ["r1", "aaaa", "talk-9", "session-abc", "abc-1f", REQUEST])
 def test_a_run_is_shown_with_all_that_happened(file: Path, name: str) -> None:
     text = trace("show", name, "--store", file).stdout
     shown = [line.lstrip("│├─└ ") for line in text.splitlines()]
     assert shown == [
-        "invoke_agent 4.000 s, 1 turns, 1 calls, 300 tokens in, 0 out, 0 cached",
+        "run with search 4.000 s, 1 turn, 1 call, 300 tokens in, 0 out, 0 cached",
         "+0.000 s turn 1 1.500 s, 300 tokens in, 21 out, 0 cached",
         "+0.250 s wait 0.250 s, 7 steps, lacked blocks in 5 steps",
         "+1.500 s call search 2.000 s",
@@ -222,7 +240,34 @@ def test_several_that_begin_so(file: Path) -> None:
     store = Store(file)
     store.append(1, [row_of(pause(request="other-2", session="other-2", at=103.0))])
     store.close()
-    assert "type more" in trace("show", "other", "--store", file, code=1).stderr
+    told = " ".join(trace("show", "other", "--store", file, code=1).stderr.split())
+    assert "several ids begin with 'other', such as other-1-x, other-2: type more of it" in told
+
+
+def test_runs_are_called_by_what_was_asked_and_faults_by_what_happened(tmp_path: Path) -> None:
+    messages = [{"role": "user", "parts": [{"type": "text", "content": "What is\n17 * 23?"}]}]
+    malformed = {"name": "caesura.call_malformed", "at": 100.5, "attributes": {}}
+    approved = {"caesura.person.approved": False}
+    settled = {"name": "caesura.person.settled", "at": 101.0, "attributes": approved}
+    failed = {"status": "error"}
+    entries = [
+        span("invoke_agent", "r1", 100.0, 104.0, **{"error.type": "cancelled"}) | failed,
+        span("chat m", "c1", 100.0, 101.0, **{"gen_ai.input.messages": json.dumps(messages)})
+        | {"events": [malformed]},
+        span("execute_tool mail", "t1", 101.0, 102.0, **{"error.type": "failed"})
+        | failed
+        | {"events": [settled]},
+        pause(request="r", session="r", handling="none", regret=0.029, wanted_seconds=1.0)
+        | {"kind": "pause"},
+    ]
+    file = stored(tmp_path, entries, ended=110.0)
+    _, run, session = trace("ls", "1", "--store", file).stdout.splitlines()
+    assert "What is 17 * 23?" in run and "cancelled, the client left" in run
+    assert "0.029" in session
+    shown = trace("show", "r1", "--store", file).stdout
+    assert shown.startswith("What is 17 * 23? 4.000 s, 1 turn, 1 call, cancelled, the client left")
+    assert "1 call could not be read" in shown
+    assert "1.000 s, denied by a person" in shown
 
 
 def test_a_session_that_was_asked_twice_is_shown_whole(file: Path) -> None:
@@ -234,7 +279,9 @@ def test_a_session_that_was_asked_twice_is_shown_whole(file: Path) -> None:
     store.close()
     told = json.loads(trace("show", REQUEST, "--json", "--store", file).stdout)
     assert [each["run"]["start"] for each in told] == [100.0, 105.0]
-    assert trace("show", REQUEST, "--store", file).stdout.count("invoke_agent") == 2
+    lines = trace("show", REQUEST, "--store", file).stdout.splitlines()
+    titles = [line for line in lines if line.startswith("run")]
+    assert [title.split(",")[0] for title in titles] == ["run with search 4.000 s", "run 4.000 s"]
 
 
 @pytest.mark.parametrize(
@@ -345,7 +392,25 @@ async def test_content_is_recorded_if_that_is_said(
         assert recorder.store.bounds.max_age_seconds == 12 * 3600
 
 
+async def test_a_recording_is_called_what_the_options_or_the_configuration_say(
+    tmp_path: Path,
+) -> None:
+    config = Config(path=tmp_path / "caesura.toml", trace=TraceSettings(title="configured"))
+    traces = Traces(tmp_path / "t.sqlite")
+    for options in (traces, replace(traces, title="named")):
+        async with recorded(ScriptedEngine([]), options, config, "usual", "sdk"):
+            pass
+    async with recorded(ScriptedEngine([]), traces, Config(), "usual", "sdk"):
+        pass
+    titles = [each.title for each in reading.recordings(tmp_path / "t.sqlite")]
+    assert titles == ["usual", "named", "configured"]
+
+
 def test_options_that_do_not_go_together(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--no-trace excludes --trace-title"):
+        Traces(off=True, title="x").check()
+    with pytest.raises(UsageError, match="also give --trace FILE"):
+        Traces.into(None, "x")
     with pytest.raises(UsageError, match="--no-trace excludes --trace-content"):
         Traces(off=True, content=True).check()
     with pytest.raises(UsageError, match="there is no directory"):

@@ -11,10 +11,10 @@ import pytest
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Recording, Row, encoded, row_of
-from caesura.runtime.recording.storage import reading
+from caesura.runtime.recording.storage import curating, database, reading
 from caesura.runtime.recording.storage.bounds import Bounds
 from caesura.runtime.recording.storage.database import size_of
-from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.recording.storage.store import Store, StoreFull
 
 MB = 2**20
 
@@ -159,6 +159,89 @@ def test_several_users_of_one_file(path: Path) -> None:
         two.append(second, rows(3))
     assert (len(numbers(path, first)), len(numbers(path, second))) == (10, 15)
     assert [number for number, _ in reading.page(path, first)][:4] == [1, 2, 6, 7]
+
+
+def test_pinned_recordings_are_not_deleted_for_room_or_age(path: Path) -> None:
+    now = 1000.0
+    store = Store(path, Bounds(MB, max_age_seconds=3600.0), lambda: now)
+    kept, old, new = (store.begin(name, "serve") for name in ("kept", "old", "new"))
+    store.append(kept, rows(300, 300))
+    store.append(old, rows(300, 300))
+    store.end(kept)
+    store.end(old)
+    curating.change(path, kept, pinned=True)
+    while not (found := reading.recording(path, new)) or not found.trimmed:
+        store.append(new, rows(100, 300))
+    assert size_of(path) <= MB
+    assert numbers(path, kept) == list(range(300))
+    assert [each.title for each in reading.recordings(path)] == ["new", "kept"]
+    now += 7200.0
+    store.append(new, rows(1))
+    assert (numbers(path, new), len(numbers(path, kept))) == ([0], 300)
+
+
+def test_where_only_pinned_recordings_are_left_nothing_more_is_recorded(path: Path) -> None:
+    store = Store(path, Bounds(MB))
+    kept = store.begin("kept", "serve")
+    curating.change(path, kept, pinned=True)
+    written = 0
+    with pytest.raises(StoreFull, match="pinned recordings fill it"):
+        while True:
+            store.append(kept, rows(50, 300))
+            written += 50
+    assert len(numbers(path, kept)) == written
+    assert size_of(path) <= MB
+    curating.change(path, kept, pinned=False)
+    store.append(kept, rows(50, 300))
+
+
+def test_recordings_are_renamed_noted_and_deleted(store: Store, path: Path) -> None:
+    made, other = store.begin("one", "serve"), store.begin("two", "serve")
+    store.append(made, rows(3))
+    store.append(other, [*rows(2), row_of({"kind": "session", "request": "r"})])
+    store.end(made)
+    changed = curating.change(path, made, title="  before  the\nfix ", note="slow\nhere")
+    assert (changed.title, changed.note, changed.pinned) == ("before the fix", "slow\nhere", False)
+    assert curating.change(path, made, note="").note == ""
+    with pytest.raises(UsageError, match="1 to 200 characters, got 0"):
+        curating.change(path, made, title=" ")
+    with pytest.raises(UsageError, match="no recording 9"):
+        curating.change(path, 9, pinned=True)
+    with pytest.raises(curating.BeingRecorded, match="stop the server"):
+        curating.delete(path, other)
+    curating.delete(path, made)
+    (left,) = reading.recordings(path)
+    assert (left.title, left.sessions, len(numbers(path, other))) == ("two", 1, 2)
+    with sqlite3.connect(path) as db:
+        assert db.execute("SELECT count(*) FROM entries").fetchone() == (3,)
+    db.close()
+
+
+def test_files_of_older_versions_are_read_and_gain_what_they_lack(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as db:
+        for statement in database._SCHEMA:
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO recordings VALUES"
+            " (1, 'old', 'serve', 10, 20, 20, '1-0-1', 2, 0, 0, 0, '{\"model\": \"m\"}')"
+        )
+        for kind in ("steps", "session"):
+            body = encoded({"kind": kind, "n": 0})
+            db.execute(
+                "INSERT INTO entries (recording, at, kind, body) VALUES (1, 10, ?, ?)",
+                (kind, body),
+            )
+    db.close()
+    (old,) = reading.recordings(path)
+    assert (old.title, old.note, old.pinned, old.sessions) == ("old", "", False, 0)
+    store = Store(path)
+    store.begin("new", "serve")
+    store.close()
+    _, again = reading.recordings(path)
+    assert (again.title, again.about, again.sessions) == ("old", {"model": "m"}, 1)
+    assert [each["kind"] for each in reading.entries(path, 1)] == ["steps", "session"]
+    assert curating.change(path, 1, pinned=True).pinned
 
 
 def test_only_the_user_can_read_it(store: Store, path: Path) -> None:

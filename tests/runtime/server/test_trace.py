@@ -165,6 +165,68 @@ async def test_every_route_with_data_needs_the_key(serve_script: Any, recorder: 
 # -- live ------------------------------------------------------------------------------------------
 
 
+async def test_recordings_are_changed_and_deleted(serve_script: Any, recorder: Recorder) -> None:
+    old = recorder.store.begin("old", "serve")
+    recorder.store.append(old, [row_of(step(1))])
+    recorder.store.end(old)
+    served = await serve_script([], recorder=recorder, api_key="right-key-of-16-bytes")
+    key = {"Authorization": "Bearer right-key-of-16-bytes"}
+    path = f"/v1/trace/{old}"
+    for send in (served.http.patch(path, json={"title": "x"}), served.http.delete(path)):
+        async with send as refused:
+            assert refused.status == 401
+    wanted = {"title": "before", "note": "<b>slow</b>", "pinned": True}
+    async with served.http.patch(path, json=wanted, headers=key) as response:
+        changed = await response.json()
+        assert {name: changed[name] for name in wanted} == wanted
+    listed = (await get(served, "", headers=key))["recordings"]
+    assert [(one["title"], one["own"]) for one in listed] == [("before", False), ("test", True)]
+    async with served.http.delete(path, headers=key) as response:
+        assert await response.json() == {"id": old, "deleted": True}
+    async with served.http.get(path, headers=key) as response:
+        assert response.status == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "send at least one of title, note and pinned"),
+        ({"title": " "}, "A title has 1 to 200 characters"),
+        ({"note": "x" * 4001}, "A note has at most 4000 characters"),
+        ({"pinned": 1}, "pinned: "),
+        ({"colour": "red"}, "colour: "),
+    ],
+)
+async def test_changes_that_are_none(
+    serve_script: Any, recorder: Recorder, body: Any, said: str
+) -> None:
+    served = await serve_script([], recorder=recorder)
+    async with served.http.patch("/v1/trace/live", json=body) as response:
+        assert response.status == 400
+        assert said in (await response.json())["error"]["message"]
+
+
+async def test_changes_of_other_pages_are_refused(serve_script: Any, recorder: Recorder) -> None:
+    served = await serve_script([], recorder=recorder)
+    text = {"Content-Type": "text/plain"}
+    async with served.http.patch("/v1/trace/live", data='{"title": "x"}', headers=text) as response:
+        assert response.status == 415
+    foreign = {"Origin": "https://evil.example"}
+    async with served.http.delete("/v1/trace/live", headers=foreign) as response:
+        assert response.status == 403
+    async with served.http.delete("/v1/trace/live") as response:
+        assert response.status == 409
+        assert "stop the server" in (await response.json())["error"]["message"]
+
+
+async def test_the_root_leads_to_the_page(serve_script: Any, recorder: Recorder) -> None:
+    served = await serve_script([], recorder=recorder, api_key="right-key-of-16-bytes")
+    async with served.http.get("/", allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (307, "ui/")
+    async with served.http.get("/") as response:
+        assert response.url.path == "/ui/"
+
+
 async def test_what_comes_is_sent_as_it_comes(serve_script: Any, recorder: Recorder) -> None:
     served = await serve_script([], recorder=recorder)
     recorder.add([step(0), step(1)])

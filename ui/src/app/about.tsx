@@ -44,12 +44,6 @@ export function About() {
   );
 }
 
-/** What a recording is called in a list: with its time where others have the same title. */
-export function labelOf(one: Recording, list: readonly Recording[]): string {
-  const alone = list.every((other) => other === one || other.title !== one.title);
-  return `${one.title}${one.live ? " (live)" : ""}${alone ? "" : `, ${day(one.started).replace(/ \d{4},/, ",")}`}`;
-}
-
 /** The recording's facts as names and values. */
 function factsOf(recording: Recording): [name: string, value: string][] {
   const facts: [string, string][] = [
@@ -57,6 +51,7 @@ function factsOf(recording: Recording): [name: string, value: string][] {
     ["began", day(recording.started)],
   ];
   if (recording.ended !== null) facts.push(["lasted", duration(recording.ended - recording.started)]);
+  if (recording.note) facts.push(["note", recording.note]);
   facts.push(["messages and results", recording.content ? "recorded" : "not recorded"]);
   for (const [name, value] of Object.entries(recording.about)) {
     if (value !== null && value !== undefined) facts.push([name.replaceAll("_", " "), typeof value === "number" ? number(value) + (UNITS[name] ?? "") : String(value)]);

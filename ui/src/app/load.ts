@@ -8,7 +8,9 @@ import { ServerSource } from "../sources/server";
 import { type Source, Unauthorised } from "../sources/source";
 import { broke } from "./boundary";
 import { Pace } from "./pace";
-import { route } from "./router";
+import { Lister, take } from "./recordings/list";
+import { parse, route, setQuery } from "./router";
+import { LIVE, fresh, nameOf, named, usual } from "./sharing/named";
 import {
   type Loaded, adoptWindow, connection, current, other, phase, problem, recordings, source, version,
 } from "./state";
@@ -17,6 +19,8 @@ import {
 const WHILE_LOADING = 400;
 
 const running = new Map<"current" | "other", AbortController>();
+
+let lister: Lister | null = null;
 
 /** Find out where the recordings are and show the one that the address names. */
 export async function start(find: () => Promise<Source> = findSource): Promise<void> {
@@ -36,40 +40,59 @@ export async function start(find: () => Promise<Source> = findSource): Promise<v
   });
 }
 
+/** Show what the address names. It names a recording from then on, so that it does so when it is sent to somebody. */
 function showChosen(anew = false): void {
   const { rec = "", with: against = "" } = route.peek().query;
-  show("current", rec, false, anew);
-  show("other", against, true, anew);
+  const list = recordings.peek();
+  const wanted = rec ? named(list, rec) : usual(list);
+  // One that was deleted meanwhile stays, as far as it was read.
+  const kept = !anew && !wanted && rec !== LIVE && nameOfShown("current") === rec;
+  if (!kept) show("current", wanted, anew);
+  show("other", against ? named(list, against) : undefined, anew);
+  if (wanted && rec !== LIVE) setQuery({ rec: nameOf(wanted) });
 }
+
+const nameOfShown = (place: "current" | "other"): string => {
+  const loaded = (place === "current" ? current : other).peek();
+  return loaded ? nameOf(loaded.recording) : "";
+};
 
 /** Ask for the list of recordings again; after a new API key, for example. */
 export async function refresh(): Promise<void> {
   if (!source.value) return start();
   try {
-    recordings.value = await source.value.recordings();
+    take(await source.value.recordings());
   } catch (error) {
     return fail(error);
   }
+  if (lister?.source !== source.value) {
+    lister?.stop();
+    lister = source.value.kind === "server" ? new Lister(source.value, fail, arrived) : null;
+  }
   phase.value = recordings.value.length ? "ready" : "empty";
   showChosen(true);
+  lister?.next();
 }
 
-/** Milliseconds between looks for the recording of a server that was started again; the last goes on. */
-const LOOKS = [1000, 2000, 5000];
+/** Show the recordings of another source, such as a file of the reader's. */
+export async function showSource(next: Source): Promise<void> {
+  source.value = next;
+  recordings.value = [];
+  setQuery(fresh(""));
+  await refresh();
+}
 
-/** Ask for the list alone, until a server that was started again has begun another recording. */
-async function relist(ended: Recording, signal: AbortSignal): Promise<void> {
-  recordings.value = recordings.peek().map((one) => (one.id === ended.id ? { ...one, live: false } : one));
-  for (let look = 0; !signal.aborted; look++) {
-    try {
-      recordings.value = await source.peek()!.recordings();
-      if (recordings.peek().some((one) => one.live && one.id !== ended.id)) return;
-    } catch (error) {
-      if (error instanceof Unauthorised) return fail(error);
-      // A server that is away is asked again; the list that is shown stays.
-    }
-    await new Promise((resolve) => setTimeout(resolve, LOOKS[Math.min(look, LOOKS.length - 1)]));
-  }
+/** Read the list again, since something was changed in it. Throws as the source does. */
+export async function reread(): Promise<void> {
+  take(await source.peek()!.recordings());
+  arrived();
+  version.value += 1;
+}
+
+/** The list has been read again. */
+function arrived(): void {
+  if (phase.peek() === "empty" && recordings.peek().length) phase.value = "ready";
+  if (phase.peek() === "ready") showChosen();
 }
 
 async function findSource(): Promise<Source> {
@@ -78,20 +101,16 @@ async function findSource(): Promise<Source> {
     if (wanted !== null) return (await import("../../tests/sample-source")).sampleSource(Number(wanted) || 40);
   }
   const inside = await embedded(document);
-  if (inside?.view && !location.hash) location.hash = inside.view;
+  if (inside?.view && !location.hash) {
+    location.hash = inside.view;
+    route.value = parse(location.hash);
+  }
   return inside ?? new ServerSource(location.pathname.replace(/\/ui\/.*$/, ""));
 }
 
-function chosen(id: string, optional: boolean): Recording | null {
-  const list = recordings.peek();
-  const named = list.find((one) => String(one.id) === id || (id === "live" && one.live));
-  return named ?? (optional ? null : (list[0] ?? null));
-}
-
-function show(place: "current" | "other", id: string, optional: boolean, anew: boolean): void {
+function show(place: "current" | "other", recording: Recording | undefined, anew: boolean): void {
   const target = place === "current" ? current : other;
-  const recording = chosen(id, optional);
-  if (!anew && target.peek()?.recording.id === recording?.id) return;
+  if (!anew && nameOfShown(place) === (recording ? nameOf(recording) : "")) return;
   running.get(place)?.abort();
   if (place === "current") connection.value = { state: "none", text: "" };
   target.value = null;
@@ -145,7 +164,7 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
       connection(state, text = "") {
         if (place !== "current" || signal.aborted) return;
         connection.value = { state, text };
-        if (state === "ended") void relist(loaded.recording, signal);
+        if (state === "ended") lister?.hurry(loaded.recording);
       },
     }, signal);
   } catch (error) {

@@ -1,6 +1,8 @@
 // What is to be known of the shown recording: losses, errors, breaks, coarse lanes.
 import { count, counted } from "../format";
+import { FileNote } from "./recordings/openfile";
 import { link, route } from "./router";
+import { fresh, nameOf } from "./sharing/named";
 import { connection, current, mishap, recordings, version } from "./state";
 
 export function Notes() {
@@ -8,12 +10,12 @@ export function Notes() {
   const loaded = current.value;
   if (!loaded) return null;
   const lost = loaded.trace.gaps.reduce((sum, gap) => sum + (gap.lost ?? 0), 0);
-  const newest = recordings.value.find((one) => one.live && one.id !== loaded.recording.id);
-  const { rec } = route.value.query;
-  const missing = rec && rec !== String(loaded.recording.id) && !(rec === "live" && loaded.recording.live);
+  const newest = recordings.value.find((one) => one.live && one !== loaded.recording);
+  const deleted = !recordings.value.includes(loaded.recording);
   return (
     <>
-      {missing && <p class="note" role="status">There is no recording {rec} here; this is {loaded.recording.title}.</p>}
+      <FileNote />
+      {deleted && <p class="note" role="status">This recording was deleted. It is shown as far as it was read, until the page is loaded again.</p>}
       {loaded.state === "error" && !loaded.trace.empty && (
         <p class="note bad" role="alert">The recording is shown as far as it was read. {loaded.error}</p>
       )}
@@ -29,7 +31,7 @@ export function Notes() {
       )}
       {connection.value.state === "ended" && newest && (
         <p class="note" role="status">
-          This recording has ended; the server makes another one now. <a href={link("timeline", [], { rec: String(newest.id), t0: "", t1: "", sel: "" })}>Show it</a>
+          This recording has ended; the server makes another one now. <a href={link("timeline", [], fresh(nameOf(newest)))}>Show it</a>
         </p>
       )}
       {connection.value.state === "reconnecting" && <p class="note" role="status">{connection.value.text}</p>}

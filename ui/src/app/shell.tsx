@@ -1,14 +1,19 @@
 // The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
 import { VIEWS, viewOf } from "../views/registry";
-import { About, labelOf } from "./about";
+import { About } from "./about";
 import { Boundary } from "./boundary";
 import { HelpDialog } from "./help";
 import { Downloads } from "./downloads";
 import { KeyDialog } from "./keydialog";
 import { helpOpen } from "./keys";
 import { Notes } from "./notes";
-import { link, route, setQuery } from "./router";
-import { connection, current, phase, problem, recordings, setWindow, version } from "./state";
+import { ManageButton, ManageDialog } from "./recordings/manage";
+import { DropTarget } from "./recordings/openfile";
+import { Picker } from "./recordings/picker";
+import { link, route } from "./router";
+import { CopyLink } from "./sharing/copylink";
+import { Gone } from "./sharing/gone";
+import { connection, current, phase, problem, version } from "./state";
 import { Failed, NothingRecorded, NothingYet, Starting } from "./states";
 import { setTheme, theme } from "./theme";
 
@@ -34,18 +39,22 @@ export function Shell() {
         <span class="grow" />
         <Connection />
         <Picker />
+        <ManageButton />
         <About />
+        <CopyLink />
         <Downloads />
         <ThemeButton />
         <button class="plain" onClick={() => (helpOpen.value = true)} aria-label="Keyboard help" title="Keyboard help (?)">?</button>
       </header>
       <div class="notes">
+        <DropTarget />
         <Progress />
         <Notes />
       </div>
       <main class="stage"><Stage /></main>
       <KeyDialog />
       <HelpDialog />
+      <ManageDialog />
     </div>
   );
 }
@@ -56,7 +65,7 @@ function Stage() {
   if (phase.value === "empty") return <NothingRecorded />;
   const loaded = current.value;
   version.value;
-  if (!loaded) return null;
+  if (!loaded) return route.value.query.rec ? <Gone name={route.value.query.rec} /> : null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
   if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
   const name = viewOf(route.value.view, loaded.trace);
@@ -82,25 +91,6 @@ function Connection() {
   const { state } = connection.value;
   if (state === "none") return null;
   return <span class={`status ${state}`} role="status"><i />{CONNECTION[state]}</span>;
-}
-
-function Picker() {
-  const list = recordings.value;
-  if (!list.length) return null;
-  const choose = (id: string): void => {
-    setWindow(null);
-    setQuery({ rec: id, t0: "", t1: "", sel: "", pause: "" });
-  };
-  return (
-    <select
-      class="picker" aria-label="Recording" value={String(current.value?.recording.id ?? "")}
-      onChange={(event) => choose(event.currentTarget.value)}
-    >
-      {list.map((one) => (
-        <option key={one.id} value={String(one.id)}>{labelOf(one, list)}</option>
-      ))}
-    </select>
-  );
 }
 
 const NEXT = { auto: "light", light: "dark", dark: "auto" } as const;

@@ -82,15 +82,22 @@ function windowOf(query: Record<string, string>): Window | null {
   return t1 > t0 ? { t0, t1 } : null;
 }
 
-let writing = 0;
+let writing: ReturnType<typeof setTimeout> | undefined;
 /** Show [t0, t1] in all views; the address follows a moment later. */
 export function setWindow(window: Window | null): void {
   timeWindow.value = window;
   clearTimeout(writing);
-  writing = setTimeout(() => {
-    const digits = (time: number): string => time.toFixed(6).replace(/\.?0+$/, "");
-    setQuery(window ? { t0: digits(window.t0), t1: digits(window.t1) } : { t0: "", t1: "" });
-  }, 300) as unknown as number;
+  writing = setTimeout(settleWindow, 300);
+}
+
+/** Bring the address up to the window at once. */
+export function settleWindow(): void {
+  clearTimeout(writing);
+  if (writing === undefined) return;
+  writing = undefined;
+  const window = timeWindow.peek();
+  const digits = (time: number): string => time.toFixed(6).replace(/\.?0+$/, "");
+  setQuery(window ? { t0: digits(window.t0), t1: digits(window.t1) } : { t0: "", t1: "" });
 }
 
 /** Take the window from an address that was followed. */

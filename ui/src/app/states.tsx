@@ -1,5 +1,6 @@
 // What the page says when there is nothing to draw, and what to do about it.
 import { refresh } from "./load";
+import { OpenFile } from "./recordings/openfile";
 import { current } from "./state";
 
 export function Starting() {
@@ -27,7 +28,7 @@ export function NothingRecorded() {
           <code>caesura serve</code> records unless it is started with <code>--no-trace</code>. Start it without that
           option, send a request, and look again.
         </p>
-        <div class="row"><button class="primary" onClick={() => void refresh()}>Look again</button></div>
+        <div class="row"><button class="primary" onClick={() => void refresh()}>Look again</button><OpenFile /></div>
       </div>
     </div>
   );

@@ -34,6 +34,15 @@ export class Busy {
     return idle;
   }
 
+  /** The busy seconds between `from` and `to`. */
+  within(from: number, to: number): number {
+    let sum = 0;
+    for (let i = 0; i < this.length && this.from[i] < to; i++) {
+      sum += Math.max(0, Math.min(this.to[i], to) - Math.max(this.from[i], from));
+    }
+    return sum;
+  }
+
   private replace(first: number, behind: number, from: number, to: number): void {
     const length = this.length - (behind - first) + 1;
     this.from = grown(this.from, length);

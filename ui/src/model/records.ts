@@ -22,6 +22,14 @@ export interface Recording {
   entries: number;
   content: boolean;
   about: Record<string, Attribute | undefined>;
+  /** Whether the server that the page asks makes it. */
+  own?: boolean;
+  /** What a reader wrote about it. */
+  note?: string;
+  /** Kept whatever the file's bounds on age and size. */
+  pinned?: boolean;
+  /** Sessions that ended; 0 or missing where that is not known. */
+  sessions?: number;
 }
 
 /** The recording that `value` describes; missing fields get defaults. */
@@ -36,5 +44,9 @@ export function recordingOf(value: Partial<Recording>): Recording {
     entries: value.entries ?? 0,
     content: value.content ?? false,
     about: value.about ?? {},
+    own: value.own ?? false,
+    note: value.note ?? "",
+    pinned: value.pinned ?? false,
+    sessions: value.sessions ?? 0,
   };
 }

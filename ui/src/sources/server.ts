@@ -3,7 +3,7 @@ import { type Entry, type Recording, recordingOf } from "../model/records";
 import { entriesOf } from "./entries";
 import { storedKey } from "./key";
 import { admit, tooLong } from "./limits";
-import { type Following, type Source, Trouble, Unauthorised } from "./source";
+import { type Following, type RecordingChange, type Source, Trouble, Unauthorised } from "./source";
 import { EventReader } from "./sse";
 
 const PAGE = 5000;
@@ -54,6 +54,14 @@ export class ServerSource implements Source {
 
   readonly download = async (recording: Recording, format: "export" | "perfetto"): Promise<Blob> =>
     (await this.get(`${path(recording)}/${format}`)).blob();
+
+  async change(recording: Recording, changed: RecordingChange): Promise<void> {
+    await this.get(path(recording), undefined, "PATCH", JSON.stringify(changed));
+  }
+
+  async remove(recording: Recording): Promise<void> {
+    await this.get(path(recording), undefined, "DELETE");
+  }
 
   private async history(recording: Recording, to: Following, signal: AbortSignal): Promise<number> {
     let after = 0;
@@ -112,11 +120,12 @@ export class ServerSource implements Source {
     }
   }
 
-  private async get(path: string, signal?: AbortSignal): Promise<Response> {
+  private async get(path: string, signal?: AbortSignal, method = "GET", body?: string): Promise<Response> {
     const key = storedKey();
+    const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...(body !== undefined && { "Content-Type": "application/json" }) };
     let answer: Response;
     try {
-      answer = await fetch(this.base + path, { signal, headers: key ? { Authorization: `Bearer ${key}` } : {} });
+      answer = await fetch(this.base + path, { signal, method, body, headers });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw new Trouble("The server does not answer. Start it with `caesura serve` and try again.");

@@ -11,6 +11,13 @@ export interface Following {
   connection(state: "live" | "reconnecting" | "ended", text?: string): void;
 }
 
+/** What can be changed of a recording. */
+export interface RecordingChange {
+  title?: string;
+  note?: string;
+  pinned?: boolean;
+}
+
 export interface Source {
   readonly kind: "server" | "export" | "sample";
   /** Newest first. Throws `Unauthorised` or `Trouble`. */
@@ -21,6 +28,9 @@ export interface Source {
   artifact(name: string): Promise<Blob>;
   /** Download `recording` as "export" (HTML) or "perfetto"; null where that is not offered. */
   download: ((recording: Recording, format: "export" | "perfetto") => Promise<Blob>) | null;
+  /** Change a recording, or delete it; missing where that is not offered. Both throw as above. */
+  change?(recording: Recording, changed: RecordingChange): Promise<void>;
+  remove?(recording: Recording): Promise<void>;
 }
 
 /** The server wants another API key. */

@@ -1,5 +1,6 @@
 // The sessions that fared most differently, with the way to both timelines.
 import { link } from "../../app/router";
+import { nameOf } from "../../app/sharing/named";
 import { StateBar } from "../../charts/statebar";
 import { largest } from "../../charts/stats";
 import { brief, count, counted, duration } from "../../format";
@@ -7,7 +8,7 @@ import { isPause } from "../../model/lane";
 import type { Recording } from "../../model/records";
 import { visible } from "../session/content";
 import type { SessionFigures } from "../session/figures";
-import { type Matched, type Pair, furthest } from "./match";
+import { type Matched, type Pair, type Population, furthest } from "./match";
 
 const MOST = 15;
 const HOW = {
@@ -31,6 +32,20 @@ export function Differing({ matched, a, b }: { matched: Matched; a: Recording; b
       </p>
       {pairs.length > 0 && <Pairs pairs={pairs} a={a} b={b} />}
     </>
+  );
+}
+
+/** How many sessions were left out of the latencies, and why. */
+export function LeftOut({ of: { both, onlyA, onlyB, neither, unmatched } }: { of: Population }) {
+  const left = [
+    onlyA && `${counted(onlyA, "session")} that ended only in A`, onlyB && `${counted(onlyB, "session")} that ended only in B`,
+    neither && `${counted(neither, "session")} that ended in neither`, unmatched && `${counted(unmatched, "session")} that the other does not have`,
+  ].filter(Boolean) as string[];
+  return (
+    <p class={left.length ? "note" : "muted small"} data-testid="left-out">
+      Latencies and times are of the {counted(both.length, "session")} that ended in both.{" "}
+      {left.length ? `Left out: ${left.join(", ")}.` : "None is left out."}
+    </p>
   );
 }
 
@@ -70,7 +85,7 @@ const lasted = (session: SessionFigures): number => (session.end ?? session.star
 function timeline(recording: Recording, against: Recording, session: SessionFigures): string {
   const room = Math.max(lasted(session) * 0.1, 0.05);
   return link("timeline", [], {
-    rec: String(recording.id), with: String(against.id), sel: session.lanes[0]?.id ?? "",
+    rec: nameOf(recording), with: nameOf(against), sel: session.lanes[0]?.id ?? "",
     t0: (session.start - room).toFixed(6), t1: ((session.end ?? session.start) + room).toFixed(6),
   });
 }

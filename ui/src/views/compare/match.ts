@@ -38,3 +38,27 @@ function pair(a: SessionFigures, b: SessionFigures): Pair {
   const known = a.latency !== null && b.latency !== null;
   return { a, b, difference: known ? (b.latency as number) - (a.latency as number) : null };
 }
+
+/** How many of two recordings' sessions are compared, and how many are left out and why. */
+export interface Population {
+  /** Pairs of which both ended. */
+  both: Pair[];
+  onlyA: number;
+  onlyB: number;
+  neither: number;
+  /** Sessions that the other recording does not have. */
+  unmatched: number;
+}
+
+/** Sort the pairs of `matched`, which come from `a` and `b`, by whether they ended. */
+export function populationOf(matched: Matched, a: readonly SessionFigures[], b: readonly SessionFigures[]): Population {
+  const ended = (one: SessionFigures): boolean => one.end !== null;
+  const count = (test: (one: Pair) => boolean): number => matched.pairs.filter(test).length;
+  return {
+    both: matched.pairs.filter((one) => ended(one.a) && ended(one.b)),
+    onlyA: count((one) => ended(one.a) && !ended(one.b)),
+    onlyB: count((one) => !ended(one.a) && ended(one.b)),
+    neither: count((one) => !ended(one.a) && !ended(one.b)),
+    unmatched: a.length + b.length - 2 * matched.pairs.length,
+  };
+}

@@ -1,5 +1,7 @@
 // The headline figures of a recording, each with what it means or why it cannot be said.
+import type { Window } from "../../app/state";
 import { mean, quantile, sorted, sum } from "../../charts/stats";
+import { above } from "../../model/columns";
 import { LOADING, RECOMPUTE, WAITING, isPause } from "../../model/lane";
 import type { Recording, StepColumn } from "../../model/records";
 import type { Trace } from "../../model/trace";
@@ -24,7 +26,7 @@ export const METRICS: readonly Metric[] = [
   { id: "open", name: "sessions cut off", unit: "count", better: "less",
     definition: "Sessions that had not ended when the recording did. They are in no latency." },
   { id: "latency_mean", name: "latency, mean", unit: "seconds", better: "less",
-    definition: "From a session's arrival to its end, less what its tools took: waiting, loading, prefill, recompute and decode. As the engine saw it: what arrives during a step is seen at its end." },
+    definition: "Over the compared sessions, which ended on both sides: from a session's arrival to its end, less what its tools took: waiting, loading, prefill, recompute and decode. As the engine saw it: what arrives during a step is seen at its end." },
   { id: "latency_p50", name: "latency, p50", unit: "seconds", better: "less",
     definition: "Half of the sessions had a latency below this." },
   { id: "latency_p99", name: "latency, p99", unit: "seconds", better: "less",
@@ -36,9 +38,11 @@ export const METRICS: readonly Metric[] = [
   { id: "ttft_p99", name: "TTFT, p99", unit: "seconds", better: "less",
     definition: "99 of 100 sessions had their first token within this time." },
   { id: "sessions_per_second", name: "throughput, sessions", unit: "per second", better: "more",
-    definition: "Sessions that ended, by the seconds from the first entry of the recording to the last." },
+    definition: "Sessions that ended, by the busy time: while nobody asks for anything, nothing can be served." },
   { id: "tokens_per_second", name: "throughput, decode", unit: "per second", better: "more",
-    definition: "Decode tokens of all steps, by the seconds from the first entry of the recording to the last." },
+    definition: "Decode tokens of all steps, by the busy time." },
+  { id: "busy", name: "busy time", unit: "seconds", better: null,
+    definition: "Seconds in which any request was queued, computed or copied. Times in which there was none, or all waited for tools, are left out." },
   { id: "waiting", name: "time spent waiting", unit: "seconds", better: "less",
     definition: "Mean over the sessions that ended of the time in the queue: fresh, preempted, or back from a tool." },
   { id: "pauses", name: "pauses", unit: "count", better: null,
@@ -73,23 +77,40 @@ const NO_SESSION = "no session ended";
 const NO_STEPS = "not in its steps";
 const NO_PAUSES = "no records of pauses";
 
+/** What of a recording is measured; all of it where nothing is given. */
+export interface Scope {
+  /** Only what happened from `t0` until `t1`: sessions and pauses that began in it, and its steps. */
+  window?: Window;
+  /** The ids of the sessions whose times are compared; else all that ended. */
+  compared?: ReadonlySet<string>;
+}
+
+/** The sessions that arrived within a scope's window. */
+export function arrivedIn(sessions: readonly SessionFigures[], window?: Window): SessionFigures[] {
+  return sessions.filter((one) => !window || (one.start >= window.t0 && one.start < window.t1));
+}
+
 /** Return the figures of a recording by their ids. */
-export function measure(recording: Recording, trace: Trace): Record<string, Figure> {
-  const sessions = figuresOf(trace, trace.to);
+export function measure(recording: Recording, trace: Trace, scope: Scope = {}): Record<string, Figure> {
+  const { window, compared } = scope;
+  const sessions = arrivedIn(figuresOf(trace, trace.to), window);
   const ended = sessions.filter((one) => one.end !== null);
+  const judged = compared ? ended.filter((one) => compared.has(one.id)) : ended;
   const coarse = recording.about.lanes === "coarse";
-  const seconds = trace.to - trace.from;
+  const { t0, t1 } = window ?? { t0: trace.from, t1: trace.to };
+  const seconds = trace.busy.length ? trace.busy.within(t0, t1) : t1 - t0;
   return {
     sessions: { value: ended.length },
     open: { value: sessions.length - ended.length },
-    ...latencies(ended),
-    ...times(ended, trace, coarse),
+    ...latencies(judged),
+    ...times(judged, trace, coarse),
+    busy: trace.busy.length ? { value: seconds } : { why: NO_LANES },
     sessions_per_second: seconds > 0 ? { value: ended.length / seconds } : { why: NO_SESSION },
-    tokens_per_second: mapped(total(trace, "decode_tokens"), (tokens) => tokens / seconds),
-    ...pauses(trace, sessions, coarse),
-    recomputed: total(trace, "recompute_tokens"),
-    saved: total(trace, "saved_blocks"),
-    loaded: total(trace, "loaded_blocks"),
+    tokens_per_second: mapped(total(trace, "decode_tokens", window), (tokens) => tokens / seconds),
+    ...pauses(trace, sessions, coarse, window),
+    recomputed: total(trace, "recompute_tokens", window),
+    saved: total(trace, "saved_blocks", window),
+    loaded: total(trace, "loaded_blocks", window),
     preemptions: laned(trace, coarse, () => sessions.reduce((all, one) => all + one.preemptions, 0)),
   };
 }
@@ -121,8 +142,9 @@ function times(ended: SessionFigures[], trace: Trace, coarse: boolean): Record<s
   };
 }
 
-function pauses(trace: Trace, sessions: SessionFigures[], coarse: boolean): Record<string, Figure> {
-  const over = trace.pauses.filter((pause) => pause.end !== null);
+function pauses(trace: Trace, sessions: SessionFigures[], coarse: boolean, window?: Window): Record<string, Figure> {
+  const begun = window ? trace.pauses.filter((pause) => pause.at >= window.t0 && pause.at < window.t1) : trace.pauses;
+  const over = begun.filter((pause) => pause.end !== null);
   const none = coarse ? COARSE : NO_PAUSES;
   const priced = over.filter((pause) => pause.wantedSeconds !== null);
   const handled = (name: string): Figure =>
@@ -133,7 +155,7 @@ function pauses(trace: Trace, sessions: SessionFigures[], coarse: boolean): Reco
   };
   return {
     pauses: trace.pauses.length || !coarse
-      ? { value: trace.pauses.length }
+      ? { value: begun.length }
       : { value: sessions.reduce((all, one) => all + gapsOf(one), 0) },
     preserve: handled("preserve"),
     discard: handled("discard"),
@@ -152,9 +174,12 @@ function gapsOf(session: SessionFigures): number {
   return gaps;
 }
 
-function total(trace: Trace, column: StepColumn): Figure {
-  if (!trace.steps.known.has(column)) return { why: NO_STEPS };
-  return { value: sum(trace.steps.get(column).subarray(0, trace.steps.length)) };
+function total(trace: Trace, column: StepColumn, window?: Window): Figure {
+  const { steps } = trace;
+  if (!steps.known.has(column)) return { why: NO_STEPS };
+  const first = window ? above(steps.at, steps.length, window.t0 - 1e-9) : 0;
+  const behind = window ? above(steps.at, steps.length, window.t1 - 1e-9) : steps.length;
+  return { value: sum(steps.get(column).subarray(first, behind)) };
 }
 
 function laned(trace: Trace, coarse: boolean, value: () => number): Figure {

@@ -1,8 +1,8 @@
-// Memory and queues of A and B over the same time since their beginnings, on the same scales.
+// Memory and queues of A and B over the same time since their beginnings.
 import { useMemo } from "preact/hooks";
 import { useSize } from "../../charts/size";
 import { AXIS, type Layer, TimeChart } from "../../charts/timechart";
-import { short } from "../../format";
+import { counted, short } from "../../format";
 import type { StepColumn } from "../../model/records";
 import { Scale, TimeMap } from "../../model/timemap";
 import type { Trace } from "../../model/trace";
@@ -27,7 +27,10 @@ export function Multiples({ a, b, version }: { a: Trace; b: Trace; version: numb
   const scale = new Scale(new TimeMap(), 0, length, width);
   const marks = ticks(scale, 0, 80);
   const at = marks.map((mark) => scale.time(mark.x));
-  const blocks = Math.max(...sides.map(({ trace }) => most(trace.steps, ["running_blocks", "paused_blocks", "free_blocks"])));
+  // Of pools of different sizes each is drawn on its own, or the smaller one would be a line at the bottom.
+  const pools = sides.map(({ trace }) => most(trace.steps, ["running_blocks", "paused_blocks", "free_blocks"]));
+  const top = Math.max(...pools);
+  const alike = Math.min(...pools) > 0.98 * top;
   const waiting = Math.max(...sides.map(({ trace }) => most(trace.steps, ["waiting"])));
   const shared = { length, width, ticks: at, version };
   return (
@@ -35,7 +38,12 @@ export function Multiples({ a, b, version }: { a: Trace; b: Trace; version: numb
       <div class="memory-axis" style={{ marginLeft: `${NAMES + AXIS}px` }} aria-hidden="true">
         {marks.filter((mark) => mark.x < width - 30).map((mark) => <span key={mark.since} style={{ left: `${mark.x}px` }}>{mark.since}</span>)}
       </div>
-      {width > 0 && sides.map((side) => <Memory key={`m${side.name}`} {...shared} side={side} top={blocks} />)}
+      {!alike && (
+        <p class="muted small" data-testid="pools">
+          The pools differ: A had {counted(pools[0], "block")}, B {counted(pools[1], "block")}. Each is drawn on the scale of its own.
+        </p>
+      )}
+      {width > 0 && sides.map((side, at) => <Memory key={`m${side.name}`} {...shared} side={side} top={alike ? top : pools[at]} />)}
       {width > 0 && sides.map((side) => <Queue key={`q${side.name}`} {...shared} side={side} top={waiting} />)}
     </div>
   );

@@ -1,7 +1,9 @@
 // Compare: two recordings side by side, in figures, over time, and session by session.
 import { useEffect, useMemo } from "preact/hooks";
+import { param } from "../../app/address";
 import { route, setQuery } from "../../app/router";
-import { labelOf } from "../../app/about";
+import { labelOf } from "../../app/recordings/words";
+import { nameOf } from "../../app/sharing/named";
 import { type Loaded, current, other, recordings, version } from "../../app/state";
 import "../../charts/charts.css";
 import { counted } from "../../format";
@@ -10,28 +12,52 @@ import { figuresOf } from "../session/figures";
 import "../memory/memory.css";
 import { differences, unequal } from "./about";
 import "./compare.css";
-import { Differing } from "./differing";
+import { Differing, LeftOut } from "./differing";
 import { Headline } from "./headline";
-import { match } from "./match";
+import { match, populationOf } from "./match";
 import { measure } from "./metrics";
 import { Multiples } from "./multiples";
+import { Requests } from "./requests";
+import { Windows } from "./windows";
+
+const OF = [["recordings", "Recordings"], ["requests", "Two requests"], ["windows", "Two windows"]] as const;
+const of = param<(typeof OF)[number][0]>("cmp.of", "recordings");
 
 export function CompareView() {
   const a = current.value;
   const b = other.value;
   const list = recordings.value;
   const against = route.value.query.with ?? "";
+  const whole = of.value === "recordings";
   const next = list.find((one) => one !== a?.recording);
   useEffect(() => {
-    if (a && against === "" && next) setQuery({ with: String(next.id) });
-  }, [a, against, next]);
+    if (a && against === "" && next && whole) setQuery({ with: nameOf(next) });
+  }, [a, against, next, whole]);
   if (!a) return null;
-  if (!next) return <OnlyOne />;
   return (
     <div class="view compare" data-testid="compare">
-      <Sides a={a.recording} b={b?.recording ?? null} list={list} />
-      {b ? <Both a={a} b={b} /> : <p class="muted" role="status">Choose the recording that is to be B.</p>}
+      <div class="compare-of" role="group" aria-label="What is compared">
+        {OF.map(([name, title]) => <button key={name} aria-pressed={of.value === name} onClick={() => (of.value = name)}>{title}</button>)}
+      </div>
+      {whole && !next ? <OnlyOne /> : <Chosen a={a} b={b} list={list} />}
     </div>
+  );
+}
+
+function Chosen({ a, b, list }: { a: Loaded; b: Loaded | null; list: Recording[] }) {
+  // The count of batches makes what follows change with the traces.
+  const made = version.value;
+  // Requests and windows may be of one recording.
+  const side = b ?? a;
+  const loading = a.state === "loading" || side.state === "loading";
+  return (
+    <>
+      <Sides a={a.recording} b={b?.recording ?? null} list={list} whole={of.value === "recordings"} />
+      {of.value === "recordings" && (b ? <Both a={a} b={b} /> : <p class="muted" role="status">Choose the recording that is to be B.</p>)}
+      {of.value !== "recordings" && loading && <p class="muted" role="status">Reading the recordings…</p>}
+      {of.value === "requests" && !loading && <Requests a={a} b={side} version={made} />}
+      {of.value === "windows" && !loading && <Windows a={a} b={side} version={made} />}
+    </>
   );
 }
 
@@ -55,12 +81,16 @@ function Both({ a, b }: { a: Loaded; b: Loaded }) {
 }
 
 function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: number }) {
-  const figures = useMemo(
-    () => ({ a: measure(a.recording, a.trace), b: measure(b.recording, b.trace) }), [a, b, made],
-  );
-  const matched = useMemo(
-    () => match(figuresOf(a.trace, a.trace.to), figuresOf(b.trace, b.trace.to)), [a, b, made],
-  );
+  const [matched, population] = useMemo(() => {
+    const sessions = [figuresOf(a.trace, a.trace.to), figuresOf(b.trace, b.trace.to)] as const;
+    const found = match(...sessions);
+    return [found, populationOf(found, ...sessions)] as const;
+  }, [a, b, made]);
+  const figures = useMemo(() => {
+    if (matched.by === "none") return { a: measure(a.recording, a.trace), b: measure(b.recording, b.trace) };
+    const [inA, inB] = [new Set(population.both.map((pair) => pair.a.id)), new Set(population.both.map((pair) => pair.b.id))];
+    return { a: measure(a.recording, a.trace, { compared: inA }), b: measure(b.recording, b.trace, { compared: inB }) };
+  }, [a, b, made]);
   const coarse = [a, b].some((side) => side.recording.about.lanes === "coarse");
   return (
     <div class="compare-grid">
@@ -69,6 +99,7 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
         {matched.by === "none" && (
           <p class="note" data-testid="unlike">A and B did not serve the same sessions: their figures do not say which is better.</p>
         )}
+        {matched.by !== "none" && <LeftOut of={population} />}
         <Headline a={figures.a} b={figures.b} judged={matched.by !== "none"} />
         <p class="muted small">
           Point at a name for what it means. Differences under 0.5 % count as the same.
@@ -80,7 +111,7 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
       </section>
       <div class="compare-side">
         <section class="panel">
-          <h3>Over time since the beginning, on the same scales</h3>
+          <h3>Over time since the beginning</h3>
           <Multiples a={a.trace} b={b.trace} version={made} />
         </section>
         <section class="panel">
@@ -92,14 +123,15 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
   );
 }
 
-function Sides({ a, b, list }: { a: Recording; b: Recording | null; list: Recording[] }) {
+function Sides({ a, b, list, whole }: { a: Recording; b: Recording | null; list: Recording[]; whole: boolean }) {
   const choose = (name: "rec" | "with", label: string, value: Recording | null) => (
     <label>
       <span class={`badge ${label.toLowerCase()}`}>{label}</span>
-      <select value={value ? String(value.id) : ""} data-testid={`side-${label.toLowerCase()}`}
+      <select value={value ? nameOf(value) : ""} data-testid={`side-${label.toLowerCase()}`}
         onChange={(event) => setQuery({ [name]: event.currentTarget.value, t0: "", t1: "", sel: "" })}>
-        {!value && <option value="">choose…</option>}
-        {list.map((one) => <option key={one.id} value={String(one.id)}>{labelOf(one, list)}</option>)}
+        {!value && <option value="">{whole ? "choose…" : "the same recording"}</option>}
+        {value && label === "B" && !whole && <option value="">the same recording</option>}
+        {list.map((one) => <option key={nameOf(one)} value={nameOf(one)}>{labelOf(one, list)}</option>)}
       </select>
     </label>
   );
@@ -107,8 +139,8 @@ function Sides({ a, b, list }: { a: Recording; b: Recording | null; list: Record
     <div class="compare-sides">
       {choose("rec", "A", a)}
       {choose("with", "B", b)}
-      {b && <button onClick={() => setQuery({ rec: String(b.id), with: String(a.id), t0: "", t1: "", sel: "" })}>Swap A and B</button>}
-      {b === a && <span class="note">A and B are the same recording.</span>}
+      {b && <button onClick={() => setQuery({ rec: nameOf(b), with: nameOf(a), t0: "", t1: "", sel: "" })}>Swap A and B</button>}
+      {b === a && whole && <span class="note">A and B are the same recording.</span>}
     </div>
   );
 }

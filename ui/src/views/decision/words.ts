@@ -25,12 +25,12 @@ const WHYS: Record<string, string> = {
 export const whyOf = (why: string | undefined): string => (why ? (WHYS[why] ?? why) : "");
 
 const OUTCOMES: Record<string, string> = {
-  resumed: "resumed", followed: "followed by a new request", ended: "nobody came back", open: "open",
+  resumed: "resumed", followed: "followed by a new request", ended: "no follow-up came", open: "open",
 };
 
 /** How a pause ended. */
 export const outcomeOf = (pause: Pause): string =>
-  pause.givenUp ? "given up before anybody came" : (OUTCOMES[pause.outcome] ?? pause.outcome);
+  pause.givenUp ? "KV freed before a follow-up came" : (OUTCOMES[pause.outcome] ?? pause.outcome);
 
 const HANDLINGS: Record<string, string> = { preserve: "preserved", discard: "discarded", swap: "swapped" };
 
@@ -39,7 +39,7 @@ export function handlingOf(pause: Pause): string {
   const { handling } = pause;
   if (handling === null) return "open";
   if (handling !== "none") return HANDLINGS[handling] ?? handling;
-  return pause.outcome === "followed" ? "left to the follow-up" : "given up";
+  return pause.outcome === "followed" ? "left to the follow-up" : "freed";
 }
 
 /** What alternatives are as deeds: one that comes late costs more than one at the beginning. */

@@ -1,6 +1,7 @@
 // A tool call: its arguments, its result with pictures and sound in place, its time and its failure.
 import { link } from "../../app/router";
 import { duration } from "../../format";
+import { denied } from "../../model/failures";
 import type { SpanEntry } from "../../model/records";
 import { Artifact } from "./artifact";
 import { readable, visible } from "./content";
@@ -31,6 +32,7 @@ export function CallCard({ call, now }: { call: Call; now: number }) {
 
 /** The kind of a failure, unless it only says that there was one, and its message. */
 function failureOf(span: SpanEntry): string {
+  if (denied(span)) return "Denied by a person";
   const kind = textIn(span.attributes, "error.type");
   const told = [kind === "failed" ? null : kind, span.message && visible(span.message)].filter(Boolean).join(", ");
   return told ? `Failed: ${told}` : "Failed";

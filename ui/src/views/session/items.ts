@@ -1,5 +1,6 @@
 // What the list of sessions holds: conversations of runs, and the engine's sessions without spans.
 import { largest, smallest } from "../../charts/stats";
+import { failuresOf, failuresSaid } from "../../model/failures";
 import type { Lane } from "../../model/lane";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
@@ -24,6 +25,8 @@ export interface Item {
   calls: number;
   regret: number | null;
   errors: number;
+  /** What failed, in words. */
+  failures: string;
   /** By the states' codes. */
   seconds: Float64Array;
 }
@@ -140,6 +143,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
   const start = smallest([...runs.map((run) => run.span.start), ...sessions.map((one) => one.start)]);
   const end = open ? null : largest(ends as number[]);
   const regrets = sessions.flatMap((session) => (session.regret === null ? [] : [session.regret]));
+  const kinds = runs.flatMap((run) => failuresOf(run).map((one) => one.kind));
   const seconds = new Float64Array(sessions[0]?.seconds.length ?? 0);
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
   return {
@@ -152,10 +156,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
       runs.reduce((sum, run) => sum + run.calls.length, 0), sessions.reduce((sum, session) => sum + session.calls, 0),
     ),
     regret: regrets.length ? regrets.reduce((sum, each) => sum + each, 0) : null,
-    errors: runs.reduce((sum, run) => sum + errorsOf(run), 0),
+    errors: kinds.length,
+    failures: failuresSaid(kinds),
   };
-}
-
-function errorsOf(run: Run): number {
-  return [run.span, ...run.turns, ...run.calls].filter((span) => span.status === "error").length;
 }

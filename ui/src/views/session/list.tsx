@@ -1,5 +1,6 @@
 // The list of sessions: search, sort, and what each took at a glance.
 import { useMemo, useState } from "preact/hooks";
+import { param } from "../../app/address";
 import { link } from "../../app/router";
 import { StateBar } from "../../charts/statebar";
 import { largest } from "../../charts/stats";
@@ -14,7 +15,7 @@ const COLUMNS: readonly { key: SortKey; name: string; meaning: string; text: (it
   { key: "tokens", name: "tokens", meaning: "The longest context that it had", text: (item) => (item.tokens ? short(item.tokens) : "–") },
   { key: "calls", name: "calls", meaning: "Tool calls: those that the runtime carried out, or that the engine has paused for, whichever are more", text: (item) => count(item.calls) },
   { key: "regret", name: "regret", meaning: REGRET, text: (item) => blockSeconds(item.regret) },
-  { key: "errors", name: "errors", meaning: "Runs, turns and calls that failed", text: (item) => (item.errors ? `${item.errors} failed` : "0") },
+  { key: "errors", name: "errors", meaning: "What failed: runs, turns and calls, calls that could not be read or that a person denied, clients that left. Each counts once", text: (item) => item.failures || "0" },
 ];
 
 interface RowProps {
@@ -47,22 +48,32 @@ function scaleOf(seconds: number): number {
   return Math.ceil(seconds / step) * step;
 }
 
+/** The search and the order are kept in the address. */
+const search = param("se.q", "");
+const order = param("se.sort", "start.up");
+
+function sortOf(text: string): { key: SortKey; ascending: boolean } {
+  const [name, way] = text.split(".");
+  const key = COLUMNS.find((column) => column.key === name)?.key ?? "start";
+  return { key, ascending: way !== "down" };
+}
+
 /** Rows that are shown before more are asked for. */
 const PAGE = 200;
 
 export function SessionList({ items, picked }: { items: Item[]; picked: Item | undefined }) {
-  const [words, setWords] = useState("");
-  const [sort, setSort] = useState<{ key: SortKey; ascending: boolean }>({ key: "start", ascending: true });
+  const words = search.value;
+  const sort = sortOf(order.value);
   const [most, setMost] = useState(PAGE);
-  const rows = useMemo(() => listed(items, words, sort.key, sort.ascending), [items, words, sort]);
+  const rows = useMemo(() => listed(items, words, sort.key, sort.ascending), [items, words, order.value]);
   const longest = scaleOf(largest(items.map((item) => item.duration), 1e-3));
   const by = (key: SortKey): void =>
-    setSort({ key, ascending: key === sort.key ? !sort.ascending : key === "start" });
+    void (order.value = `${key}.${(key === sort.key ? !sort.ascending : key === "start") ? "up" : "down"}`);
   return (
     <nav class="sessions" aria-label="Sessions">
       <div class="sessions-bar">
         <input type="search" placeholder="Search questions, ids and tools" aria-label="Search sessions" value={words}
-          data-testid="session-search" onInput={(event) => setWords(event.currentTarget.value)} />
+          data-testid="session-search" onInput={(event) => (search.value = event.currentTarget.value)} />
         <span class="muted small" role="status">{rows.length === items.length ? counted(items.length, "session") : `${count(rows.length)} of ${counted(items.length, "session")}`}</span>
       </div>
       <div class="sessions-rows">

@@ -1,10 +1,13 @@
 // A run: its turns as a transcript, and what they took together.
 import { useMemo } from "preact/hooks";
 import { count, counted, day, duration } from "../../format";
+import { kindOf } from "../../model/failures";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
 import { PauseChip } from "./chip";
 import { visible } from "./content";
+import { nameOfRun } from "./names";
+import { CriticalPath } from "./path";
 import { lastPauseOf, numberIn, textIn, transcriptOf } from "./transcript";
 import { TurnCard } from "./turn";
 
@@ -18,16 +21,17 @@ export function RunView({ run, trace, version, now }: { run: Run; trace: Trace; 
   return (
     <section class="run" data-testid="run">
       <header class="run-head">
-        <h3 class="plainhead">{visible(span.name)}</h3>
+        <h3 class="plainhead">{visible(nameOfRun(run))}</h3>
         <span class="facts">
           <span>{day(span.start)}</span>
           <span>{span.end === null ? <>open for <b>{duration(now - span.start)}</b></> : <b>{duration(span.end - span.start)}</b>}</span>
           <span>{counted(run.turns.length, "turn")}</span>
           <span>{counted(run.calls.length, "call")}</span>
           <span>{count(sum("gen_ai.usage.input_tokens"))} tokens in, {count(sum("gen_ai.usage.output_tokens"))} out, {count(sum("caesura.cached_tokens"))} cached</span>
-          {span.status === "error" && <span class="bad">failed: {textIn(span.attributes, "error.type") ?? "error"}{limit && ` (${limit})`}{span.message && `, ${visible(span.message)}`}</span>}
+          {span.status === "error" && <span class="bad">{textIn(span.attributes, "error.type") === "cancelled" ? "the client left" : kindOf(span)}{limit && ` (${limit})`}{span.message && `, ${visible(span.message)}`}</span>}
         </span>
       </header>
+      <CriticalPath run={run} trace={trace} now={now} />
       <ol class="turns">
         {turns.map((turn, at) => <TurnCard key={turn.span?.span ?? "open"} turn={turn} number={at + 1} made={made} now={now} />)}
       </ol>

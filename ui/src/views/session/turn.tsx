@@ -1,6 +1,7 @@
 // A turn of the model: what it was sent, what it wrote, the calls that it made, and what that took.
 import { link } from "../../app/router";
 import { count, counted, duration } from "../../format";
+import { kindOf } from "../../model/failures";
 import { CallCard } from "./call";
 import { PauseChip, handlingSaid } from "./chip";
 import { type Message, artifactsIn, visible } from "./content";
@@ -68,7 +69,7 @@ function Facts({ turn }: { turn: Turn }) {
       <span title="Tokens of the context that needed no computation">{count(of("caesura.cached_tokens"))} cached</span>
       {follows && <span title={follows.title} data-testid="follow-up">{visible(follows.said)}</span>}
       {turn.lane && <a href={link("timeline", [], { sel: turn.lane.id, t0: String(span.start), t1: String(span.end ?? span.start + 1) })}>timeline</a>}
-      {span.status === "error" && <span class="bad">failed: {textIn(span.attributes, "error.type") ?? "error"}{span.message && `, ${visible(span.message)}`}</span>}
+      {span.status === "error" && <span class="bad">{kindOf(span)}{span.message && `, ${visible(span.message)}`}</span>}
     </span>
   );
 }

@@ -57,7 +57,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
           {item.sessions.some((session) => trace.outcomes.sessions.has(session.id)) && (
             <a href={link("predictions", [item.sessions[0].id])}>predictions</a>
           )}
-          {item.errors > 0 && <span class="bad">{item.errors} failed</span>}
+          {item.errors > 0 && <span class="bad" data-testid="failures">{item.failures}</span>}
         </span>
       </header>
       {item.seconds.length > 0 && (

@@ -30,6 +30,8 @@ const MOST = 1000;
 export function ticks(scale: Scale, origin: number, spacing = 110): Tick[] {
   const step = niceStep(scale.secondsPerPixel * spacing);
   const found: Tick[] = [];
+  // A trace without entries begins nowhere, and no count leads there.
+  if (!Number.isFinite(origin)) return found;
   let begin = scale.from;
   const folds = scale.map.folds.filter((fold) => fold.to > scale.from && fold.from < scale.to);
   for (const fold of [...folds, { from: scale.to, to: scale.to }]) {

@@ -14,7 +14,7 @@ import {
 const OUTCOMES: [value: string, name: string][] = [
   ["preserve", "KV was preserved"], ["discard", "KV was discarded"], ["swap", "KV was swapped"],
   ["regret", "with regret"], ["open", "paused now"], ["resumed", "resumed"], ["followed", "followed by a request"],
-  ["ended", "nobody came back"],
+  ["ended", "no follow-up came"],
 ];
 const ROWS: Record<Wanted, string> = {
   fit: "rows: as it fits", each: "one request each", dense: "low rows", packed: "several in a row", summed: "summed up",

@@ -111,7 +111,7 @@ function Predictions({ row }: { row: ToolRow }) {
 }
 
 /** What is no handling. */
-const OTHERS: Record<string, string> = { none: "nobody came back", followed: "followed by a new request" };
+const OTHERS: Record<string, string> = { none: "no follow-up came", followed: "followed by a new request" };
 
 function Handlings({ row }: { row: ToolRow }) {
   const handled = byHandling(row.pauses);
