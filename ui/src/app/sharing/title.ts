@@ -2,7 +2,7 @@
 import { effect } from "@preact/signals";
 import { brief } from "../../format";
 import type { Trace } from "../../model/trace";
-import { VIEWS } from "../../views/registry";
+import { VIEWS, viewOf } from "../../views/registry";
 import { visible } from "../../views/session/content";
 import { askedIn } from "../../views/session/names";
 import { type Route, route } from "../router";
@@ -21,7 +21,7 @@ export function startTitle(): void {
 
 /** The title of an address, such as "Timeline · What is 17 * 23? · serve tiny · Caesura". */
 export function titleOf(at: Route, recording: string, trace: Trace | null): string {
-  const view = (Object.hasOwn(VIEWS, at.view) ? VIEWS[at.view] : VIEWS.overview).title;
+  const view = VIEWS[viewOf(at.view, trace)].title;
   const chosen = at.path[0] || at.query.sel || "";
   const words = chosen && trace ? wordsOf(chosen, trace) : "";
   return [view, words, recording, "Caesura"].filter(Boolean).map((part) => visible(part)).join(" · ");
