@@ -133,7 +133,9 @@ class Traces:
         Raises `UsageError` for a title without a file.
         """
         if file is None and title is not None:
-            raise UsageError("--trace-title is of a recording: also give --trace FILE")
+            raise UsageError(
+                f"--trace-title {title!r} names a recording, and none is made: also give --trace FILE"
+            )
         return cls(file, off=file is None, title=title)
 
     def check(self) -> None:
@@ -146,7 +148,7 @@ class Traces:
         if self.off and (others := [name for name, is_given in given.items() if is_given]):
             raise UsageError(f"--no-trace excludes {others[0]}: leave one of the two out")
         if self.title is not None and not self.title.strip():
-            raise UsageError("--trace-title is empty: give the recording a title")
+            raise UsageError(f"--trace-title is empty, got {self.title!r}: give a title")
         if self.file is not None and not self.file.absolute().parent.is_dir():
             raise UsageError(
                 f"there is no directory {self.file.absolute().parent} for --trace: create it, or"
