@@ -133,9 +133,7 @@ class Traces:
         Raises `UsageError` for a title without a file.
         """
         if file is None and title is not None:
-            raise UsageError(
-                f"--trace-title {title!r} names a recording, and none is made: also give --trace FILE"
-            )
+            raise UsageError(f"--trace-title {title!r} is of a recording: also give --trace FILE")
         return cls(file, off=file is None, title=title)
 
     def check(self) -> None:
