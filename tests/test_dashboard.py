@@ -1,7 +1,8 @@
-"""The Grafana dashboard asks for what there is: metrics, labels, and panels in order."""
+"""The dashboard and the alert rules ask for what there is: metrics, labels, panels in order."""
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from caesura.runtime.server.metrics import Metrics
@@ -22,6 +24,10 @@ __all__ = ["double", "serve_script"]
 ROOT = Path(__file__).parent.parent
 BOARD = json.loads((ROOT / "docs/grafana/caesura.json").read_text())
 PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+ALERTS_FILE = ROOT / "docs/grafana/alerts.yaml"
+ALERTS = [
+    rule for group in yaml.safe_load(ALERTS_FILE.read_text())["groups"] for rule in group["rules"]
+]
 ROWS = ["Overview", "Pauses", "Memory", "Swap and recompute", "Tools", "Predictions", "Tracing"]
 UNITS = {"short", "s", "ops", "reqps", "percentunit"}
 OF_PROMETHEUS = {"job", "instance"}
@@ -33,13 +39,23 @@ OF_ENGINE = ("vllm:", "caesura_kv_", "caesura_prediction_")
 SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\s*\{([^}]*)\}")
 MATCHER = re.compile(r'\s*(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"\s*')
 GROUPING = re.compile(r"\bby\s*\(([^)]*)\)")
-WORDS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "or", "vector"}
+WORDS = {"sum", "max", "min", "by", "rate", "increase", "histogram_quantile", "or", "vector"}
+WORDS |= {"and", "on"}
 
 
-def expressions() -> Iterator[tuple[str, str, str]]:
+def shown() -> Iterator[tuple[str, str, str]]:
     for panel in PANELS:
         for target in panel["targets"]:
             yield panel["title"], target["expr"], target["legendFormat"]
+
+
+def expressions() -> Iterator[tuple[str, str, str]]:
+    """Expressions of panels and alerts, with their names, and the labels that their texts name."""
+    yield from shown()
+    for rule in ALERTS:
+        text = " ".join(rule["annotations"].values())
+        labels = re.findall(r"\$labels\.(\w+)", text)
+        yield rule["alert"], rule["expr"], " ".join(f"{{{{{label}}}}}" for label in labels)
 
 
 def labels_of(text: str) -> dict[str, set[str]]:
@@ -112,13 +128,89 @@ def test_panels_do_not_lie_upon_one_another() -> None:
 def test_every_selector_can_be_narrowed_to_a_job_and_an_instance() -> None:
     variables = [variable["name"] for variable in BOARD["templating"]["list"]]
     assert variables == ["datasource", "job", "instance"]
-    for title, expression, _ in expressions():
+    for title, expression, _ in shown():
         asked = selectors(expression)
         assert asked, title
         assert all({"job", "instance"} <= labels for _, labels in asked), title
         # What is left without selectors and groupings has no further metric in it.
         rest = re.sub(r"\$__\w+", "", GROUPING.sub("", SELECTOR.sub("", expression)))
         assert set(re.findall(r"[a-zA-Z_:]{2,}", rest)) <= WORDS, title
+
+
+def test_what_is_idle_shows_no_nan() -> None:
+    """Nothing by nothing is NaN, and so is a quantile of nothing."""
+    for panel in PANELS:
+        asked = [target["expr"] for target in panel["targets"]]
+        for expression in asked:
+            for divisor in re.split(r" / ", expression)[1:]:
+                assert re.fullmatch(r"\(.* > 0\)", divisor), f"{panel['title']}: {divisor}"
+        if any(" / " in expr or "histogram_quantile" in expr for expr in asked):
+            defaults = panel["fieldConfig"]["defaults"]
+            (nothing,) = [one for one in defaults["mappings"] if one["type"] == "special"]
+            assert nothing["options"]["match"] == "null+nan", panel["title"]
+            assert nothing["options"]["result"]["text"] == defaults["noValue"] == "No traffic"
+
+
+def test_a_server_leads_to_its_page() -> None:
+    (panel,) = [panel for panel in PANELS if panel["title"] == "Server"]
+    (link,) = panel["fieldConfig"]["defaults"]["links"]
+    assert link["url"] == "http://${__field.labels.instance}/ui/"
+    (target,) = panel["targets"]
+    assert target["expr"].startswith("max by (instance) (up{")
+
+
+SEVERITIES = ("critical", "warning", "info")
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
+def test_an_alert_says_what_is_wrong_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"Caesura[A-Z]\w+", rule["alert"])
+    assert re.fullmatch(r"\d+[smh]", rule["for"])
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+    assert not rule["annotations"]["summary"].endswith(".")
+    for name in ("description", "runbook"):
+        assert rule["annotations"][name].endswith("."), name
+    assert all(label in ("instance", "tool") for label in labels_named(rule))
+
+
+def labels_named(rule: dict[str, Any]) -> list[str]:
+    return re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values()))
+
+
+@pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
+def test_an_alert_compares_what_is_well_formed(rule: dict[str, Any]) -> None:
+    expression = rule["expr"]
+    assert selectors(expression), "it asks for nothing"
+    assert all("job" in labels for _, labels in selectors(expression))
+    rest = GROUPING.sub("", SELECTOR.sub("", expression))
+    depth = 0
+    for character in rest:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        assert depth >= 0, expression
+    assert depth == 0, expression
+    ranges = re.findall(r"\[[^\]]*\]", rest)
+    assert all(re.fullmatch(r"\[\d+[smh]\]", each) for each in ranges), ranges
+    assert len(re.findall(r"\b(?:rate|increase)\(", expression)) == len(ranges)
+    assert re.search(r"(?:>|==) [\d.]+\s*$", expression), "it compares with nothing"
+    words = re.sub(r"\[[^\]]*\]", "", rest.replace("on (instance)", "on"))
+    assert set(re.findall(r"[a-zA-Z_:]{2,}", words)) <= WORDS
+    for divisor in re.findall(r"/ (.*)", expression):
+        assert "> 0)" in divisor, "nothing by nothing is NaN"
+    for label in labels_named(rule):
+        groups = GROUPING.findall(expression)
+        assert groups and all(label in group for group in groups), f"{label} is grouped away"
+
+
+def test_promtool_reads_the_alerts() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed: apt-get install prometheus")
+    done = subprocess.run(
+        [promtool, "check", "rules", str(ALERTS_FILE)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 async def test_the_endpoints_metrics_exist(serve_script: Any, double: Any) -> None:

@@ -223,7 +223,7 @@ def _router(
     if artifacts is not None:
         routes += artifact_routes(artifacts)
     if state.people is not None:
-        routes += people_routes(state.people, state.keep_alive_seconds)
+        routes += people_routes(state.people, state.keep_alive_seconds, lambda: traces.recording)
     return Router(routes, redirect_slashes=False, default=delegation or _no_route)
 
 

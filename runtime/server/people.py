@@ -41,9 +41,16 @@ class Said(BaseModel):
         return self
 
 
-def people_routes(people: People, keep_alive_seconds: float) -> list[Route]:
-    """Return the routes of `people`."""
-    handlers = _Handlers(people, keep_alive_seconds)
+def people_routes(
+    people: People,
+    keep_alive_seconds: float,
+    recording: Callable[[], int | None] = lambda: None,
+) -> list[Route]:
+    """Return the routes of `people`.
+
+    `recording` tells the number of the recording in which the runs that ask are, if there is one.
+    """
+    handlers = _Handlers(people, keep_alive_seconds, recording)
     return [
         Route("/v1/pending", handlers.listed),
         Route("/v1/pending/events", Streamed(handlers.events), methods=["GET"]),
@@ -82,8 +89,11 @@ async def pending_told(
 
 
 class _Handlers:
-    def __init__(self, people: People, keep_alive_seconds: float) -> None:
+    def __init__(
+        self, people: People, keep_alive_seconds: float, recording: Callable[[], int | None]
+    ) -> None:
         self._people = people
+        self._recording = recording
         self._keep_alive_seconds = keep_alive_seconds
 
     async def events(self, request: Request, send: Send) -> None:
@@ -99,7 +109,11 @@ class _Handlers:
 
     async def listed(self, request: Request) -> Response:
         items = await self._people.listed(_states(request.query_params.get("state")))
-        body: dict[str, Any] = {"object": "list", "data": [item.public() for item in items]}
+        body: dict[str, Any] = {
+            "object": "list",
+            "data": [item.public() for item in items],
+            "recording": self._recording(),
+        }
         if self._people.trouble is not None:
             body["warning"] = f"Items are kept in memory only: {self._people.trouble}."
         return JsonAnswer(body)

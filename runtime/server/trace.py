@@ -103,6 +103,11 @@ class Traces:
                 task.cancel()
 
     @property
+    def recording(self) -> int | None:
+        """The number of the recording that this server makes, or None before its first entry."""
+        return None if self._known is None else self._known.recording
+
+    @property
     def _recorder(self) -> Recorder:
         if self._known is None:
             message = "This server records no traces: start it without --no-trace."

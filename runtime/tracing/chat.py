@@ -80,8 +80,12 @@ class ChatTrace:
             case _:
                 pass
 
-    def end(self, error: BaseException | None) -> None:
-        """End the span; `error` is the exception that ended the turn early, if any."""
+    def end(self, error: BaseException | None) -> str | None:
+        """End the span, and return what the turn wrote, as JSON, if content is wanted.
+
+        `error` is the exception that ended the turn early, if any.
+        """
+        written = None
         if self.ended is not None:
             self.span.set_attributes(_attributes(self.ended))
         elif error is not None:
@@ -96,6 +100,7 @@ class ChatTrace:
             written = output_messages(*texts, self._made, reason)
             self._content.set(self.span, names.OUTPUT_MESSAGES, written)
         self.span.end()
+        return written
 
 
 def asked(sampling: Sampling | None) -> dict[str, AttributeValue]:

@@ -33,6 +33,10 @@ class Content:
         self._sent = sent
         self._keeper = keeper
 
+    def is_sent(self, span: "Span") -> bool:
+        """Return whether this span's content leaves this machine with it."""
+        return self._sent and span.is_recording()
+
     def is_wanted(self, span: "Span") -> bool:
         """Return whether this span's content has a destination."""
         return (self._sent or self._keeper is not None) and span.is_recording()

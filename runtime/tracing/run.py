@@ -14,7 +14,12 @@ from caesura.runtime.events import RunEnded, RunEvent, Usage
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.call import CallTrace
 from caesura.runtime.tracing.chat import ChatTrace, asked
-from caesura.runtime.tracing.content import MAX_NAME_CHARACTERS, Content, clean
+from caesura.runtime.tracing.content import (
+    MAX_NAME_CHARACTERS,
+    Content,
+    clean,
+    input_messages,
+)
 from caesura.runtime.tracing.session import TracedSession
 from caesura.runtime.tracing.status import fail_by
 from caesura.scheduler.messages import Message, Sampling
@@ -34,6 +39,10 @@ class RunTrace:
         self._context = set_span_in_context(span)
         self._same = {names.CONVERSATION_ID: conversation} if conversation else {}
         self._usage = Usage()
+        # Receivers show a trace by the texts of its first span; recordings have those of its turns.
+        self._tells_content = content.is_sent(span)
+        self._asked: str | None = None
+        self._written: str | None = None
 
     def session(self, session: EngineSession) -> TracedSession:
         """Return the engine session, wrapped so that its turns have spans."""
@@ -85,10 +94,13 @@ class RunTrace:
             SpanKind.CLIENT,
             attributes | self._same | asked(sampling),
         )
+        if self._tells_content and self._asked is None:
+            self._asked = input_messages(messages)
+            self._content.set(self._span, names.INPUT_MESSAGES, self._asked)
         return ChatTrace(span, messages, content=self._content)
 
     def _end_chat(self, chat: ChatTrace, error: BaseException | None) -> None:
-        chat.end(error)
+        self._written = chat.end(error) or self._written
         self._usage += chat.usage.total
         if chat.ended is None:
             self._usage += Usage(turns=1)  # a turn that ended early counts too
@@ -103,6 +115,8 @@ class RunTrace:
                 names.CALLS: self._usage.calls,
             }
         )
+        if self._tells_content and self._written is not None:
+            self._content.set(self._span, names.OUTPUT_MESSAGES, self._written)
         if ended is not None:
             self._span.set_attribute(names.FINISH_REASONS, (names.REASONS[ended.reason],))
         elif error is not None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from weakref import WeakValueDictionary
 
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
@@ -15,6 +16,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.spans import RecordAll, SpanEntries
 from caesura.runtime.tracing import conventions as names
 from caesura.runtime.tracing.content import Content, is_captured
+from caesura.runtime.tracing.dialects import Speaking, dialects_in
 from caesura.runtime.tracing.export import Exports
 from caesura.runtime.tracing.propagation import context_from
 from caesura.runtime.tracing.run import RunTrace
@@ -22,6 +24,8 @@ from caesura.runtime.tracing.setup import GRPC, Receiver
 from caesura.tools.dispatch.dispatcher import Dispatcher
 
 NOTHING: Mapping[str, str] = {}
+UNKNOWN = "unknown_service"
+"""What OpenTelemetry calls a service without a name, and the beginning of such names."""
 
 
 class Tracing:
@@ -85,7 +89,7 @@ def through(processor: SpanProcessor) -> Tracing:
 
     Each processor has one provider, which shuts it down when the process ends.
     """
-    provider = SdkTracerProvider()
+    provider = SdkTracerProvider(resource=service())
     provider.add_span_processor(processor)
     return Tracing(provider, processor if isinstance(processor, Exports) else None)
 
@@ -103,7 +107,7 @@ def recorded(recorder: Recorder, processor: SpanProcessor | None = None) -> Trac
 
 
 def _recorded(recorder: Recorder, processor: SpanProcessor | None) -> Tracing:
-    provider = SdkTracerProvider(shutdown_on_exit=processor is not None)
+    provider = SdkTracerProvider(resource=service(), shutdown_on_exit=processor is not None)
     provider.sampler = RecordAll(provider.sampler)
     entries = SpanEntries(recorder)
     provider.add_span_processor(entries)
@@ -129,8 +133,25 @@ def recorded_beside(recorder: Recorder, provider: TracerProvider) -> Tracing:
     return Tracing(provider, entries=entries)
 
 
+def service() -> Resource:
+    """Return the resource of the environment; where that names no service, it is Caesura."""
+    given = Resource.create()
+    if not str(given.attributes.get(SERVICE_NAME, UNKNOWN)).startswith(UNKNOWN):
+        return given
+    return given.merge(Resource({SERVICE_NAME: names.SCOPE, SERVICE_VERSION: __version__}))
+
+
 def exporter_of(receiver: Receiver) -> SpanExporter:
-    """Return the exporter of a protocol; headers and the time-out come from the environment."""
+    """Return the exporter of a protocol, whose spans speak the environment's dialects too.
+
+    Headers and the time-out come from the environment.
+    """
+    dialects = dialects_in(os.environ)
+    plain = _plain_exporter(receiver)
+    return Speaking(plain, dialects) if dialects else plain
+
+
+def _plain_exporter(receiver: Receiver) -> SpanExporter:
     if receiver.protocol == GRPC:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 

@@ -13,6 +13,7 @@ from caesura.scheduler.records.parts import (
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.reading import RecordError, parse
+from caesura.scheduler.records.rest import RestRecord
 from caesura.scheduler.records.schema import (
     KINDS,
     ForecastRecord,
@@ -46,6 +47,7 @@ __all__ = [
     "Record",
     "RecordError",
     "ReplicaRecord",
+    "RestRecord",
     "SessionRecord",
     "SpanEvent",
     "SpanRecord",

@@ -26,6 +26,7 @@ from caesura.scheduler.records.parts import (
     WantedRow,
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
+from caesura.scheduler.records.rest import RestRecord
 
 Numbers = list[float]
 Texts = list[str]
@@ -382,6 +383,7 @@ KINDS: Mapping[str, type[Record]] = {
         LanesRecord,
         WaitRecord,
         StepsRecord,
+        RestRecord,
         SpanRecord,
         HttpRecord,
         GapRecord,

@@ -151,6 +151,18 @@ def check_rest(world: World) -> None:
     if scheduler_records(scheduler):
         assert not replay(world).alive()
         assert not len(scheduler.parts.recorder.states)
+        check_blocks_told(world)
+
+
+def check_blocks_told(world: World) -> None:
+    """The last that the records tell of the blocks by owner is how things are at rest."""
+    told = [record for record in world.records if record["kind"] in ("steps", "rest")]
+    if told:
+        names = ("running_blocks", "paused_blocks", "free_blocks")
+        values = [told[-1][name] for name in names]
+        last = values if told[-1]["kind"] == "rest" else [column[-1] for column in values]
+        pool = world.scheduler.kv_cache_manager.block_pool
+        assert last == [0, 0, pool.num_gpu_blocks - 1]
 
 
 def said_as_planned(world: World) -> None:

@@ -358,3 +358,40 @@ def test_without_records_no_release_is_priced() -> None:
     world.step()
     (kv,) = world.scheduler.parts.manager.paused_kvs.values()
     assert [release.prices for release in kv.releases] == [None]
+
+
+def owners(world: Counting) -> list[float]:
+    """Return the blocks by owner that the records told last: running, paused, free."""
+    names = ("running_blocks", "paused_blocks", "free_blocks")
+    told = [record for record in world.records if record["kind"] in ("steps", "rest")][-1]
+    if told["kind"] == "rest":
+        return [told[name] for name in names]
+    return [told[name][-1] for name in names]
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("aborts", [False, True])
+def test_blocks_by_owner_are_told_when_the_engine_comes_to_rest(
+    asynchronous: bool, depth: int, aborts: bool
+) -> None:
+    """A step tells what was held when it began, and none begins after the last request."""
+    world = make_world(asynchronous, depth)
+    session = world.session("a", range(100), "y" * 200)
+    for _ in range(20):
+        world.step()
+    if aborts:
+        world.abort(session)
+    world.flush()
+    assert world.column("running_blocks")[-1] > 0
+    assert owners(world) == [0, 0, 40]
+    assert not world.scheduler.has_requests(), "it keeps an engine at rest awake"
+
+
+def test_blocks_that_only_a_paused_request_holds_are_told_as_its_own() -> None:
+    world = make_world()
+    paused(world)
+    while world.scheduler.has_requests() and world.scheduler.connector.outbox:
+        world.step()
+    running, held, free = owners(world)
+    assert (running, held) == (0, world.parts.manager.paused_kvs["a"].resident) and held > 0
+    assert running + held + free == 40

@@ -16,6 +16,7 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine
 from caesura.tools.artifacts import ArtifactStore
+from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
 MODEL = "tiny/scripted"
@@ -126,6 +127,7 @@ async def serve(
     key: str | None = None,
     content: bool = False,
     artifacts: ArtifactStore | None = None,
+    people: People | None = None,
 ) -> Endpoint:
     """Serve a script, or an engine; `held` are recordings of former runs, which the store has."""
     engine = script if hasattr(script, "open") else ScriptedEngine(script, model=MODEL)
@@ -141,6 +143,7 @@ async def serve(
         api_key=key,
         recorder=recorder,
         artifacts=artifacts,
+        people=people,
     )
     port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
     cable = Cable(port)

@@ -1,8 +1,9 @@
 """A recording in the JSON trace format of Chrome, which ui.perfetto.dev and chrome://tracing open.
 
 Requests are threads, and their states are slices. Decisions about the KV cache are instants on
-these threads, with the prices and the regret. Runs and tool calls come from spans; counters and
-steps come from the engine's columns.
+these threads, with the prices and the regret. Runs and tool calls come from spans, and lie side by
+side on as many threads as there are at a time; arrows lead from a run's turns to its request and
+its calls. Counters and steps come from the engine's columns.
 
 Times are whole microseconds. Slices of one thread either follow or contain one another, as
 readers of the format require. Readers look up names by thread id alone, so thread ids are unique
@@ -13,9 +14,11 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from math import inf
 from typing import Any
 
 from caesura.runtime.recording.entries import encoded
+from caesura.runtime.recording.files.perfetto_flows import Flows, Place
 from caesura.runtime.recording.files.perfetto_tracks import Lanes, Tracks
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
@@ -25,6 +28,7 @@ from caesura.scheduler.records import (
     PauseRecord,
     Record,
     RecordError,
+    RestRecord,
     SpanRecord,
     StepsRecord,
     WaitRecord,
@@ -77,12 +81,15 @@ class Trace:
 
     def __init__(self) -> None:
         self._tracks = Tracks()
-        self._tools = Lanes()
+        self._beside = Lanes()
+        self._flows = Flows()
         self._state: dict[str, tuple[int, str, Event]] = {}
         self._openings: dict[str, list[tuple[int, bool]]] = {}
         self._unsettled: set[tuple[str, int]] = set()
         self._open_spans: dict[tuple[str, str], SpanRecord] = {}
         self._run_ends: dict[str, int] = {}
+        self._run_lanes: dict[str, int] = {}
+        self._early: dict[str, list[tuple[SpanRecord, int]]] = {}
         self._step_ends: dict[int, int] = {}
         self._last = 0
 
@@ -105,6 +112,8 @@ class Trace:
                 return self._wait(record, entry)
             case StepsRecord():
                 return self._steps(record, int(entry.get("engine", 0)))
+            case RestRecord():
+                return self._rest(record, int(entry.get("engine", 0)))
             case SpanRecord():
                 return self._span(record)
             case GapRecord():
@@ -139,6 +148,7 @@ class Trace:
         if state in ("paused", "offloaded", "dropped") and last >= 0 and openings[last][1]:
             about = {**about, "waits_for": "person"}
         colour = {"cname": COLOURS[state]} if state in COLOURS else {}
+        self._flows.state(about["request"], Place(at, until, track))
         return _slice(track, state, "state", at, until, about) | colour
 
     def _opening(self, opening: OpeningRecord, entry: Entry) -> Iterator[Event]:
@@ -190,6 +200,11 @@ class Trace:
             yield _slice(track, " + ".join(work) or "step", "step", at, end, row)
             yield from self._tracks.counters(ENGINE + rank, at, end, row)
 
+    def _rest(self, rest: RestRecord, rank: int) -> Iterator[Event]:
+        owners = ("running", "paused", "free")
+        blocks = {owner: getattr(rest, f"{owner}_blocks") for owner in owners}
+        return self._tracks.at_rest(ENGINE + rank, self._at(rest.at), blocks)
+
     def _gap(self, gap: GapRecord) -> Iterator[Event]:
         about = {"lost": gap.lost, "why": gap.why}
         track = {"pid": ENGINE, "tid": ENGINE}
@@ -198,35 +213,64 @@ class Trace:
     # -- runs and tools --------------------------------------------------------------------------
 
     def _span(self, span: SpanRecord) -> Iterator[Event]:
-        self._at(span.start)
+        at = self._at(span.start)
         if span.end is None:
             self._open_spans[span.trace, span.span] = span
-            self._run_ends[span.span] = self._at(span.start)
+            if span.attributes.get(names.OPERATION) == names.INVOKE_AGENT:
+                self._begin_run(span.span, at)
             return
         self._open_spans.pop((span.trace, span.span), None)
         yield from self._ended_span(span, self._at(span.end))
 
     def _ended_span(self, span: SpanRecord, end: int) -> Iterator[Event]:
-        at, about = self._at(span.start), span.attributes
-        operation = about.get(names.OPERATION)
+        operation = span.attributes.get(names.OPERATION)
         if operation == names.EXECUTE_TOOL:
-            tool = str(about.get(names.TOOL_NAME, span.name))
-            self._run_ends.pop(span.span, None)
-            lane = self._tools.free(tool, at, end)
-            key, shown = f"{tool}/{lane}", tool if not lane else f"{tool} ({lane + 1})"
-            track, named = self._tracks.named(TOOLS, key, shown)
-            yield from named
-            yield _slice(track, span.name, "tool", at, end, _told(span))
-            return
-        run = span.span if operation == names.INVOKE_AGENT else span.parent or span.trace
-        track, named = self._tracks.named(RUNS, run, f"run {run[:8]}")
+            yield from self._call(span, end)
+        elif operation == names.INVOKE_AGENT:
+            yield from self._run(span, end)
+        elif (run := span.parent or span.trace) in self._run_lanes:
+            yield from self._run_track(run)[1]
+            yield self._turn(run, span, end)
+        else:  # the run may be told when it ends
+            self._early.setdefault(run, []).append((span, end))
+
+    def _call(self, span: SpanRecord, end: int) -> Iterator[Event]:
+        at, tool = self._at(span.start), str(span.attributes.get(names.TOOL_NAME, span.name))
+        lane = self._beside.free(f"tool {tool}", at, end)
+        key, shown = f"{tool}/{lane}", tool if not lane else f"{tool} ({lane + 1})"
+        track, named = self._tracks.named(TOOLS, key, shown)
         yield from named
-        if operation == names.INVOKE_AGENT:
-            end = max(end, self._run_ends.pop(run, 0))
-        else:  # turns of a run cannot overlap, but the clocks of two processes may differ
-            at = max(at, self._run_ends.get(run, 0))
-            end = self._run_ends[run] = max(at, end)
-        yield _slice(track, span.name, operation or "span", at, end, _told(span))
+        self._flows.call(span.parent or span.trace, Place(at, end, track))
+        yield _slice(track, span.name, "tool", at, end, _told(span))
+
+    def _begin_run(self, run: str, at: int) -> None:
+        if run not in self._run_lanes:
+            self._run_lanes[run] = self._beside.free("runs", at, inf)
+            self._run_ends[run] = at
+
+    def _run(self, span: SpanRecord, end: int) -> Iterator[Event]:
+        run, at = span.span, self._at(span.start)
+        self._begin_run(run, at)
+        yield from self._run_track(run)[1]
+        for turn, turn_end in self._early.pop(run, ()):
+            yield self._turn(run, turn, turn_end)
+        track, _ = self._run_track(run)
+        end = max(end, self._run_ends.pop(run))
+        self._beside.leave("runs", self._run_lanes.pop(run), end)
+        yield _slice(track, span.name, names.INVOKE_AGENT, at, end, _told(span))
+
+    def _run_track(self, run: str) -> tuple[Event, list[Event]]:
+        lane = self._run_lanes[run]
+        return self._tracks.named(RUNS, f"{lane}", f"runs ({lane + 1})" if lane else "runs")
+
+    def _turn(self, run: str, span: SpanRecord, end: int) -> Event:
+        # Turns of a run cannot overlap, but the clocks of two processes may differ.
+        at = max(self._at(span.start), self._run_ends[run])
+        end = self._run_ends[run] = max(at, end)
+        about, (track, _) = span.attributes, self._run_track(run)
+        request = about.get(names.REQUEST_ID)
+        self._flows.turn(run, Place(at, end, track), request if isinstance(request, str) else None)
+        return _slice(track, span.name, about.get(names.OPERATION) or "span", at, end, _told(span))
 
     def _close(self) -> Iterator[Event]:
         """Yield the slices of open states and spans, up to the latest time."""
@@ -235,7 +279,18 @@ class Trace:
             yield self._state_slice(track, (*since[:2], {**since[2], "open": True}), self._last)
         for span in self._open_spans.values():
             yield from self._ended_span(replace(span, status="open"), self._last)
+        for run in list(self._early):  # the entries of these runs were lost or cut off
+            yield from self._orphans(run, self._early.pop(run))
+        yield from self._flows.events()
         yield from self._tracks.rest()
+
+    def _orphans(self, run: str, turns: list[tuple[SpanRecord, int]]) -> Iterator[Event]:
+        turns.sort(key=lambda one: one[0].start)
+        self._begin_run(run, self._at(turns[0][0].start))
+        yield from self._run_track(run)[1]
+        for span, end in turns:
+            yield self._turn(run, span, end)
+        self._beside.leave("runs", self._run_lanes.pop(run), self._run_ends.pop(run))
 
 
 def _rows(record: LanesRecord | StepsRecord) -> Iterator[dict[str, Any]]:

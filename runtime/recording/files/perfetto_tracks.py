@@ -80,6 +80,18 @@ class Tracks:
                 yield from self._count(process, name, at, values)
         self._ends[process] = end
 
+    def at_rest(self, process: int, at: int, blocks: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+        """Yield the blocks by owner after an engine's last step."""
+        before, values = self._values.get((process, "blocks"), {}), dict(blocks)
+        if cached := before.get("cached", 0):
+            # Most of what is given up can still be found.
+            given_up = max(0, values["free"] - before["free"] - cached)
+            values["cached"] = min(values["free"], cached + given_up)
+            values["free"] -= values["cached"]
+        if before:
+            at = max(at, self._ends.get(process, at))
+            yield from self._count(process, "blocks", at, {name: values[name] for name in before})
+
     def rest(self) -> Iterator[dict[str, Any]]:
         """Yield the zeros after each engine's last step."""
         for process in self._ends:
@@ -110,9 +122,9 @@ class Lanes:
     """Assigns overlapping intervals to lanes; intervals come roughly in order of their ends."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, list[int]] = {}
+        self._ends: dict[str, list[float]] = {}
 
-    def free(self, group: str, at: int, end: int) -> int:
+    def free(self, group: str, at: int, end: float) -> int:
         """Return the first lane of `group` that is free from `at` on, and take it until `end`."""
         ends = self._ends.setdefault(group, [])
         for lane, last in enumerate(ends):
@@ -121,6 +133,10 @@ class Lanes:
                 return lane
         ends.append(end)
         return len(ends) - 1
+
+    def leave(self, group: str, lane: int, end: int) -> None:
+        """Free a lane of `group`, which was taken without a known end, from `end` on."""
+        self._ends[group][lane] = end
 
 
 def _metadata(ids: Mapping[str, int], name: str, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ has a column per field and many steps. All records leave the engine with the con
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request
@@ -16,7 +16,7 @@ from vllm.v1.request import Request
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.predict.forecast import About, Forecast
-from caesura.scheduler.records import Record, SessionRecord, StepsRecord
+from caesura.scheduler.records import Record, RestRecord, SessionRecord, StepsRecord
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
@@ -36,6 +36,14 @@ SECONDS_PER_RECORD = 0.5
 
 Entry = dict[str, Any]
 """A record as plain data."""
+
+
+class _Blocks(NamedTuple):
+    """Blocks by owner."""
+
+    running: int
+    paused: int
+    free: int
 
 
 class RecordWriter(Recorder):
@@ -68,10 +76,12 @@ class RecordWriter(Recorder):
         self._steps: dict[str, list[float]] = {each.name: [] for each in fields(StepsRecord)}
         self._in_flight = 0
         self._sent_at = 0.0
+        self._told: _Blocks | None = None
+        """The blocks by owner that were sent last; None before the first step."""
 
     @property
     def pending(self) -> bool:
-        return self._states.pending
+        return self._states.pending or self._rest() is not None
 
     @property
     def states(self) -> RequestStates:
@@ -170,27 +180,34 @@ class RecordWriter(Recorder):
             column.append(value)
 
     def _row(self, running: int, tokens: tuple[int, int, int], partial: int) -> tuple[float, ...]:
-        pool, planner = self._port.blocks, self._planner
-        free = pool.free()
-        paused_kvs = self._paused_kvs.values()
-        paused = sum(kv.resident for kv in paused_kvs)
+        planner, blocks = self._planner, self._blocks()
         traffic = planner.traffic if planner is not None else None
         return (
             self._wall(),
             0.0,
             running,
-            len(paused_kvs),
+            len(self._paused_kvs),
             *tokens,
             traffic.budget if traffic is not None else 0,
             traffic.saved if traffic is not None else 0,
             traffic.loaded if traffic is not None else 0,
-            pool.total - free - paused,
-            paused,
-            free,
+            *blocks,
             self._states.queued,
-            self.cached_blocks(free, partial),
+            self.cached_blocks(blocks.free, partial),
             planner.store.used if planner is not None else 0,
         )
+
+    def _blocks(self) -> _Blocks:
+        pool = self._port.blocks
+        free, paused = pool.free(), sum(kv.resident for kv in self._paused_kvs.values())
+        return _Blocks(pool.total - free - paused, paused, free)
+
+    def _rest(self) -> _Blocks | None:
+        """Return who holds the blocks, if no request runs and that differs from what was sent."""
+        if self._told is None or self._in_flight or self._port.running():
+            return None
+        blocks = self._blocks()
+        return blocks if blocks != self._told else None
 
     def cached_blocks(self, free: int, partial: int) -> int:
         """Return an estimate of the free blocks that the prefix cache can still find.
@@ -229,17 +246,29 @@ class RecordWriter(Recorder):
     def resume(self) -> None:
         self.flush()
         self._out = self._outbox
+        self._told = None
 
     def _send(self, done: int) -> None:
         """Send the `done` oldest steps, and the changes of state so far."""
-        self._send_states()
-        columns = self._steps.items()
-        self._write(StepsRecord(**{name: rows[:done] for name, rows in columns}))
-        self._steps = {name: rows[done:] for name, rows in columns}
+        for record in self._states.take():
+            self._write(record)
+        sent = {name: rows[:done] for name, rows in self._steps.items()}
+        self._write(StepsRecord(**sent))
+        self._steps = {name: rows[done:] for name, rows in self._steps.items()}
+        self._told = _Blocks(*(int(sent[f"{name}_blocks"][-1]) for name in _Blocks._fields))
+        self._send_rest()
 
     def _send_states(self) -> None:
         for record in self._states.take():
             self._write(record)
+        self._send_rest()
+
+    def _send_rest(self) -> None:
+        """Tell of blocks that were given up since the last step, or are, while nothing runs."""
+        blocks = self._rest()
+        if blocks is not None:
+            self._told = blocks
+            self._write(RestRecord(self._states.now(), *blocks))
 
     def _write(self, record: Record) -> None:
         self._out.append(record.entry())

@@ -1,10 +1,11 @@
 """Prometheus metrics `caesura_kv_*`, computed from the engine's records as they arrive."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics
 
-from caesura.scheduler.records import PauseRecord, StepsRecord, parse
+from caesura.scheduler.records import PauseRecord, RestRecord, StepsRecord, parse
 from caesura.scheduler.vllm.records.export import RecordFile, tell
 from caesura.scheduler.vllm.records.prediction_metrics import PredictionMetrics
 
@@ -89,6 +90,9 @@ class SwapMetrics(KVConnectorPromMetrics):
                     self._pause_seconds.labels(*labels).observe(pause.pause_seconds or 0.0)
                 case StepsRecord() as steps:
                     self._count_steps(steps, labels)
+                case RestRecord() as rest:
+                    owners = (rest.running_blocks, rest.paused_blocks, rest.free_blocks)
+                    self._set_blocks(owners, labels)
             self._predictions.take(engine_idx, record)
             self._file.write({"engine": engine_idx, **entry})
         self._predictions.work(self._labels)
@@ -103,10 +107,9 @@ class SwapMetrics(KVConnectorPromMetrics):
             self._tokens.labels(*labels, purpose).inc(sum(column))
         self._copied.labels(*labels, "out").inc(sum(steps.saved_blocks))
         self._copied.labels(*labels, "in").inc(sum(steps.loaded_blocks))
-        blocks = {
-            "running": steps.running_blocks,
-            "paused": steps.paused_blocks,
-            "free": steps.free_blocks,
-        }
-        for owner, column in blocks.items():
-            self._blocks.labels(*labels, owner).set(column[-1])
+        owners = (steps.running_blocks, steps.paused_blocks, steps.free_blocks)
+        self._set_blocks([column[-1] for column in owners], labels)
+
+    def _set_blocks(self, blocks: Sequence[float], labels: list[object]) -> None:
+        for owner, count in zip(("running", "paused", "free"), blocks, strict=True):
+            self._blocks.labels(*labels, owner).set(count)

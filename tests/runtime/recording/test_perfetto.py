@@ -76,20 +76,37 @@ def follows_the_rules(events: list[dict[str, Any]]) -> None:
     slices = defaultdict(list)
     processes: dict[int, int] = {}
     for event in events:
-        assert event["ph"] in "XiCM"
+        assert event["ph"] in "XiCMsf"
         assert event["pid"] in names["process"] or event.get("s") == "g"
         if event["ph"] != "M":
             assert isinstance(event["ts"], int) and event["ts"] >= 0
         if event["ph"] == "X":
             assert isinstance(event["dur"], int) and event["dur"] >= 0
             slices[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-        if event["ph"] in "Xi" and event.get("s") != "g":
+        if event["ph"] in "Xisf" and event.get("s") != "g":
             assert event["tid"] in names["thread"]
             assert processes.setdefault(event["tid"], event["pid"]) == event["pid"]
         if event["ph"] == "C":
             assert all(isinstance(value, int | float) for value in event["args"].values())
+    arrows_bind(events, slices)
     for track in slices.values():
         nested_or_apart(sorted(track, key=lambda one: (one[0], -one[1])))
+
+
+def arrows_bind(events: list[dict[str, Any]], slices: dict[int, list[tuple[int, int]]]) -> None:
+    """An arrow is one beginning and one end of an id, forward in time, each within a slice."""
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event for event in events if event["ph"] == "f"}
+    assert len(begins) + len(ends) == sum(event["ph"] in "sf" for event in events)
+    assert begins.keys() == ends.keys()
+    for number, end in ends.items():
+        begin = begins[number]
+        assert (begin["name"], begin["cat"]) == (end["name"], end["cat"])
+        assert begin["ts"] <= end["ts"], "it points into the past"
+        assert end["bp"] == "e", "it would bind to the slice after the one that it points to"
+        for event in (begin, end):
+            open_now = [one for one in slices[event["tid"]] if one[0] <= event["ts"] < one[1]]
+            assert open_now, "it binds to nothing"
 
 
 def nested_or_apart(slices: list[tuple[int, int]]) -> None:
@@ -223,7 +240,7 @@ def test_runs_hold_their_turns_and_calls_lie_side_by_side() -> None:
         span("execute_tool slow", 3.5, None, "execute_tool", span="c3", parent="run"),
         span("invoke_agent a", 1.0, 4.5, "invoke_agent", span="run"),
     )
-    assert slices_of(events, "run run") == [
+    assert slices_of(events, "runs") == [
         ("invoke_agent a", 1.0, 4.5),
         ("chat m", 1.1, 2.0),
         ("chat m", 3.0, 4.0),
@@ -233,6 +250,68 @@ def test_runs_hold_their_turns_and_calls_lie_side_by_side() -> None:
     assert slices_of(events, "execute_tool slow") == [("execute_tool slow", 3.5, 4.5)]
     failed = next(e for e in events if e["ph"] == "X" and e["ts"] == 1_500_000)
     assert (failed["args"]["status"], failed["args"]["message"]) == ("error", "no")
+
+
+def test_runs_lie_side_by_side_and_take_a_thread_only_while_they_run() -> None:
+    """A thread for each run beside that of its request would double the rows of a trace."""
+
+    def run(name: str, start: float, end: float | None) -> dict[str, Any]:
+        return span(f"invoke_agent {name}", start, end, "invoke_agent", span=name)
+
+    def turn(name: str, start: float, end: float) -> dict[str, Any]:
+        return span("chat m", start, end, "chat", span=f"{name}{start}", parent=name)
+
+    events = trace_of(
+        *(run("a", 1, None), run("b", 1.5, None), turn("a", 1.1, 1.4), turn("b", 1.6, 2)),
+        *(run("a", 1, 2), run("c", 2.5, None), turn("c", 2.6, 2.8), run("c", 2.5, 3)),
+        *(turn("d", 3.1, 3.2), run("d", 3, 3.5)),  # an older file, without its beginning
+        run("b", 1.5, 4),
+        turn("lost", 5, 6),
+    )
+    assert [name for name, _, _ in slices_of(events, "runs")] == [
+        *("invoke_agent a", "chat m", "invoke_agent c", "chat m", "invoke_agent d", "chat m"),
+        "chat m",
+    ]
+    assert [name for name, _, _ in slices_of(events, "runs (2)")] == ["invoke_agent b", "chat m"]
+
+
+def test_arrows_lead_from_turns_to_requests_and_calls_and_back() -> None:
+    about = {"caesura.request.id": "r1"}
+    events = trace_of(
+        {**LANES, "request": ["r1-0" if one == "r1" else one for one in LANES["request"]]},
+        span("invoke_agent a", 9.9, None, "invoke_agent", span="run"),
+        span("chat m", 9.95, 13.0, "chat", span="x", parent="run", attributes=about),
+        span("execute_tool ask", 12.5, 14.9, "execute_tool", span="c", parent="run"),
+        span("chat m", 14.95, 15.0, "chat", span="y", parent="run", attributes=about),
+        span("invoke_agent a", 9.9, 15.5, "invoke_agent", span="run"),
+    )
+
+    def at(event: dict[str, Any]) -> tuple[str, float]:
+        return named(events, event["tid"]), event["ts"] / 1e6
+
+    begins = {event["id"]: at(event) for event in events if event["ph"] == "s"}
+    arrows = {
+        (event["name"], begins[event["id"]], at(event)) for event in events if event["ph"] == "f"
+    }
+    assert arrows == {
+        ("turn", ("runs", 10), ("request r1-0", 10)),
+        ("turn", ("runs", 14.95), ("request r1-0", 14.95)),  # in the state that goes on
+        ("call", ("runs", 12.5), ("execute_tool ask", 12.5)),
+        ("result", ("execute_tool ask", 14.899999), ("runs", 14.95)),
+    }
+
+
+def test_blocks_are_counted_to_the_end_of_an_engine_that_rests() -> None:
+    busy = steps(
+        [1.0], [0.2], running_blocks=[6], paused_blocks=[0], free_blocks=[4], cached_blocks=[1]
+    )
+    rest = {"kind": "rest", "at": 1.2, "running_blocks": 0, "paused_blocks": 1, "free_blocks": 9}
+    events = trace_of(busy, rest)
+    counted = [(e["ts"] / 1e6, e["args"]) for e in events if e["name"] == "blocks"]
+    assert counted == [
+        (1.0, {"running": 6, "paused": 0, "cached": 1, "free": 3}),
+        (1.2, {"running": 0, "paused": 1, "cached": 6, "free": 3}),
+    ]
 
 
 def test_waits_and_gaps_are_told() -> None:

@@ -1,4 +1,5 @@
 // The frame: name, tabs, recordings, connection, theme, and what stands in for a view that has nothing to show.
+import { Waiting } from "../people/view";
 import { VIEWS, viewOf } from "../views/registry";
 import { About } from "./about";
 import { Boundary } from "./boundary";
@@ -37,6 +38,7 @@ export function Shell() {
           ))}
         </nav>
         <span class="grow" />
+        <Waiting />
         <Connection />
         <Picker />
         <ManageButton />

@@ -359,6 +359,19 @@ export interface WaitEntry {
 /** Up to 64 steps with a forward pass: columns of equal length, in the order of time. */
 export type StepsEntry = { kind: "steps"; at: number[] } & Partial<Record<StepColumn, number[]>>;
 
+/** No request runs any more: who holds the blocks that the last step has left. */
+export interface RestEntry {
+  kind: "rest";
+  /** When it was looked at (s). */
+  at: number;
+  /** Held by requests that load or are about to run (blocks). */
+  running_blocks?: number;
+  /** Held by paused requests (blocks). */
+  paused_blocks?: number;
+  /** Free (blocks). */
+  free_blocks?: number;
+}
+
 /** An OpenTelemetry span of a run, a turn or a call. */
 export interface SpanEntry {
   kind: "span";
@@ -488,7 +501,7 @@ export interface ProgressEntry {
   failed?: number[];
 }
 
-export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | SpanEntry | HttpEntry | GapEntry | PlanEntry | StageEntry | ReplicaEntry | ProgressEntry;
+export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | RestEntry | SpanEntry | HttpEntry | GapEntry | PlanEntry | StageEntry | ReplicaEntry | ProgressEntry;
 
 /** What fields hold; those with `!` are always there. The page limits `seconds`. */
 export const KIND_SHAPES: Record<string, Record<string, string>> = {
@@ -499,6 +512,7 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
   lanes: { request: "string[]!", state: "string[]!", at: "seconds[]!", blocks: "number[]", host: "number[]", tokens: "number[]" },
   wait: { request: "string!", since: "seconds!", until: "seconds!", steps: "number", lacked: "Lacked", needed_blocks: "number", free_blocks: "number", overtaken: "number", behind: "string", admitted_most: "number", after: "string" },
   steps: { at: "seconds[]!", seconds: "seconds[]", running: "number[]", paused: "number[]", decode_tokens: "number[]", prefill_tokens: "number[]", recompute_tokens: "number[]", budget_blocks: "number[]", saved_blocks: "number[]", loaded_blocks: "number[]", running_blocks: "number[]", paused_blocks: "number[]", free_blocks: "number[]", waiting: "number[]", cached_blocks: "number[]", host_blocks: "number[]", budget_tokens: "number[]" },
+  rest: { at: "seconds!", running_blocks: "number", paused_blocks: "number", free_blocks: "number" },
   span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
   http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
   gap: { at: "seconds!", lost: "number", why: "string" },

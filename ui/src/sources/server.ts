@@ -15,9 +15,9 @@ const SILENCE = 40;
 
 export class ServerSource implements Source {
   readonly kind = "server";
-  private readonly base: string;
+  /** Where /v1 and /artifacts stand, without a slash at its end. */
+  readonly base: string;
 
-  /** `base` is where /v1 and /artifacts stand, without a slash at its end. */
   constructor(base: string) {
     this.base = base;
   }

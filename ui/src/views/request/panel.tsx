@@ -4,6 +4,7 @@ import { link, route } from "../../app/router";
 import { current, nowOf, select, trace, version } from "../../app/state";
 import { count, duration, number } from "../../format";
 import type { Pause } from "../../model/pause";
+import { WaitsForYou } from "../../people/view";
 import { PauseCard } from "../decision/pausecard";
 import { handlingOf } from "../decision/words";
 import { visible } from "../session/content";
@@ -42,6 +43,7 @@ export function RequestPanel({ request }: { request: string }) {
       <Head request={request} question={factsOf(loaded.trace, lane).question} />
       <div class="dc-body">
         <Cause loaded={loaded} lane={lane} account={account} now={now} />
+        <WaitsForYou request={request} />
         <p class="small soft">
           <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
           <a href={link("session", [lane.session])} data-testid="request-session">{lane.session === lane.id ? "its session" : <>session <span class="mono">{lane.session}</span></>}</a>

@@ -7,6 +7,7 @@ import { StateBar, StateLegend } from "../../charts/statebar";
 import { blockSeconds, brief, counted, day, duration } from "../../format";
 import type { Recording } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { WaitsOfRuns } from "../../people/view";
 import { visible } from "./content";
 import { type Item, find, itemsOf } from "./items";
 import { SessionList } from "./list";
@@ -60,6 +61,7 @@ function Detail({ item, trace, recording, version: made, now }: Shown) {
           {item.errors > 0 && <span class="bad" data-testid="failures">{item.failures}</span>}
         </span>
       </header>
+      <WaitsOfRuns runs={item.runs} />
       {item.seconds.length > 0 && (
         <div class="session-states">
           <StateBar seconds={item.seconds} />

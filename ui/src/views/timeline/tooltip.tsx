@@ -1,6 +1,7 @@
 // What is said about the state or the mark under the pointer.
 import { count, duration, moment } from "../../format";
 import { ENDED, PERSON, STATES, WAITING } from "../../model/lane";
+import { WaitsLine } from "../../people/view";
 import { current, nowOf } from "../../app/state";
 import { lackedOf } from "../request/lacks";
 import { PauseSplit } from "../request/pausesplit";
@@ -29,6 +30,7 @@ export function Tooltip() {
       {row >= 0 && <StateLines found={found} row={row} now={nowOf(loaded)} />}
       <WaitLine found={found} row={row} />
       <PauseLines found={found} />
+      <WaitsLine request={found.lane.id} />
     </div>
   );
 }
