@@ -32,6 +32,10 @@ class Reading(NamedTuple):
     wanted: float = 0.0
 
 
+NOBODY = Reading()
+"""Nobody wants any block."""
+
+
 class Charge:
     """The blocks of one pause, and what holding them has cost."""
 
@@ -85,7 +89,7 @@ class Pressure:
     def __init__(self) -> None:
         self._at = 0.0
         self._reading = Reading()
-        self._rates = Reading()
+        self._rates = NOBODY
         self._lacked = 0.0
         self._free = 0
         self._held = 0
@@ -100,8 +104,13 @@ class Pressure:
         passed = now - self._at
         if passed > 0:
             self._at = now
-            sums = zip(self._reading, self._rates, strict=True)
-            self._reading = Reading(*(total + rate * passed for total, rate in sums))
+            if self._rates is not NOBODY:
+                (held, kept, wanted), rates = self._reading, self._rates
+                self._reading = Reading(
+                    held + rates.held * passed,
+                    kept + rates.kept * passed,
+                    wanted + rates.wanted * passed,
+                )
         return self._reading
 
     def lack(self, now: float, lacked: float, free: int) -> None:
@@ -152,8 +161,11 @@ class Pressure:
     def _weigh(self) -> None:
         free = 0 if self._lacked > 0 else self._free
         lacked = self._lacked + self._given_up - free
+        if lacked <= 0:
+            self._rates = NOBODY
+            return
         self._rates = Reading(
             held=share(self._lacked, self._held),
             kept=share(lacked, self._held + self._given_up),
-            wanted=1.0 if lacked > 0 else 0.0,
+            wanted=1.0,
         )

@@ -4,7 +4,7 @@ Only examined requests are known to lack blocks. The cost of a step is that of t
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from caesura.intercept.kv.pressure import Charge, Pressure
@@ -61,7 +61,9 @@ class BlockDemand:
         self._pressure.lack(now, lacked_blocks(lacks, self._stop, queued, slots), free)
         self._note(now, [lack.request_id for lack in lacks if lack.what == "blocks"])
 
-    def _note(self, now: float, lacking: Iterable[str]) -> None:
+    def _note(self, now: float, lacking: Sequence[str]) -> None:
+        if not (lacking or self._lacking):
+            return
         still = {request_id: self._lacking.pop(request_id, now) for request_id in lacking}
         if self._since:
             self._past.extend((now, since, request) for request, since in self._lacking.items())

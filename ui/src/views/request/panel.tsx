@@ -99,7 +99,7 @@ function Pauses({ pauses, chosen }: { pauses: readonly Pause[]; chosen: Pause | 
   return (
     <>
       <table class="dc-pauses">
-        <thead><tr><th>tool</th><th class="num">expected</th><th class="num">took</th><th>KV</th><th class="num" title="Block-seconds beyond the cheapest alternative in hindsight">regret, blk·s</th></tr></thead>
+        <thead><tr><th>tool</th><th class="num">expected</th><th class="num">took</th><th>KV</th><th class="num" title="Block-seconds beyond the cheapest alternative in hindsight. A dash: nobody wanted its memory">regret, blk·s</th></tr></thead>
         <tbody>
           {shown.map((pause) => (
             <tr key={pause.at} aria-selected={pause === chosen}>
