@@ -90,6 +90,15 @@ async def test_keys_and_fields_choose_the_stretch(shown: Shown) -> None:
     assert first[1] - first[0] < 6
     await shown.press("0")
     await until_window(shown, False)
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight", "Enter"):
+        await shown.press(key)
+    marked = await until_window(shown, True)
+    assert marked[1] - marked[0] == about(3 * 10.1 / 72)
+    await shown.press("?")
+    await shown.says("Keys: Overview", "mark a stretch of time", within="dialog[open]")
+    await shown.press("Escape")
+    await shown.page.click("[data-testid=ov-all]")
+    await until_window(shown, False)
     await shown.page.fill("input[aria-label^=From]", "9.2")
     await shown.page.fill("input[aria-label^=To]", "9.8")
     await shown.page.press("input[aria-label^=To]", "Enter")

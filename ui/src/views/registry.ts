@@ -6,6 +6,7 @@ import { CompareView } from "./compare/view";
 import { DecisionView } from "./decision/view";
 import { MEMORY_KEYS } from "./memory/keys";
 import { MemoryView } from "./memory/view";
+import { OVERVIEW_KEYS } from "./overview/keys";
 import { OverviewView } from "./overview/view";
 import { PLAN_KEYS } from "./plan/keys";
 import { PlanView } from "./plan/view";
@@ -25,7 +26,7 @@ export interface View {
 }
 
 export const VIEWS: Record<string, View> = {
-  overview: { title: "Overview", component: OverviewView },
+  overview: { title: "Overview", component: OverviewView, keys: OVERVIEW_KEYS },
   timeline: { title: "Timeline", component: TimelineView, keys: TIMELINE_KEYS },
   decision: { title: "Decisions", component: DecisionView },
   memory: { title: "Memory", component: MemoryView, keys: MEMORY_KEYS },

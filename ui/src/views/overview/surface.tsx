@@ -15,6 +15,12 @@ interface Props {
   label: string;
 }
 
+/** A stretch that is being marked, in the direction in which that happens. */
+interface Mark {
+  from: number;
+  to: number;
+}
+
 /** A press that moves less than this marks nothing, in pixels. */
 const STILL = 4;
 
@@ -22,7 +28,7 @@ export function Surface({ scale, bins, pointed, left, label }: Props) {
   const surface = useRef<HTMLDivElement>(null);
   const latest = useRef(scale);
   latest.current = scale;
-  const [brush, setBrush] = useState<{ from: number; to: number } | null>(null);
+  const [brush, setBrush] = useState<Mark | null>(null);
   const xOf = (event: PointerEvent): number => {
     const box = (surface.current as HTMLDivElement).getBoundingClientRect();
     return Math.min(Math.max(event.clientX - box.left, 0), box.width);
@@ -43,8 +49,7 @@ export function Surface({ scale, bins, pointed, left, label }: Props) {
       target.removeEventListener("pointercancel", release);
       setBrush(null);
       if (now.type !== "pointerup" || Math.abs(xOf(now) - start) < STILL) return;
-      const [from, to] = [begun.time(start), begun.time(xOf(now))];
-      setWindow({ t0: Math.min(from, to), t1: Math.max(from, to) });
+      show({ from: begun.time(start), to: begun.time(xOf(now)) });
     };
     target.addEventListener("pointermove", move);
     target.addEventListener("pointerup", release);
@@ -53,11 +58,12 @@ export function Surface({ scale, bins, pointed, left, label }: Props) {
 
   return (
     <div class="ov-surface" ref={surface} style={{ left: `${left}px` }} tabIndex={0} role="application"
-      aria-label={`${label}. Dragging marks a stretch. Arrow keys move, plus and minus zoom, 0 shows all.`}
+      aria-label={`${label}. Dragging marks a stretch, and so do Shift and the arrow keys; Enter shows it. Arrow keys move, plus and minus zoom, 0 shows all.`}
       onPointerDown={press}
       onPointerMove={(event) => (pointed.value = orNone(binAt(bins, scale.time(xOf(event)))))}
       onPointerLeave={() => (pointed.value = null)}
-      onKeyDown={(event) => keyed(event, latest.current) && event.preventDefault()}>
+      onKeyDown={(event) => (marking(event, bins, brush, setBrush) || keyed(event, latest.current)) && event.preventDefault()}
+      onBlur={() => setBrush(null)}>
       {pointed.value !== null && <Cursor scale={scale} bins={bins} bin={pointed.value} />}
       {brush && <Brush scale={scale} {...brush} />}
     </div>
@@ -71,10 +77,35 @@ function Cursor({ scale, bins, bin }: { scale: Scale; bins: Bins; bin: number })
   return <span class="ov-cursor" style={{ left: `${left}px`, width: `${Math.max(1, scale.x(bins.edges[bin + 1]) - left)}px` }} />;
 }
 
-function Brush({ scale, from, to }: { scale: Scale; from: number; to: number }) {
+function Brush({ scale, from, to }: Mark & { scale: Scale }) {
   const left = scale.x(Math.min(from, to));
   const width = scale.x(Math.max(from, to)) - left;
   return <span class="ov-brush" style={{ left: `${left}px`, width: `${width}px` }}>{width > 50 && duration(Math.abs(to - from))}</span>;
+}
+
+function show({ from, to }: Mark): void {
+  if (from !== to) setWindow({ t0: Math.min(from, to), t1: Math.max(from, to) });
+}
+
+/** Mark by keys: from the middle of the chart, bin by bin. Whether the key was one of those. */
+function marking(event: KeyboardEvent, bins: Bins, brush: Mark | null, set: (mark: Mark | null) => void): boolean {
+  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  const by = event.key === "ArrowLeft" ? -1 : event.key === "ArrowRight" ? 1 : 0;
+  if (event.shiftKey && by) {
+    const last = bins.edges.length - 1;
+    const at = brush ? nearest(bins.edges, brush.to) : last >> 1;
+    set({ from: brush?.from ?? bins.edges[at], to: bins.edges[Math.min(Math.max(at + by, 0), last)] });
+    return true;
+  }
+  if (!brush || (event.key !== "Enter" && event.key !== "Escape")) return false;
+  set(null);
+  if (event.key === "Enter") show(brush);
+  return true;
+}
+
+/** The edge closest to a time: live, the bins have moved on since it was marked. */
+function nearest(edges: Float64Array, time: number): number {
+  return edges.reduce((best, edge, place) => (Math.abs(edge - time) < Math.abs(edges[best] - time) ? place : best), 0);
 }
 
 function keyed(event: KeyboardEvent, scale: Scale): boolean {
