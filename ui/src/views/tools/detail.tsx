@@ -1,6 +1,6 @@
 // One tool, or all of them together: distribution, predictions, failures, regret by handling.
 import { useMemo } from "preact/hooks";
-import { current, nowOf, version } from "../../app/state";
+import { current, nowOf } from "../../app/state";
 import { go } from "../../app/router";
 import { Histogram } from "../../charts/histogram";
 import { Scatter } from "../../charts/scatter";
@@ -60,8 +60,8 @@ function Durations({ row }: { row: ToolRow }) {
 /** Of a pause, the tool took a part only: the rest went to people, to the runtime and to the step that ran. */
 function Shares({ row }: { row: ToolRow }) {
   const loaded = current.value;
-  const made = version.value;
-  const shares = useMemo(() => (loaded ? sharesOf(loaded.trace, row.pauses, nowOf(loaded)) : null), [row, made]);
+  // The row is made anew at a pace; every pause is looked at only then.
+  const shares = useMemo(() => (loaded ? sharesOf(loaded.trace, row.pauses, nowOf(loaded)) : null), [row]);
   if (!shares?.rows.length) {
     return <p class="muted small">No pause that resumed has a span of its call: of tools that clients run only the pause is seen.</p>;
   }
