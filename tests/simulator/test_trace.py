@@ -1,5 +1,6 @@
 """Traces of simulated runs: what they tell adds up to what the run has measured."""
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,9 @@ def test_a_trace_of_ours_is_what_the_run_has_measured(tmp_path: Path) -> None:
     assert sum(total(entries, purpose) for purpose in PURPOSES) == computed
     assert total(entries, "seconds") == pytest.approx(totals.busy_seconds)
     assert total(entries, "saved_blocks") <= totals.saved_blocks
+    for step in of(entries, "steps"):
+        tokens = map(sum, zip(*(step[purpose] for purpose in PURPOSES), strict=True))
+        assert all(map(operator.le, tokens, step["budget_tokens"]))
     pauses = of(entries, "pause")
     assert len(pauses) == sum(len(one.segments) - 1 for one in run.sessions) == 24
     assert len(of(entries, "opening")) == len(pauses)
@@ -103,6 +107,8 @@ def test_a_trace_of_vllms_scheduler_is_what_its_sessions_have_seen(
     for purpose in PURPOSES:
         assert total(entries, purpose) == getattr(run.totals, purpose)
     assert total(entries, "seconds") == pytest.approx(run.totals.busy_seconds)
+    # A row is an interval with many steps, which has no budget of a step.
+    assert all(entry["budget_tokens"] == [] for entry in of(entries, "steps"))
     told = rows(entries)
     assert [at for *_, at in told] == sorted(at for *_, at in told)
     states = [state for _, state, _ in told]

@@ -31,7 +31,10 @@ const CLOSE = 1e-3;
 
 /** Return who took which part of a pause, in time order and without gaps; an open pause ends `now`. */
 export function piecesOf(trace: Trace, pause: Pause, now: number): Piece[] {
-  const { from, until, calls, sent, told } = partiesOf(trace, pause, now);
+  return piecesBy(partiesOf(trace, pause, now), pause, now);
+}
+
+function piecesBy({ from, until, calls, sent, told }: Parties, pause: Pause, now: number): Piece[] {
   if (!told) return until > from ? [{ share: "unseen", from, until }] : [];
   const waits = calls.flatMap((call) => personsOf(call, pause, now));
   const times = [sent, ...calls.flatMap((call) => [call.start, call.end]), ...waits.flatMap((one) => [one.from, one.until])];
@@ -60,15 +63,25 @@ export function piecesWithin(trace: Trace, lane: Lane, from: number, until: numb
   })).filter((piece) => piece.until > piece.from);
 }
 
+/** Splits that no later entry changes: a live page has thousands of them, five times a second. */
+const settled = new WeakMap<Pause, Split>();
+
+/** Return a pause's time by who took it. */
 export function splitOf(trace: Trace, pause: Pause, now: number): Split {
-  const { calls, sent } = partiesOf(trace, pause, now);
+  const known = settled.get(pause);
+  if (known) return known;
+  const parties = partiesOf(trace, pause, now);
+  const { calls, sent } = parties;
   const seconds: Split["seconds"] = { tool: 0, person: 0, runtime: 0, step: 0, unseen: 0 };
   let total = 0;
-  for (const piece of piecesOf(trace, pause, now)) {
+  for (const piece of piecesBy(parties, pause, now)) {
     seconds[piece.share] += piece.until - piece.from;
     total += piece.until - piece.from;
   }
-  return { seconds, total, calls, exact: sent !== null || pause.seconds === null };
+  const split: Split = { seconds, total, calls, exact: sent !== null || pause.seconds === null };
+  // A turn is written when it ends, which is after its calls.
+  if (sent !== null && pause.end && calls.every((call) => call.end !== null)) settled.set(pause, split);
+  return split;
 }
 
 interface Stretch {
