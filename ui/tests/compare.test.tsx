@@ -94,6 +94,12 @@ test("two requests of one recording are compared by where their time went", asyn
   expect(differing(accountsOf(trace, one, 20), accountsOf(trace, one, 20)).every((row) => row.a === row.b)).toBe(true);
 });
 
+test("accounts that differ only by the rounding of times are the same", () => {
+  const of = (waiting: number) => new Map([["waiting", waiting], ["decode", 3]]);
+  expect(differing(of(0.6), of(0.6000002))).toEqual([{ name: "waiting", a: 0.6, b: 0.6 }, { name: "decode", a: 3, b: 3 }]);
+  expect(differing(of(0.6), of(0.7))[0]).toEqual({ name: "waiting", a: 0.6, b: 0.7 });
+});
+
 test("time per token counts what was decoded", () => {
   const lane = traceOf([lanes(["r", "decode", 0, 1, 0, 10], ["r", "ended", 2, 0, 0, 30])]).byRequest.get("r")!;
   expect(perToken(lane, 9)).toBeCloseTo(0.1, 9);

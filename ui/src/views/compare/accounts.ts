@@ -41,11 +41,15 @@ export interface Compared {
   b: number;
 }
 
+/** Times of records are rounded: what differs by less is the same, in seconds. */
+const CLOSE = 1e-4;
+
 /** Both requests' accounts, those that differ most first. */
 export function differing(a: Accounts, b: Accounts): Compared[] {
   const names = new Set([...a.keys(), ...b.keys()]);
   return [...names]
     .map((name) => ({ name, a: a.get(name) ?? 0, b: b.get(name) ?? 0 }))
+    .map((one) => (Math.abs(one.b - one.a) < CLOSE ? { ...one, b: one.a } : one))
     .sort((one, two) => Math.abs(two.b - two.a) - Math.abs(one.b - one.a));
 }
 

@@ -78,7 +78,7 @@ function Both({ a, b, one, two, said }: {
   const most = rows.at(0);
   const pace = { a: perToken(one, nowOf(a)), b: perToken(two, nowOf(b)) };
   return (
-    <section class="panel">
+    <section class="panel compare-requests">
       <h3>Where the time went</h3>
       <p data-testid="differs-most">
         <b>A</b> {titled(a, one, said.a)} took <b>{duration(times.a)}</b>, <b>B</b> {titled(b, two, said.b)} <b>{duration(times.b)}</b>.{" "}
@@ -95,7 +95,8 @@ function Both({ a, b, one, two, said }: {
               <td class="num">{row.b ? duration(row.b) : "–"}</td>
               <td class="num">{signed(row.b - row.a)}</td>
               <td class="accountbars" aria-hidden="true">
-                <i class="a" style={{ width: `${(row.a / longest) * 100}%` }} /><i class="b" style={{ width: `${(row.b / longest) * 100}%` }} />
+                {row.a > 0 && <i class="a" style={{ width: `${(row.a / longest) * 100}%` }} />}
+                {row.b > 0 && <i class="b" style={{ width: `${(row.b / longest) * 100}%` }} />}
               </td>
             </tr>
           ))}
