@@ -72,6 +72,8 @@ test("sessions are searched and sorted", async () => {
   await shown(SessionView, "#/session", MORE);
   const rows = () => all("[data-testid=session-row] th a");
   expect(rows()).toEqual(["one", "two"]);
+  // Where no texts are recorded the tools tell sessions apart better than ids do.
+  expect(all(".session-tools")).toEqual(["search", "add"]);
   const regret = [...page.querySelectorAll("thead button")].find((one) => one.textContent?.startsWith("duration"));
   await click(regret);
   await click(regret);

@@ -14,6 +14,8 @@ export interface Item {
   id: string;
   /** What the user asked first, where content was captured; else "". */
   title: string;
+  /** The tools that were called, for a session without a title. */
+  tools: string;
   runs: Run[];
   sessions: SessionFigures[];
   start: number;
@@ -149,6 +151,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
   return {
     id, runs, sessions, start, end, seconds,
     title: runs[0]?.turns[0] ? questionOf(runs[0].turns[0]) : "",
+    tools: toolsOf(runs, sessions),
     duration: (end ?? now) - start,
     tokens: largest(sessions.map((session) => session.tokens), 0),
     // Spans know of several calls in one pause, the engine of those that clients carry out.
@@ -159,4 +162,12 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
     errors: kinds.length,
     failures: failuresSaid(kinds),
   };
+}
+
+function toolsOf(runs: readonly Run[], sessions: readonly SessionFigures[]): string {
+  const names = new Set<string>();
+  for (const run of runs) for (const call of run.calls) names.add(textIn(call.attributes, "gen_ai.tool.name") ?? "");
+  for (const session of sessions) for (const pause of session.pauses) names.add(pause.tool ?? "");
+  names.delete("");
+  return [...names].join(", ");
 }

@@ -33,6 +33,7 @@ function Row({ item, picked, longest, href }: RowProps) {
         <a href={href} aria-current={picked ? "true" : undefined} title={visible(`${item.title} ${item.id}`.trim())} class={item.title ? "" : "mono"}>
           {item.title ? visible(item.title) : visible(brief(item.id, 22))}
         </a>
+        {!item.title && item.tools && <span class="muted small session-tools">{visible(item.tools)}</span>}
         <StateBar seconds={item.seconds} share={item.duration / longest} />
       </th>
       {COLUMNS.map(({ key, text }) => (
