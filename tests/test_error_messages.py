@@ -13,6 +13,7 @@ FOR_USERS = {"UsageError", "SetupError", "DataError", "StudyError", "Calibration
 MAX_WITHOUT_VALUE = {
     "runtime/cli/kb.py": 1,
     "runtime/cli/options.py": 1,
+    "runtime/cli/simulate/replay.py": 1,
     "runtime/cli/tools/one_call.py": 1,
     "runtime/cli/trace/export.py": 1,
     "runtime/run/limits.py": 1,
@@ -20,6 +21,7 @@ MAX_WITHOUT_VALUE = {
     "runtime/server/http/access.py": 1,
     "runtime/testing/scripted_engine.py": 1,
     "runtime/tracing/setup.py": 1,
+    "runtime/whatif/replays.py": 1,
     "scheduler/vllm/client/measuring/measure.py": 1,
     "scheduler/vllm/client/session.py": 3,
     "simulator/study/pool.py": 4,

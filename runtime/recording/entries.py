@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 Times are Unix seconds, and seconds since the start in a simulation.
 """
 
-SOURCES = ("serve", "simulate", "records", "sdk", "plan")
+SOURCES = ("serve", "simulate", "what-if", "records", "sdk", "plan")
 
 
 @dataclass(frozen=True, slots=True)

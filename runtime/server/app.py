@@ -38,6 +38,8 @@ from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.server.ui import page_routes
 from caesura.runtime.tracing.setup import tracing_of
+from caesura.runtime.whatif.replays import Replays
+from caesura.runtime.whatif.routes import whatif_routes
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -109,6 +111,8 @@ class Application:
 
     async def close(self) -> None:
         """End the runs that no request waits for. Call it after the last request."""
+        if self._state.replays is not None:
+            await self._state.replays.cancel()
         await self._responses.aclose()
         await self._state.media.aclose()
         if self._log is not None:
@@ -151,6 +155,7 @@ def create_app(
     store: Store | None = None,
     vllm: VllmServer | None = None,
     allow_private: bool = False,
+    replays: Replays | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
@@ -165,12 +170,9 @@ def create_app(
     chat completions under way, and `client_max_size` the bytes of a body. A stream that was
     silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
     `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
-    may name private addresses. The caller closes the engine, the people and the recorder.
-
-    `vllm` answers every route that is not Caesura's, and chat completions and messages without
-    `server_tools`. `serve` runs the application, and so does any ASGI server.
-
-    Raises `UsageError` for a setting out of range.
+    may name private addresses. `replays` simulate what was recorded. `vllm` answers every other
+    route, and chat completions and messages without `server_tools`. The caller closes the engine,
+    the people and the recorder. Raises `UsageError` for a setting out of range.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
@@ -187,6 +189,7 @@ def create_app(
         media=MediaFetcher(allow_private=allow_private),
         people=people,
         tracing=spans,
+        replays=replays,
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
@@ -224,6 +227,8 @@ def _router(
         routes += artifact_routes(artifacts)
     if state.people is not None:
         routes += people_routes(state.people, state.keep_alive_seconds, lambda: traces.recording)
+    if state.replays is not None:
+        routes += whatif_routes(state.replays)
     return Router(routes, redirect_slashes=False, default=delegation or _no_route)
 
 

@@ -20,6 +20,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.responses.store import Store
+from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -53,6 +54,7 @@ class AppOptions(TypedDict, total=False):
     store: Store | None
     vllm: VllmServer | None
     allow_private: bool
+    replays: Replays | None
 
 
 def _print(url: str) -> None:

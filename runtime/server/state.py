@@ -8,6 +8,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.metrics import Metrics
+from caesura.runtime.whatif.replays import Replays
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
 
@@ -29,3 +30,4 @@ class State:
     media: MediaFetcher
     people: People | None = None
     tracing: "Tracing | None" = None
+    replays: Replays | None = None

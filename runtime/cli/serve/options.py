@@ -128,6 +128,11 @@ class ServerOptions:
         ),
     ] = False
 
+    no_what_if: Annotated[
+        bool,
+        typer.Option("--no-what-if", help="Offer no replays of recordings on the page."),
+    ] = False
+
     def keys(self) -> list[str] | None:
         """Return the keys of the options and of the file, or None if no key was asked for.
 

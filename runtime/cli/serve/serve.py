@@ -16,6 +16,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.http.access import access_check, is_loopback
+from caesura.runtime.whatif.replays import Replays
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
 from caesura.tools.registry import Registry
@@ -80,8 +81,16 @@ async def serve_model(
                 store=server.store(),
                 allow_private=read.allow_private,
                 vllm=vllm,
+                replays=replays_of(engine, None if server.no_what_if else recorder),
                 announce=_announce if recorder else _print,
             )
+
+
+def replays_of(engine: Engine, recorder: Recorder | None) -> Replays | None:
+    """Return the replays of what is recorded, or None where nothing is."""
+    if recorder is None:
+        return None
+    return Replays(recorder.store, lambda: calibration_of(engine))
 
 
 def traces_line(recorder: Recorder | None) -> str:

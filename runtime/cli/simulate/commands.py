@@ -7,7 +7,9 @@ import typer
 
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.options import ConfigFile
 from caesura.runtime.cli.simulate.options import ListNames, Out, StudyOptions, WorkloadOptions
+from caesura.runtime.cli.trace.commands import StoreFile
 
 
 @filled
@@ -38,10 +40,30 @@ def simulate(
 
 @filled
 def replay(
-    record: Annotated[
-        Path, typer.Argument(help="A file of `caesura serve --records`.", dir_okay=False)
-    ],
     how: StudyOptions,
+    record: Annotated[
+        Path | None, typer.Argument(help="A file of `caesura serve --records`.", dir_okay=False)
+    ] = None,
+    recording: Annotated[
+        str | None,
+        typer.Option(
+            "--recording", metavar="ID", help="Instead of a file: a recording, or `last`."
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Of a recording: sessions that arrived from this time on, such as"
+            " 2026-01-31T12:00, or recorded seconds.",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="A time, as for --from.")
+    ] = None,
+    store: StoreFile = None,
+    config: ConfigFile = None,
     speed: Annotated[
         float, typer.Option(help="The factor by which sessions arrive faster than recorded.")
     ] = 1.0,
@@ -54,8 +76,17 @@ def replay(
     that they are compared too:
 
     `-p caesura:prediction=history,caesura:prediction=hazard`
+
+    `--recording 3 --from 2026-01-31T12:00 --to 2026-01-31T12:05` replays a
+    stretch of what `caesura serve` has recorded.
     """
     from caesura.runtime.cli.simulate import replay as command
+    from caesura.runtime.cli.trace import show as browsing
+    from caesura.runtime.cli.trace.export import Span
 
     with mistakes_told():
+        span = Span(since, until)
+        if recording is not None or span != Span():
+            file = browsing.store_file(store, config)
+            record = command.recorded(record, file, recording or "last", span, out)
         command.replay(record, speed, how, out)

@@ -10,7 +10,7 @@ const open = signal(false);
 const UNITS: Record<string, string> = { pause_deadline: " s", retention: " s", block_size: " tokens" };
 
 const SOURCES: Record<string, string> = {
-  serve: "a server", simulate: "a simulation", records: "a file of records", sdk: "the SDK", plan: "a planned run",
+  serve: "a server", simulate: "a simulation", "what-if": "a replay of a recording", records: "a file of records", sdk: "the SDK", plan: "a planned run",
 };
 
 export function About() {

@@ -11,6 +11,7 @@ import type { Recording } from "../../model/records";
 import { figuresOf } from "../session/figures";
 import "../memory/memory.css";
 import { differences, unequal } from "./about";
+import { WhatIf } from "../../whatif/view";
 import "./compare.css";
 import { Differing, LeftOut } from "./differing";
 import { Headline } from "./headline";
@@ -40,6 +41,7 @@ export function CompareView() {
         {OF.map(([name, title]) => <button key={name} aria-pressed={of.value === name} onClick={() => (of.value = name)}>{title}</button>)}
       </div>
       {whole && !next ? <OnlyOne /> : <Chosen a={a} b={b} list={list} />}
+      <WhatIf />
     </div>
   );
 }
