@@ -17,6 +17,8 @@ import {
 
 /** Views are drawn anew this often while history comes in, in milliseconds: drawing would slow it down. */
 const WHILE_LOADING = 400;
+/** With so many entries half as often, and so on: the more there is, the longer it takes to draw. */
+const MANY = 50_000;
 
 const running = new Map<"current" | "other", AbortController>();
 
@@ -146,7 +148,7 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
         loaded.trace.add(batch);
         if (loaded.state === "loading") {
           [loaded.done, loaded.total] = [done, total];
-          if (performance.now() - drawn > WHILE_LOADING) changed();
+          if (performance.now() - drawn > WHILE_LOADING * (1 + done / MANY)) changed();
           return;
         }
         const behind = Date.now() / 1000 - loaded.trace.to;

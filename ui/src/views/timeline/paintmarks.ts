@@ -1,4 +1,5 @@
 // Marks of decisions: a diamond where a pause begins, ticks where KV was released or swapped.
+import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import { type Frame, eachLane } from "./frame";
 
@@ -8,6 +9,7 @@ const APART = 7;
 /** Draw the marks of the visible rows. */
 export function paintMarks(frame: Frame): void {
   eachLane(frame, (lane, top) => {
+    if (isNarrow(frame, lane)) return;
     let last = -Infinity;
     for (const pause of frame.trace.pausesOf(lane.id)) {
       const x = frame.scale.x(pause.at);
@@ -19,6 +21,11 @@ export function paintMarks(frame: Frame): void {
       decisions(frame, pause, top);
     }
   });
+}
+
+/** Whether a mark would cover a whole request: thousands of them cost much time, and tell nothing. */
+function isNarrow({ scale, now, selected }: Frame, { id, start, end }: Lane): boolean {
+  return id !== selected && scale.x(end ?? now) - scale.x(start) < APART;
 }
 
 function diamond(frame: Frame, x: number, top: number, chosen: boolean): void {
