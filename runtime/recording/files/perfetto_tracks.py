@@ -83,9 +83,10 @@ class Tracks:
     def at_rest(self, process: int, at: int, blocks: Mapping[str, int]) -> Iterator[dict[str, Any]]:
         """Yield the blocks by owner after an engine's last step."""
         before, values = self._values.get((process, "blocks"), {}), dict(blocks)
-        if cached := before.get("cached", 0):
-            # Most of what is given up can still be found.
-            given_up = max(0, values["free"] - before["free"] - cached)
+        if "cached" in before:
+            cached = before["cached"]
+            # Most of what is given up can still be found, where anything is.
+            given_up = max(0, values["free"] - before["free"] - cached) if cached else 0
             values["cached"] = min(values["free"], cached + given_up)
             values["free"] -= values["cached"]
         if before:

@@ -314,6 +314,15 @@ def test_blocks_are_counted_to_the_end_of_an_engine_that_rests() -> None:
     ]
 
 
+def test_blocks_at_rest_without_a_prefix_cache() -> None:
+    busy = steps(
+        [1.0], [0.2], running_blocks=[6], paused_blocks=[0], free_blocks=[4], cached_blocks=[0]
+    )
+    rest = {"kind": "rest", "at": 1.2, "running_blocks": 0, "paused_blocks": 0, "free_blocks": 10}
+    (_, last) = (e["args"] for e in trace_of(busy, rest) if e["name"] == "blocks")
+    assert last == {"running": 0, "paused": 0, "cached": 0, "free": 10}
+
+
 def test_waits_and_gaps_are_told() -> None:
     wait = {"kind": "wait", "request": "r1", "since": 1.0, "until": 2.0, "steps": 9}
     events = trace_of(
