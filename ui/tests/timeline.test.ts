@@ -10,7 +10,7 @@ import { hit, pauseDuring } from "../src/views/timeline/hit";
 import { lanesOf, outcomesOf } from "../src/views/timeline/rows";
 import { factsOf, idBegins, labelOf, regretOf, waitedOf } from "../src/views/timeline/rows/facts";
 import { NO_MORE, choicesOf } from "../src/views/timeline/rows/filter";
-import { type LaneRow, layoutOf, packed, within } from "../src/views/timeline/rows/layout";
+import { type LaneRow, type Space, layoutOf, packed, within } from "../src/views/timeline/rows/layout";
 import { Segments, segment } from "../src/views/timeline/segments";
 import { turnOf } from "../src/views/timeline/wheel";
 import { sample } from "./sample";
@@ -27,6 +27,9 @@ function stretches(lane: Lane, from: number, to: number, width: number, now = to
   const into = segment(lane, new Scale(new TimeMap(), from, to, width), now, new Segments());
   return Array.from({ length: into.length }, (_, i) => [into.from[i], into.to[i], into.state[i]]);
 }
+
+/** So many pixels from top to bottom, and room enough to the side. */
+const space = (height: number, more: Partial<Space> = {}): Space => ({ height, width: 1000, here: 0, ...more });
 
 describe("stretches of a lane", () => {
   it("are its states in pixels", () => {
@@ -80,7 +83,7 @@ describe("rows", () => {
   it("are all lanes without filters, and keep a session's requests together", () => {
     expect(shown({})).toEqual(trace.lanes);
     const two = traceOf(...SESSIONS);
-    const { rows } = layoutOf(lanesOf(two, two.to, { filters: NO_FILTERS }), "each", 0, false);
+    const { rows } = layoutOf(lanesOf(two, two.to, { filters: NO_FILTERS }), "each", space(0), false);
     expect(rows.map((row) => [row.lanes[0].id, row.place, row.of])).toEqual([["a", 0, 2], ["b", 1, 2], ["x", 0, 1]]);
   });
 
@@ -193,15 +196,23 @@ describe("packed rows", () => {
     expect(seen(20, 30)).toEqual(["d"]);
   });
 
+  it("give way to sums where requests in sight would have less than some pixels each", () => {
+    const many = spans(...Array.from({ length: 300 }, (_, i): [string, number, number] => [`r${i}`, i, i + 10]));
+    expect(layoutOf(many, "fit", space(600, { here: 300, width: 1000 }), false).kind).toBe("packed");
+    expect(layoutOf(many, "fit", space(600, { here: 300, width: 300 }), false).kind).toBe("summed");
+    expect(layoutOf(many, "fit", space(600, { here: 100, width: 300 }), false).kind, "zoomed in").toBe("packed");
+    expect(layoutOf(many, "packed", space(600, { here: 300, width: 300 }), false).kind, "asked for").toBe("packed");
+  });
+
   it("are made where there are more requests than fit, and summed up where a row would be lower than a pixel", () => {
     const many = spans(...Array.from({ length: 300 }, (_, i): [string, number, number] => [`r${i}`, i, i + 10]));
-    expect(layoutOf(many.slice(0, 20), "fit", 600, false)).toMatchObject({ kind: "each", rowHeight: 22 });
-    const fit = layoutOf(many, "fit", 600, false);
+    expect(layoutOf(many.slice(0, 20), "fit", space(600), false)).toMatchObject({ kind: "each", rowHeight: 22 });
+    const fit = layoutOf(many, "fit", space(600), false);
     expect([fit.kind, fit.rows.length, fit.rowHeight]).toEqual(["packed", 10, 22]);
-    expect(layoutOf(many, "fit", 600, true).kind).toBe("each");
+    expect(layoutOf(many, "fit", space(600), true).kind).toBe("each");
     const once = spans(...Array.from({ length: 300 }, (_, i): [string, number, null] => [`r${i}`, i, null]));
-    expect(layoutOf(once, "fit", 250, false).kind).toBe("summed");
-    expect(layoutOf(once, "packed", 250, false)).toMatchObject({ kind: "packed", rowHeight: 9 });
+    expect(layoutOf(once, "fit", space(250), false).kind).toBe("summed");
+    expect(layoutOf(once, "packed", space(250), false)).toMatchObject({ kind: "packed", rowHeight: 9 });
   });
 });
 
@@ -224,7 +235,7 @@ describe("the pointer", () => {
 
   it("hits marks before what lies beneath", () => {
     const scale = new Scale(new TimeMap(), trace.from, trace.to, 1000);
-    const { rows } = layoutOf(trace.lanes, "each", 0, false);
+    const { rows } = layoutOf(trace.lanes, "each", space(0), false);
     const place = rows.findIndex((row) => trace.pausesOf(row.lanes[0].id).length > 0);
     const pause = trace.pausesOf(rows[place].lanes[0].id)[0];
     const y = AXIS + place * 20 + 10;

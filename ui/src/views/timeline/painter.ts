@@ -8,7 +8,7 @@ import { palette } from "../../app/theme";
 import { type Colours, coloursOf } from "./colours";
 import { AXIS, GUTTER } from "./frame";
 import { paint } from "./paint";
-import { clock, hover, lanes, layout, room, rowHeight, rows, selectedPause } from "./store";
+import { breadth, clock, hover, lanes, layout, room, rowHeight, rows, selectedPause } from "./store";
 
 /** Milliseconds between repaints of what only time changes. */
 const FRAME = 66;
@@ -68,6 +68,7 @@ function size(canvas: HTMLCanvasElement, scroller: HTMLElement): void {
   canvas.width = Math.round(width * devicePixelRatio);
   canvas.height = Math.round(height * devicePixelRatio);
   room.value = Math.max(0, height - AXIS);
+  breadth.value = Math.max(0, width - GUTTER);
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
 }

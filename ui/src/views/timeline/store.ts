@@ -10,7 +10,7 @@ import type { Lane } from "../../model/lane";
 import type { Pause } from "../../model/pause";
 import { lanesOf } from "./rows";
 import type { More } from "./rows/filter";
-import { LAYOUTS, type Layout, type LaneRow, type Wanted, layoutOf } from "./rows/layout";
+import { LAYOUTS, type Layout, type LaneRow, type Wanted, layoutOf, packed } from "./rows/layout";
 import { ORDERS, type Order } from "./rows/order";
 import { around, moved, zoomed } from "./zoom";
 
@@ -46,8 +46,9 @@ export const more = computed<More>(() => ({
   seconds: least(MORE.seconds.value), waited: least(MORE.waited.value), tokens: least(MORE.tokens.value),
 }));
 
-/** Pixels that there are for rows. */
+/** Pixels that there are for rows, from top to bottom and from left to right. */
 export const room = signal(0);
+export const breadth = signal(0);
 
 /** The requests that are shown, in their order. */
 export const lanes = computed<Lane[]>(() => {
@@ -61,12 +62,19 @@ export const lanes = computed<Lane[]>(() => {
   const admits = window ? (lane: Lane) => isWithin(lane, window) || lane.id === chosen : undefined;
   return lanesOf(loaded.trace, nowOf(loaded), { filters: filters.value, more: more.value, order: order.value, admits });
 });
+/** Rows depend on the requests alone: moving in time does not pack them anew. */
+const packing = computed<LaneRow[]>(() => packed(lanes.value));
+const inSight = computed<number>(() => {
+  const window = timeWindow.value;
+  return window ? lanes.value.reduce((sum, lane) => sum + (isWithin(lane, window) ? 1 : 0), 0) : lanes.value.length;
+});
 export const layout = computed<Layout>(() => {
   const wanted = LAYOUTS.includes(wantedLayout.value) ? wantedLayout.value : "fit";
-  const made = layoutOf(lanes.value, wanted, room.value, order.value !== "arrival");
+  const space = { height: room.value, width: breadth.value, here: inSight.value };
+  const made = layoutOf(lanes.value, wanted, space, order.value !== "arrival", () => packing.value);
   // A request that was chosen has a row.
   const hidden = made.kind === "summed" && wanted === "fit" && selection.value !== "";
-  return hidden ? layoutOf(lanes.value, "packed", room.value, false) : made;
+  return hidden ? layoutOf(lanes.value, "packed", space, false, () => packing.value) : made;
 });
 export const rows = computed<LaneRow[]>(() => layout.value.rows);
 export const rowHeight = computed<number>(() => layout.value.rowHeight);

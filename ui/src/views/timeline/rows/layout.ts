@@ -22,16 +22,29 @@ export interface Layout {
   rowHeight: number;
 }
 
-/** Put lanes into rows on `room` pixels; `sorted`: they are in another order than that of arrival. */
-export function layoutOf(lanes: readonly Lane[], wanted: Wanted, room: number, sorted: boolean): Layout {
+/** What there is to draw on, in pixels, and how many of the lanes are in sight. */
+export interface Space {
+  height: number;
+  width: number;
+  here: number;
+}
+
+/** A request of a packed row is drawn if there are so many pixels for it on average: more can be read off sums. */
+const LEAST_WIDTH = 12;
+
+/** Put lanes into rows; `sorted`: they are in another order than that of arrival. `pack` may know the packed rows. */
+export function layoutOf(
+  lanes: readonly Lane[], wanted: Wanted, space: Space, sorted: boolean, pack: () => LaneRow[] = () => packed(lanes),
+): Layout {
+  const { height: room } = space;
   const each = (rowHeight: number): Layout => ({ kind: "each", rowHeight, rows: sorted ? alone(lanes) : grouped(lanes) });
   if (wanted === "summed") return summed;
   if (wanted === "each") return each(HEIGHTS.readable);
   if (wanted === "dense") return each(HEIGHTS.dense);
   // A packed row has many requests, which is no order of sizes.
   if (sorted || (wanted === "fit" && (room <= 0 || lanes.length * HEIGHTS.readable <= room))) return each(HEIGHTS.readable);
-  const rows = packed(lanes);
-  if (wanted === "fit" && rows.length > room) return summed;
+  const rows = pack();
+  if (wanted === "fit" && (rows.length > room || space.here * LEAST_WIDTH > rows.length * space.width)) return summed;
   return { kind: "packed", rows, rowHeight: Math.min(HEIGHTS.readable, Math.max(HEIGHTS.dense, Math.floor(room / rows.length))) };
 }
 
