@@ -52,8 +52,12 @@ async def listed(page: Any, selector: str) -> dict[str, str]:
 
 
 async def cells(page: Any, selector: str) -> list[list[str]]:
-    """The cells of a table's rows, as texts."""
+    """The cells of a table's rows, as texts; one that only names a request, as its id."""
     rows = await page.eval_on_selector_all(
-        selector, "rows => rows.map(row => [...row.children].map(cell => cell.innerText))"
+        selector,
+        "rows => rows.map(row => [...row.children].map(cell => {"
+        "const named = cell.querySelector('[data-request]');"
+        "const alone = named && named.innerText === cell.innerText;"
+        "return alone ? named.dataset.request : cell.innerText; }))",
     )
     return [[plain(cell) for cell in row] for row in rows]

@@ -102,7 +102,7 @@ async def test_each_lack_asks_its_own_question(shown: Shown) -> None:
     # Between 3 and 7 s, b decodes for a second; a for 0.1 s, after loading.
     assert rows == pytest.approx({made.B: 1.0, made.A: 0.1}, abs=0.002)
     await buttons.nth(2).click()
-    await shown.says(f"It last stood behind {made.B}", within=".dc-wait")
+    await shown.says(f"It last stood behind ask_user · {made.B}", within=".dc-wait")
 
 
 async def test_a_decode_says_what_a_token_took_and_who_ran_beside_it(shown: Shown) -> None:

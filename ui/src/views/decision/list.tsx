@@ -3,9 +3,10 @@ import { signal } from "@preact/signals";
 import { param } from "../../app/address";
 import { link } from "../../app/router";
 import { current, filters, setFilters, trace, version } from "../../app/state";
-import { blockSeconds, brief, count, counted, duration, moment, number } from "../../format";
+import { blockSeconds, count, counted, duration, moment, number } from "../../format";
 import type { Pause } from "../../model/pause";
 import type { Recording } from "../../model/records";
+import { Called } from "../session/called";
 import { passing } from "../timeline/rows";
 import { estimateOf } from "./chosen";
 import { WantedBy } from "./wanting";
@@ -135,7 +136,7 @@ function Table({ rows }: { rows: Pause[] }) {
 function Line({ pause }: { pause: Pause }) {
   return (
     <tr>
-      <td><a class="mono" href={link("decision", [pause.request, String(pause.at)])}>{brief(pause.request, 24)}</a></td>
+      <td><a href={link("decision", [pause.request, String(pause.at)])}><Called request={pause.request} /></a></td>
       <td>{moment(pause.at)}</td>
       <td>{pause.tool ?? <span class="muted">unknown</span>}</td>
       <td class="num">{duration(pause.predictedSeconds)}</td>

@@ -1,7 +1,8 @@
 // Who wanted the memory of a pause, and for how long.
 import { link } from "../../app/router";
-import { brief, count, counted, duration } from "../../format";
+import { count, counted, duration } from "../../format";
 import type { Pause } from "../../model/pause";
+import { Called } from "../session/called";
 
 /** Who wanted it, in a table's cell: the request that lacked blocks longest, and how many more. */
 export function WantedBy({ pause }: { pause: Pause }) {
@@ -12,7 +13,7 @@ export function WantedBy({ pause }: { pause: Pause }) {
   const more = pause.wantedRequests - 1;
   return (
     <span title={pause.wantedBy.map(([request, seconds]) => `${request}: ${duration(seconds)}`).join("\n")}>
-      <a class="mono" href={waiting(first[0], pause)}>{brief(first[0], 16)}</a>
+      <a href={waiting(first[0], pause)}><Called request={first[0]} most={24} /></a>
       {more > 0 && <span class="muted"> and {count(more)} more</span>}
     </span>
   );
@@ -32,7 +33,7 @@ export function Wanting({ pause }: { pause: Pause }) {
       Others wanted its memory {time}. {counted(requests, "request")} waited for blocks meanwhile:{" "}
       {rows.map(([request, lacked], i) => (
         <span key={request}>
-          {i > 0 && ", "}<a class="mono" href={waiting(request, pause)}>{brief(request, 20)}</a> for {duration(lacked)}
+          {i > 0 && ", "}<a href={waiting(request, pause)}><Called request={request} /></a> for {duration(lacked)}
         </span>
       ))}
       {requests > rows.length && ` and ${count(requests - rows.length)} more`}.

@@ -8,7 +8,7 @@ import { type Request, lengthOf } from "../../causes/figures";
 import { type Strange, strangest } from "../../causes/strange";
 import { bestPace, toldOf } from "../../causes/told";
 import { visible } from "../session/content";
-import { labelOf } from "./label";
+import { labelOf } from "../session/called";
 import type { Shown } from "./shown";
 import { momentOf } from "./slowed";
 

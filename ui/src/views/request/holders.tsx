@@ -1,10 +1,11 @@
 // Who stood in the way of a waiting request: asked differently for each thing that it can lack.
 import { link } from "../../app/router";
 import { trace } from "../../app/state";
-import { brief, count, counted, duration, number, percent } from "../../format";
+import { count, counted, duration, number, percent } from "../../format";
 import { STATES } from "../../model/lane";
 import type { WaitEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
+import { Called } from "../session/called";
 import { tokensOf } from "../memory/budget";
 import { STATE_NAMES } from "../timeline/shape";
 import { type Blocker, type Companion, blockers, companions, hasSlot, mainState, prefills } from "./blockers";
@@ -104,7 +105,7 @@ function Other({ one }: { one: Blocker | Companion }) {
   const name = STATES[mainState(one)];
   return (
     <>
-      <td><a class="mono" href={link("timeline", [], { sel: one.lane.id, pause: "" })}>{brief(one.lane.id, 20)}</a></td>
+      <td><a href={link("timeline", [], { sel: one.lane.id, pause: "" })}><Called request={one.lane.id} most={30} /></a></td>
       <td><i class="dc-swatch" style={{ background: `var(--state-${name})` }} />{STATE_NAMES[name]}</td>
     </>
   );
@@ -122,7 +123,7 @@ function Before({ shown, wait }: { shown: Trace; wait: WaitEntry }) {
   const [most] = lackedOf(own?.lacked);
   return (
     <p class="small soft">
-      It last stood behind <a class="mono" href={link("timeline", [], { sel: wait.behind, pause: "" })}>{brief(wait.behind, 24)}</a>
+      It last stood behind <a href={link("timeline", [], { sel: wait.behind, pause: "" })}><Called request={wait.behind} /></a>
       {most ? <>, which lacked {most.what} itself.</> : ", which was to run first."}
     </p>
   );
