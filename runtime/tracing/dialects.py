@@ -112,6 +112,7 @@ def openinference(span: ReadableSpan, said: Attributes) -> dict[str, AttributeVa
 def _model(said: Attributes) -> dict[str, AttributeValue]:
     found: dict[str, AttributeValue] = {
         "llm.model_name": str(said.get(names.REQUEST_MODEL, "")),
+        "llm.system": names.VLLM,
         "llm.provider": names.VLLM,
     }
     if parameters := _parameters(said):

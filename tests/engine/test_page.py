@@ -63,7 +63,7 @@ async def test_a_pause_is_shown_live_with_its_own_figures(
     figures = await listed(shown.page, ".dc-figures")
     for name, value in (
         ("Context", pause["context_tokens"]),
-        ("Only it held", pause["blocks"]),
+        ("Blocks of its own", pause["blocks"]),
         ("Device, free", opening["inputs"]["free_blocks"]),
         ("Device, all", opening["inputs"]["total_blocks"]),
         ("Queued", pause["queue_seconds"]),

@@ -207,7 +207,8 @@ async def test_only_this_servers_own_recording_offers_it(open_page: Open, desk: 
     here = await desk([call("pay", amount=5), say("Done.")], held=held)
     shown = await open_page(f"{here.endpoint.ui}#/session")
     await shown.page.wait_for_selector(BUTTON)
-    await shown.page.select_option("select.picker", label="made by hand")
+    option = shown.page.locator("select.picker option", has_text="made by hand")
+    await shown.page.select_option("select.picker", value=await option.get_attribute("value"))
     await shown.page.wait_for_selector(BUTTON, state="detached")
     assert here.people.waited_for
 

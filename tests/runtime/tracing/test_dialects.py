@@ -76,6 +76,7 @@ RULES = [
     Rule(PHOENIX, "every span has a kind in capitals", KINDS, lambda facts, _: facts[
         "openinference.span.kind"] in ("AGENT", "LLM", "TOOL")),
     Rule(PHOENIX, "a session groups traces", KINDS, lambda facts, _: facts["session.id"]),
+    Rule(PHOENIX, "an LLM names its system", (TURN,), lambda facts, _: facts["llm.system"]),
     Rule(PHOENIX, "an LLM names its model", (TURN,), lambda facts, _: facts["llm.model_name"]),
     Rule(PHOENIX, "parameters are JSON", (TURN,), lambda facts, _: isinstance(
         json.loads(facts["llm.invocation_parameters"]), dict)),
