@@ -14,7 +14,7 @@ export function Head({ trace, ended, t0, t1, marked }: Shown & { marked: boolean
         {counted(ended.length, "request")} ended in this {marked ? "stretch" : "recording"}{open > 0 && `, ${count(open)} went on`}
       </h2>
       <span class="muted small">
-        {marked ? `${moment(t0)} to ${moment(t1)}, ${duration(t1 - t0)}` : `${isWallClock(from) ? day(from) : ""} ${duration(trace.to - trace.from)} recorded`}
+        {marked ? `${moment(t0)} to ${moment(t1)}, ${duration(t1 - t0)}` : [isWallClock(from) ? day(from) : "", `${duration(trace.to - trace.from)} recorded`].filter(Boolean).join(" · ")}
       </span>
       <span class="grow" />
       <Stretch key={marked ? `${t0} ${t1}` : "all"} origin={trace.from} t0={t0} t1={t1} />
