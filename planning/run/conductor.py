@@ -22,7 +22,7 @@ from caesura.planning.run.notices import (
 from caesura.planning.run.sending.dispatch import Dispatcher
 from caesura.planning.run.sending.work import Work
 from caesura.planning.search.adjust import Turn, first_turn, next_turn
-from caesura.planning.search.devices import Slots, assign, places_left
+from caesura.planning.search.devices import Slots, assign, mapped, places_left, renumbered
 from caesura.planning.stage_times import Progress
 
 MAX_LOSSES = 3
@@ -156,10 +156,10 @@ class Conductor:
     def _assign(self, placements: Sequence[Placement]) -> dict[Placement, Slots]:
         """Return the devices of each replica; devices that have gone away are left out."""
         number = {device: n for n, device in enumerate(self._usable)}
-        now, left = _numbered(self._placed, number), _numbered(self._left, number)
+        now, left = renumbered(self._placed, number), renumbered(self._left, number)
         found = assign(placements, now, len(self._usable), asleep=left)
         back = dict(enumerate(self._usable))
-        return {one: tuple(_mapped(slot, back) for slot in slots) for one, slots in found.items()}
+        return {one: tuple(mapped(slot, back) for slot in slots) for one, slots in found.items()}
 
     async def _until_end(self, turn: Turn) -> tuple[str, ...]:
         """Return the models that ended the turn; none if it can't go on, or the plan is new."""
@@ -257,23 +257,13 @@ class Conductor:
         finished = {
             key: result.begun + result.seconds for key, result in self._crew.work.done.items()
         }
-        evicted = tuple(replace(one, replicas=len(slots)) for one, slots in self._left.items())
-        return Progress(self._crew.journal.seconds, finished, tuple(self._placed), evicted)
+        loaded, evicted = self._there(self._placed), self._there(self._left)
+        return Progress(self._crew.journal.seconds, finished, loaded, evicted)
 
-
-def _numbered(
-    places: Mapping[Placement, Slots], number: Mapping[int, int]
-) -> dict[Placement, Slots]:
-    """Return places by other numbers of devices, without those on devices that have none."""
-    return {
-        one: kept
-        for one, slots in places.items()
-        if (kept := tuple(_mapped(slot, number) for slot in slots if set(slot) <= set(number)))
-    }
-
-
-def _mapped(devices: Sequence[int], numbers: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(numbers[device] for device in devices)
+    def _there(self, places: Mapping[Placement, Slots]) -> tuple[Placement, ...]:
+        """Return the placements with as many replicas as are on devices that are left."""
+        left = renumbered(places, {device: device for device in self._usable})
+        return tuple(replace(one, replicas=len(slots)) for one, slots in left.items())
 
 
 def _names(placements: Sequence[Placement]) -> str:

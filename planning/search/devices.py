@@ -117,6 +117,22 @@ def places_left(
     return {one: tuple(slots) for one, slots in found.items() if slots}
 
 
+def renumbered(
+    places: Mapping[Placement, Slots], numbers: Mapping[int, int]
+) -> dict[Placement, Slots]:
+    """Return places by other numbers of devices, without replicas on devices that have none."""
+    return {
+        one: kept
+        for one, slots in places.items()
+        if (kept := tuple(mapped(slot, numbers) for slot in slots if set(slot) <= set(numbers)))
+    }
+
+
+def mapped(devices: Sequence[int], numbers: Mapping[int, int]) -> tuple[int, ...]:
+    """Return other numbers of devices, all of which have one."""
+    return tuple(numbers[device] for device in devices)
+
+
 def _continues(old: Placement, new: Placement) -> bool:
     """Return whether a replica of the old placement can be one of the new placement."""
     return (old.model, old.tensor_parallel, old.kv_bytes) == (

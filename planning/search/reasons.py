@@ -17,8 +17,8 @@ def why_not(
     lost = other.makespan.mean - best.makespan.mean
     if lost < 0:
         return (
-            f"{other.strategy} takes {-lost:.1f} s less ({-lost / best.makespan.mean:.1%}), which"
-            " is less than a plan must gain whose models share devices"
+            f"{other.strategy} takes {-lost:.1f} s less ({-lost / best.makespan.mean:.1%}), but a"
+            " plan whose models share devices must gain more"
         )
     if lost == 0:
         return f"{other.strategy} takes as long, {other.makespan.mean:.1f} s"

@@ -31,7 +31,7 @@ ALIKE = 0.002
 SHARING_MARGIN = 0.05
 """What a plan whose models share devices must gain over one without, as a share of its makespan.
 
-On two cores such plans took 6 to 20 % longer, against their estimates, than plans without.
+On two cores such plans took 4 to 19 % longer, against their estimates, than plans without.
 """
 
 STARTS = 4
@@ -123,14 +123,14 @@ def plan_application(
     return Choice(checked[0], checked[second], reason, checked, memo.simulated)
 
 
-def _second(means: Sequence[float]) -> int | None:
+def _second(judged: Sequence[float]) -> int | None:
     """Return the place of the next best plan: of the first that is not as good as the best."""
-    longer = (place for place, mean in enumerate(means) if mean > means[0] * (1 + ALIKE))
+    longer = (place for place, one in enumerate(judged) if one > judged[0] * (1 + ALIKE))
     return next(longer, None)
 
 
 def _judged(plan: Plan, ends: Sequence[Followed]) -> float:
-    """Return a plan's mean makespan, and the margin behind which shared devices are chosen."""
+    """Return what plans are ranked by: the mean makespan, with the margin for shared devices."""
     shares = any(one.shares for stage in plan.stages for one in stage.placements)
     return _makespan(ends).mean * (1 + SHARING_MARGIN if shares else 1)
 

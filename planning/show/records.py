@@ -8,7 +8,7 @@ from typing import Any
 from caesura.planning.plan import Placement, Plan
 from caesura.planning.plan_file import plan_of
 from caesura.planning.run.journal import Result
-from caesura.planning.search.devices import Slots
+from caesura.planning.search.devices import Slots, renumbered
 from caesura.planning.show.bars import plan_bars
 from caesura.scheduler.records import (
     PlanRecord,
@@ -60,7 +60,8 @@ def plan_record(
     already.
     """
     names = list(usable) or list(range(plan.devices))
-    bars = plan_bars(plan, load_seconds, _numbered(loaded or {}, names))
+    place = {device: number for number, device in enumerate(names)}
+    bars = plan_bars(plan, load_seconds, renumbered(loaded or {}, place))
     return PlanRecord(
         at=at,
         application=application,
@@ -96,17 +97,6 @@ def other_plan(plan: Plan | None, reason: str) -> OtherPlan | None:
         return None
     made = plan.makespan
     return OtherPlan(plan.strategy, made.mean, made.low, made.high, reason)
-
-
-def _numbered(loaded: Mapping[Placement, Slots], devices: Sequence[int]) -> dict[Placement, Slots]:
-    """Return what is loaded by the places of devices in a list; replicas on others are left out."""
-    place = {device: number for number, device in enumerate(devices)}
-    return {
-        one: tuple(
-            tuple(place[device] for device in slot) for slot in slots if set(slot) <= set(place)
-        )
-        for one, slots in loaded.items()
-    }
 
 
 def _placements(placements: Iterable[Placement]) -> tuple[PlacementRecord, ...]:

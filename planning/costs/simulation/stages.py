@@ -165,6 +165,7 @@ class FastStages:
                 old = _continued_by(placement, progress)
                 if old is not None:
                     numbers = self._work.of(placement.model)
+                    # Replicas have equal parts of the requests; those of leaving ones begin again.
                     stay = np.arange(len(numbers)) % old.replicas < placement.replicas
                     kept[numbers] = np.where(stay, finished.decoded[numbers], 0.0)
         return kept
@@ -180,13 +181,13 @@ class FastStages:
         loading = progress.finished.loading if isinstance(progress.finished, Finished) else {}
         new = [each for each, old in stay.items() if old is None or old.replicas < each.replicas]
         loads = {each.model: self._engine(each).load_seconds for each in new}
-        # Models that share devices also share the time in which they are loaded.
         wakes = {
             each.model: wake
             for each in new
             if (wake := self._engine(each).wake_seconds) is not None and _asleep(each, progress)
         }
         least = loads | wakes
+        # Models that share devices also share the time in which they are loaded.
         together = {
             each.model: sum(least[one.model] for one in new if one.shares == each.shares)
             for each in new
@@ -197,7 +198,7 @@ class FastStages:
         ready: dict[str, tuple[float, ...]] = {}
         for each, old in stay.items():
             had = loading.get(each.model, (0.0,) * old.replicas) if old is not None else ()
-            had = tuple(sorted(had)[: each.replicas])
+            had = had[: each.replicas]
             fresh = stopping + loads.get(each.model, 0.0)
             missing = each.replicas - len(had)
             asleep = min(missing, _asleep(each, progress)) if each.model in wakes else 0

@@ -229,9 +229,11 @@ async def test_a_device_that_goes_away_leaves_the_rest_to_the_others(tmp_path: P
     host.seconds = 0.02
     asked = requests("a", "b", rows=20)
     told: list[tuple[int, int]] = []
+    loaded: list[tuple[Placement, ...]] = []
 
     def replan(progress: Progress, devices: int) -> Plan:
         told.append((len(progress.finished), devices))
+        loaded.append(progress.loaded)
         return plan("b", "a", devices=devices)
 
     running = asyncio.ensure_future(
@@ -244,6 +246,7 @@ async def test_a_device_that_goes_away_leaves_the_rest_to_the_others(tmp_path: P
     assert_each_once(tmp_path, asked)
     ((finished, devices),) = told
     assert devices == 1 and finished < 40
+    assert loaded == [(Placement("b"),)], "the engine of a went away with its device"
     assert events(tmp_path, "devices")[0]["usable"] == [1]
     assert events(tmp_path, "replanned")[0]["reason"] == "device 0 went away"
 

@@ -53,7 +53,7 @@ export function Gantt({ panels, models, devices, end, changes }: Props) {
             <div class="plan-marks" aria-hidden="true">
               {scale.ticks.map((tick) => <i key={tick} style={{ left: share(tick) }} />)}
               {one.stages.map((stage, place) => <b key={place} style={{ left: share(stage.at) }}>{stage.name}</b>)}
-              {changes.map((change) => <em key={change} style={{ left: share(change) }} title="planned anew" />)}
+              {changes.map((change) => <em key={change} style={{ left: share(change) }} />)}
             </div>
             {Array.from({ length: devices }, (_, device) => (
               <div key={device} class="plan-lane">
@@ -83,12 +83,12 @@ export function Gantt({ panels, models, devices, end, changes }: Props) {
         </section>
       ))}
       <p class="plan-chosen small" data-testid="plan-chosen">{chosen ? `${panels[panel].name}: ${told(chosen)}.` : "No engine was started yet."}</p>
-      <Legend models={models} />
+      <Legend models={models} changed={changes.length > 0} />
     </div>
   );
 }
 
-function Legend({ models }: { models: readonly string[] }) {
+function Legend({ models, changed }: { models: readonly string[]; changed: boolean }) {
   return (
     <div class="plan-legend small">
       {WHATS.map((what) => <span key={what}><i class={`plan-block ${what}`} aria-hidden="true" />{DOES[what]}</span>)}
@@ -96,6 +96,7 @@ function Legend({ models }: { models: readonly string[] }) {
         <span key={model}><i class={`plan-block serving c${place % COLOURS}`} aria-hidden="true"><b>{place + 1}</b></i>{visible(model)}</span>
       ))}
       <span>2×1: two replicas of one device</span>
+      {changed && <span><i class="plan-change" aria-hidden="true" />planned anew</span>}
     </div>
   );
 }

@@ -101,7 +101,7 @@ function Head({ plans, now }: { plans: Plans; now: number }) {
       </dl>
       {other
         ? <p class="small" data-testid="plan-next">Next best: {visible(other.strategy ?? "")}, {seconds(other.makespan ?? 0)}{range(other.low, other.high)}. {sentence(other.reason)}</p>
-        : <p class="small soft">No other plan was found that takes longer.</p>}
+        : <p class="small soft">No next best plan is recorded.</p>}
       {plans.state === null && <p class="small soft">Nobody has run this plan yet: <code>caesura run</code> does, and is recorded beside its plan.</p>}
     </section>
   );
@@ -122,7 +122,7 @@ function Requests({ plans, now }: { plans: Plans; now: number }) {
       <h3>Requests done</h3>
       <Lines series={series} from={0} to={Math.max(now, 1)} ticks={axis.ticks.filter((tick) => tick <= now)} top={requests} height={200}
         acrossName="seconds of the run" upName="requests done" formatX={seconds} formatY={count}
-        label={`Requests done over time: ${count(done)} of ${count(requests)} after ${seconds(now)}. ${lines.slice(1).map((line) => `${line.name}: ${count(line.points.at(-1)?.done)} of ${count(line.points.at(-1)?.requests)}`).join(", ")}`} />
+        label={`Requests done over time: ${count(done)} of ${count(requests)} after ${seconds(now)}. ${lines.slice(1).map((line) => `${visible(line.name)}: ${count(line.points.at(-1)?.done)} of ${count(line.points.at(-1)?.requests)}`).join(", ")}`} />
       <LinesLegend names={series.map((one) => one.name)} />
     </section>
   );
