@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError, from_validation, invalid
+from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Streamed
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import MAX_WHO_CHARACTERS, STATES, UNSETTLED, State
@@ -122,7 +122,7 @@ class _Handlers:
         try:
             item = await self._people.get(request.path_params["id"])
         except NoSuchItem as error:
-            raise ApiError(404, _sentence(error), code="not_found") from None
+            raise ApiError(404, sentence(error), code="not_found") from None
         return JsonAnswer(item.public())
 
     async def said(self, request: Request) -> Response:
@@ -139,11 +139,11 @@ class _Handlers:
                 approve = bool(said.approve)
                 item = await self._people.decide(item_id, approve, said.reason, said.who)
         except BadAnswer as error:
-            raise invalid(_sentence(error)) from None
+            raise invalid(sentence(error)) from None
         except NoSuchItem as error:
-            raise ApiError(404, _sentence(error), code="not_found") from None
+            raise ApiError(404, sentence(error), code="not_found") from None
         except NotPending as error:
-            raise ApiError(409, _sentence(error), code="not_pending") from None
+            raise ApiError(409, sentence(error), code="not_pending") from None
         return JsonAnswer(item.public())
 
 
@@ -157,8 +157,3 @@ def _states(asked: str | None) -> tuple[State, ...]:
         choices = f"all, {', '.join(STATES)}"
         raise invalid(f"Unknown state {asked[:40]!r}; choose from: {choices}.", "state")
     return found
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

@@ -25,7 +25,7 @@ from caesura.runtime.recording.storage import curating, reading
 from caesura.runtime.recording.storage.reading import Page
 from caesura.runtime.recording.subscription import Subscription
 from caesura.runtime.server.http.access import JSON, JsonOnly
-from caesura.runtime.server.http.errors import ApiError, from_validation, invalid
+from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Pieces, Streamed
 from caesura.tools.artifacts import ArtifactStore
 
@@ -119,7 +119,7 @@ class Traces:
         try:
             return await asyncio.to_thread(work, self._recorder.store.path, *values)
         except UsageError as error:
-            raise ApiError(503, _sentence(error), code="not_available") from None
+            raise ApiError(503, sentence(error), code="not_available") from None
 
     async def _recording(self, request: Request) -> Recording:
         """Return the recording that the path names; `live` means this server's own."""
@@ -163,9 +163,9 @@ class Traces:
         try:
             return await asyncio.to_thread(work, self._recorder.store.path, number)
         except curating.BeingRecorded as error:
-            raise ApiError(409, _sentence(error), code="being_recorded") from None
+            raise ApiError(409, sentence(error), code="being_recorded") from None
         except UsageError as error:
-            raise invalid(_sentence(error)) from None
+            raise invalid(sentence(error)) from None
 
     async def _entries(self, request: Request, send: Send) -> None:
         recording = await self._recording(request)
@@ -228,7 +228,7 @@ class Traces:
             texts, _ = pieces(form, [(recording, bodies)], self._artifacts)
             piece = await asyncio.to_thread(_some, texts)
         except UsageError as error:
-            raise ApiError(404, _sentence(error), code="not_available") from None
+            raise ApiError(404, sentence(error), code="not_available") from None
         media_type, suffix = _SUFFIXES[form]
         headers = {
             **_HEADERS,
@@ -317,8 +317,3 @@ def _count(request: Request, name: str, default: int, least: int = 0, most: int 
         wanted = f"a whole number from {least} to {most}"
         raise invalid(f"{name} must be {wanted}, got {said[:40]!r}.", name)
     return number
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."

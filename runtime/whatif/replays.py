@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -18,6 +19,8 @@ from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.whatif.choice import Choice, machine_of
 from caesura.runtime.whatif.stretch import Stretch, collect, to_wire
 from caesura.scheduler.calibration import Calibration
+
+LOG = logging.getLogger(__name__)
 
 MAX_SECONDS = 900.0
 """The longest that one replay may take."""
@@ -54,6 +57,11 @@ class Job:
         data = {name: getattr(self, name) for name in told}
         return data | {"error": self.error, "policies": asdict(self.choice)}
 
+    def fail(self, error: str) -> None:
+        """Note why the replay came to nothing, unless it has ended already."""
+        if self.state == "running":
+            self.state, self.error = "failed", error
+
 
 class Replays:
     """Replays stretches of the recordings in a store, on the machine of a calibration.
@@ -85,7 +93,7 @@ class Replays:
         if self._working is not None and not self._working.done():
             raise Busy
         if not since < until:
-            raise UsageError(f"a stretch begins before it ends, got {since:g} and {until:g}")
+            raise UsageError(f"a stretch begins before it ends, got {since:.3f} and {until:.3f}")
         if self._calibration() is None:
             raise UsageError(
                 "the engine has no calibration, so the costs of its steps are unknown: run"
@@ -111,10 +119,12 @@ class Replays:
             job.state = "cancelled"
             raise
         except TimeoutError:
-            job.state = "failed"
-            job.error = f"it took longer than {self._max_seconds:g} s: mark a shorter stretch"
+            job.fail(f"it took longer than {self._max_seconds:g} s: mark a shorter stretch")
         except (UsageError, OSError) as error:
-            job.state, job.error = "failed", str(error)
+            job.fail(str(error))
+        except Exception as error:  # a job that seems to run would block the page's button for ever
+            LOG.exception("a what-if failed")
+            job.fail(f"{type(error).__name__}: {error}")
 
     def _task(self, job: Job, folder: Path) -> dict[str, Any]:
         found = reading.recording(self._store.path, job.recording)
@@ -153,9 +163,7 @@ class Replays:
                 self._take(job, json.loads(line))
         finally:
             await _end(process)
-        if job.state == "running":
-            job.state = "failed"
-            job.error = "its process ended without a result; the server's log may say why"
+        job.fail("its process ended without a result; the server's log may say why")
 
     def _take(self, job: Job, told: Mapping[str, Any]) -> None:
         if "at" in told:
@@ -164,7 +172,7 @@ class Replays:
         elif "recording" in told:
             job.result, job.done, job.state = int(told["recording"]), 1.0, "done"
         else:
-            job.error, job.state = str(told.get("error", ""))[:1000], "failed"
+            job.fail(str(told.get("error", ""))[:1000])
 
 
 async def _end(process: Process) -> None:

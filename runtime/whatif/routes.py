@@ -11,7 +11,7 @@ from starlette.routing import Route
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
-from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.whatif.choice import NAMES, Choice
 from caesura.runtime.whatif.replays import Busy, Replays
 
@@ -57,12 +57,9 @@ class _Handlers:
             choice = Choice(**asked.policies)
             self._replays.start(asked.recording, asked.since, asked.until, choice)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            name = ".".join(str(step) for step in first["loc"])
-            raise invalid(f"{name or 'The body'}: {first['msg']}.", name or None) from None
+            raise from_validation(error) from None
         except UsageError as error:
-            text = str(error)
-            raise invalid(f"{text[:1].upper()}{text[1:]}.") from None
+            raise invalid(sentence(error)) from None
         except Busy:
             message = "A replay is under way: wait for it, or cancel it with DELETE."
             raise ApiError(409, message, code="busy") from None

@@ -88,12 +88,14 @@ def renamed(entries: Iterable[Entry], stretch: Stretch) -> Iterator[Entry]:
     names = {f"0-{index}": name for index, name in enumerate(stretch.sessions)}
     for entry in entries:
         changed = dict(entry)
-        for field in ("request", "session"):
+        for field in ("request", "session", "behind"):
             value = changed.get(field)
             if isinstance(value, list):
                 changed[field] = [names.get(one, one) for one in value]
             elif isinstance(value, str):
                 changed[field] = names.get(value, value)
+        if wanted := changed.get("wanted_by"):
+            changed["wanted_by"] = [[names.get(who, who), seconds] for who, seconds in wanted]
         for field in ("at", "since", "until", "arrival"):
             value = changed.get(field)
             if isinstance(value, list):

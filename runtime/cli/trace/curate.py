@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from caesura.runtime.cli.show import plain
 from caesura.runtime.recording.storage import curating, reading
 
 
 def name(store: Path, wanted: str, title: str) -> None:
     """Give a recording another title; raise `UsageError` on failure."""
     changed = curating.change(store, _number(store, wanted), title=title)
-    print(f"recording {changed.id} is called {changed.title}")
+    print(f"recording {changed.id} is called {plain(changed.title)}")
 
 
 def note(store: Path, wanted: str, text: str | None) -> None:
     """Set a recording's note, or print it; raise `UsageError` on failure."""
     if text is None:
-        print(reading.find(store, wanted).note)
+        print(plain(reading.find(store, wanted).note))
         return
     changed = curating.change(store, _number(store, wanted), note=text)
     print(f"the note of recording {changed.id} is {'set' if changed.note else 'removed'}")

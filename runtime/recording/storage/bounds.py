@@ -60,7 +60,7 @@ def is_full(path: Path, bounds: Bounds, wanted: int, most: float = MAX_FULL_SHAR
 
 def make_room(db: sqlite3.Connection, path: Path, bounds: Bounds) -> None:
     """Delete the oldest entries until the file is below `LEAVE_FULL` of its size."""
-    if not checkpoint(db):
+    if not _checkpoint(db):
         return
     while size_of(path) > bounds.max_bytes * LEAVE_FULL:
         if not _drop_oldest(db, bounds):
@@ -111,7 +111,7 @@ def shrink(db: sqlite3.Connection) -> bool:
     """Give the disk back what was deleted; return False if a long read prevents it."""
     # The pragma frees one page per step, and `execute` makes only one step.
     db.executescript("PRAGMA incremental_vacuum")
-    return checkpoint(db)
+    return _checkpoint(db)
 
 
 def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> int | None:
@@ -125,7 +125,7 @@ def _end_of_slice(db: sqlite3.Connection, size: float, oldest: float | None) -> 
     return last
 
 
-def checkpoint(db: sqlite3.Connection) -> bool:
+def _checkpoint(db: sqlite3.Connection) -> bool:
     """Checkpoint and truncate the log; return False if a long read prevents it.
 
     Without a checkpoint, deletions make the log longer and do not shrink the file.

@@ -3,6 +3,7 @@
 They open the file themselves, so they also work beside the server that records into it.
 """
 
+import sqlite3
 from pathlib import Path
 
 from caesura.runtime.errors import UsageError
@@ -58,19 +59,30 @@ def delete(path: Path, number: int) -> None:
             f"recording {number} is being made: stop the server that makes it, then delete it"
         )
     with writing(path) as db:
-        with transaction(db):
-            db.execute("DELETE FROM recordings WHERE id = ?", (number,))
-        # Entries that a crash leaves here belong to no recording; the bounds delete them later.
-        while True:
-            with transaction(db):
-                gone = db.execute(
-                    "DELETE FROM entries WHERE id IN"
-                    " (SELECT id FROM entries WHERE recording = ? ORDER BY id LIMIT ?)",
-                    (number, ROWS_PER_SLICE),
-                )
+        while _delete_slice(db, number):
             shrink(db)
-            if gone.rowcount < ROWS_PER_SLICE:
-                return
+        shrink(db)
+
+
+def _delete_slice(db: sqlite3.Connection, number: int) -> bool:
+    """Delete the first entries of a recording; return whether there may be more.
+
+    The recording goes with its last entries: nobody could delete those that a crash leaves without
+    a recording.
+    """
+    first = "SELECT id FROM entries WHERE recording = ? ORDER BY id LIMIT ?"
+    with transaction(db):
+        (last,) = db.execute(f"SELECT max(id) FROM ({first})", (number, ROWS_PER_SLICE)).fetchone()
+        gone = db.execute("DELETE FROM entries WHERE recording = ? AND id <= ?", (number, last))
+        if gone.rowcount < ROWS_PER_SLICE:
+            db.execute("DELETE FROM recordings WHERE id = ?", (number,))
+            return False
+        db.execute(
+            "UPDATE recordings SET entries = entries - ?, trimmed = trimmed + ?, trimmed_to = ?"
+            " WHERE id = ?",
+            (gone.rowcount, gone.rowcount, last, number),
+        )
+    return True
 
 
 def _known(path: Path, number: int) -> Recording:

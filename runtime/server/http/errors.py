@@ -82,6 +82,12 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return ApiError(400, message, param=param, code=code)
 
 
+def sentence(error: Exception) -> str:
+    """Return the message of one of our own errors as a sentence."""
+    text = str(error)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def from_validation(error: ValidationError) -> ApiError:
     """Return the error of status 400 that says what is wrong with a body's first wrong field."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -124,6 +124,8 @@ def test_recordings_are_named_noted_pinned_and_deleted(file: Path) -> None:
     listed = trace("ls", "--store", file).output
     assert "before the fix" in listed and "pinned, the link was [slow]" in listed
     assert trace("note", "1", "--store", file).output == "the link was [slow]\n"
+    trace("note", "1", "red \x1b[31m", "--store", file)
+    assert "\x1b" not in trace("note", "1", "--store", file).output
     trace("unpin", "1", "--store", file)
     assert "pinned" not in trace("ls", "--store", file).output
     missing = trace("rm", "1", "7", "--store", file, code=1)

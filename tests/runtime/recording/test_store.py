@@ -217,6 +217,29 @@ def test_recordings_are_renamed_noted_and_deleted(store: Store, path: Path) -> N
     db.close()
 
 
+def test_a_deletion_that_was_broken_off_can_be_finished(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = store.begin("one", "serve"), store.begin("two", "serve")
+    store.append(made, rows(10))
+    store.append(other, rows(1))
+    store.end(made)
+    monkeypatch.setattr(curating, "ROWS_PER_SLICE", 4)
+
+    def killed(db: sqlite3.Connection) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(curating, "shrink", killed)
+        curating.delete(path, made)
+    left = reading.recording(path, made)
+    assert left is not None and (left.entries, left.trimmed) == (6, 4)
+    assert numbers(path, made) == [4, 5, 6, 7, 8, 9]
+    curating.delete(path, made)
+    assert [each.title for each in reading.recordings(path)] == ["two"]
+    assert reading.counts(path) == {other: {"steps": 1}}
+
+
 def test_files_of_older_versions_are_read_and_gain_what_they_lack(path: Path) -> None:
     path.parent.mkdir()
     with sqlite3.connect(path) as db:

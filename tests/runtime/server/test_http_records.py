@@ -106,4 +106,6 @@ async def test_what_only_watches_leaves_no_record(serve_script, recorder) -> Non
     for path in (*paths, "/v1/models"):
         async with served.http.get(path) as response:
             await response.read()
+    async with served.http.post("/v1/what-if", json={}) as response:
+        await response.read()
     assert await told(recorder, served) == []

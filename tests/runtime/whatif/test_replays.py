@@ -87,6 +87,14 @@ def test_a_simulations_entries_get_the_ids_and_times_of_what_was(tmp_path: Path)
     assert changed["request"] == ["b", "other"] and changed["at"] == [BEGAN + 0.5, BEGAN + 1.0]
 
 
+def test_whom_a_simulated_request_waited_for_has_its_recorded_id_too(tmp_path: Path) -> None:
+    stretch = Stretch(tmp_path, ("a", "b"), BEGAN, 2.0)
+    pause = {"kind": "pause", "request": "0-0", "wanted_by": [("0-1", 0.5)]}
+    wait = {"kind": "wait", "request": "0-1", "behind": "0-0"}
+    ended, waited = renamed([pause, wait], stretch)
+    assert ended["wanted_by"] == [["b", 0.5]] and waited["behind"] == "a"
+
+
 def test_only_policies_that_are_known_by_name_can_be_chosen() -> None:
     assert Choice("preserve").policy == "caesura:handling=preserve,ranking=fcfs,admission=vllm"
     for bad in ({"handling": "os.system"}, {"ranking": "fcfs,prediction=a.b.C"}, {"admission": ""}):
@@ -154,6 +162,25 @@ async def test_a_process_that_dies_is_a_failure(store: Store) -> None:
     replays.start(1, -math.inf, math.inf, Choice())
     job = await finished(replays)
     assert job.state == "failed" and "ended without a result" in job.error
+
+
+@pytest.mark.parametrize(
+    ("recording", "answer", "why"),
+    [
+        (10**30, "", "too large"),
+        (1, "no JSON", "JSONDecodeError"),
+        (1, "x" * 100_000, "ValueError"),  # longer than a line may be
+    ],
+)
+async def test_a_replay_that_fails_in_an_unforeseen_way_has_ended(
+    store: Store, tmp_path: Path, recording: int, answer: str, why: str
+) -> None:
+    script = tmp_path / "child.py"
+    script.write_text(f"import sys; sys.stdin.readline(); print({answer!r})")
+    replays = replays_of(store, command=(sys.executable, str(script)))
+    replays.start(recording, -math.inf, math.inf, Choice())
+    job = await finished(replays)
+    assert job.state == "failed" and why in job.error
 
 
 async def test_without_a_calibration_there_is_no_replay(store: Store) -> None:
