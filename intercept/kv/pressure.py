@@ -129,7 +129,13 @@ class Pressure:
 
     def change(self, charge: Charge, now: float, held: int) -> None:
         """Let a pause hold `held` blocks from now on."""
-        self._count(charge, now, held)
+        if charge not in self._open or held == charge.held:
+            return
+        charge.settle(self.read(now))
+        self._given_up -= charge.given_up
+        self._held += held - charge.held
+        charge.held = held
+        self._given_up += charge.given_up
         self._weigh()
 
     def result(self, charge: Charge, now: float) -> None:
@@ -148,15 +154,6 @@ class Pressure:
             self._held -= charge.held
             self._given_up -= charge.given_up
             self._weigh()
-
-    def _count(self, charge: Charge, now: float, held: int) -> None:
-        if charge not in self._open or held == charge.held:
-            return
-        charge.settle(self.read(now))
-        self._given_up -= charge.given_up
-        self._held += held - charge.held
-        charge.held = held
-        self._given_up += charge.given_up
 
     def _weigh(self) -> None:
         free = 0 if self._lacked > 0 else self._free

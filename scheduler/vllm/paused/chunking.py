@@ -60,7 +60,7 @@ class Chunking:
 
     def limit(self) -> int:
         """Return the maximum query tokens of the next step: vLLM's limit if no request decodes."""
-        limit = self._rule.limit(
+        self.most_tokens = self._rule.limit(
             self._port.step_tokens,
             self._costs.model.saturation,
             self.measured,
@@ -68,8 +68,7 @@ class Chunking:
             self._port.decoding,
             self.waiting_tokens,
         )
-        self.most_tokens = min(limit, self._port.step_tokens)
-        return limit
+        return self.most_tokens
 
     def waiting_tokens(self) -> int:
         """Return the tokens to compute for all requests that do not decode yet."""

@@ -140,18 +140,14 @@ class FollowUps:
                 kv = self._expected.pop(request_id)
                 if request is not None:
                     scheduled = output.num_scheduled_tokens.get(request_id, 0)
-                    kv.lost_tokens = self._lost(kv, request, computed_tokens(request) - scheduled)
+                    computed = computed_tokens(request) - scheduled
+                    shared = kv.shared_blocks(request) * self._port.block_size
+                    kv.lost_tokens = max(0, shared - computed)
                 self._close(kv)
         if len(self._by_key) > 2 * len(self._manager.paused_kvs) + 64:
             for kv in list(self._by_key.values()):
                 if kv.key not in self._manager.paused_kvs:
                     self._unlist(kv)
-
-    def _lost(self, kv: PausedKV, follow_up: Request, computed: int) -> int:
-        """Return how many tokens of the context a follow-up computes beyond `computed`."""
-        pairs = zip(kv.keys, follow_up.block_hashes, strict=False)
-        same = sum(ours == theirs for ours, theirs in pairs)
-        return max(0, same * self._port.block_size - computed)
 
     def _close(self, kv: PausedKV) -> None:
         self._unlist(kv)

@@ -91,6 +91,11 @@ class PausedKV:
         """Number of full blocks on the host only, which a resume loads."""
         return max(0, len(self.keys) - self.present - self.missing)
 
+    def shared_blocks(self, follow_up: Request) -> int:
+        """Return how many of the full blocks a follow-up's context has as well."""
+        pairs = zip(self.keys, follow_up.block_hashes, strict=False)
+        return sum(ours == theirs for ours, theirs in pairs)
+
     def remaining(self, now: float) -> float:
         """Return the expected remaining seconds of the pause."""
         elapsed = max(0.0, now - self.since)

@@ -5,6 +5,7 @@ Only examined requests are known to lack blocks. The cost of a step is that of t
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from caesura.intercept.kv.pressure import Charge, Pressure
@@ -97,7 +98,7 @@ class BlockDemand:
         """Return who lacked blocks from `begin`, when a pause still open began, to `end`."""
         seconds: dict[str, float] = {}
         lacking = [(end, since, request) for request, since in self._lacking.items()]
-        for until, since, request in (*lacking, *reversed(self._past)):
+        for until, since, request in chain(lacking, reversed(self._past)):
             if until <= begin:
                 break
             lacked = min(until, end) - max(since, begin)

@@ -88,9 +88,7 @@ class RequestStates:
         self.ended(request.request_id)  # an earlier request may have had the same id
         entry = self._entries[request.request_id] = _Entry(request, session, kv)
         if kv is not None:
-            pairs = zip(kv.keys, request.block_hashes, strict=False)
-            same = sum(ours == theirs for ours, theirs in pairs)
-            entry.reached = same * self._port.block_size
+            entry.reached = kv.shared_blocks(request) * self._port.block_size
             self.ended(kv.key)
         self._queue(entry, "fresh" if kv is None else "tool")
 

@@ -174,12 +174,14 @@ class RecordWriter(Recorder):
             return
         self._in_flight += 1
         purposes = (work.decode_tokens, total - work.decode_tokens - recomputed, recomputed)
-        row = self._row(len(output.num_scheduled_tokens), purposes, work.partial_blocks)
-        row = (*row, most_tokens)
+        running = len(output.num_scheduled_tokens)
+        row = self._row(running, purposes, work.partial_blocks, most_tokens)
         for column, value in zip(self._steps.values(), row, strict=True):
             column.append(value)
 
-    def _row(self, running: int, tokens: tuple[int, int, int], partial: int) -> tuple[float, ...]:
+    def _row(
+        self, running: int, tokens: tuple[int, int, int], partial: int, most_tokens: int
+    ) -> tuple[float, ...]:
         planner, blocks = self._planner, self._blocks()
         traffic = planner.traffic if planner is not None else None
         return (
@@ -195,6 +197,7 @@ class RecordWriter(Recorder):
             self._states.queued,
             self.cached_blocks(blocks.free, partial),
             planner.store.used if planner is not None else 0,
+            most_tokens,
         )
 
     def _blocks(self) -> _Blocks:
