@@ -4,6 +4,7 @@ import { DECODE, Lane, PAUSED, WAITING } from "../src/model/lane";
 import type { Entry } from "../src/model/records";
 import { Scale, TimeMap } from "../src/model/timemap";
 import { Trace } from "../src/model/trace";
+import { labelOf as labelInLists } from "../src/views/session/called";
 import { density } from "../src/views/timeline/density";
 import { AXIS, GUTTER } from "../src/views/timeline/frame";
 import { hit, pauseDuring } from "../src/views/timeline/hit";
@@ -14,6 +15,7 @@ import { type LaneRow, type Space, layoutOf, packed, within } from "../src/views
 import { Segments, segment } from "../src/views/timeline/segments";
 import { turnOf } from "../src/views/timeline/wheel";
 import { sample } from "./sample";
+import { lanes, span, traceOf as worldOf } from "./world";
 
 const NO_FILTERS = { q: "", tool: "", state: "", outcome: "" };
 
@@ -118,6 +120,21 @@ describe("rows", () => {
     expect(labelOf(silent, paused)).toBe([...new Set(silent.pausesOf(paused.id).map((pause) => pause.tool))].join(", "));
     const bare = silent.lanes.find((lane) => !silent.pausesOf(lane.id).length)!;
     expect(labelOf(silent, bare)).toBe(bare.id);
+  });
+
+  it("are called by the run's question in lists too, also where they decoded its later turns", () => {
+    const chat = (id: string, request: string, start: number, said: object) => span(`chat ${id}`, id, start, start + 1, {
+      attributes: { "caesura.request.id": request, "gen_ai.input.messages": JSON.stringify([said]) },
+    });
+    const served = worldOf([
+      lanes(["a", "decode", 0], ["a", "ended", 1], ["b", "decode", 2], ["b", "ended", 3]), span("invoke_agent x", "run", 0, 3),
+      chat("c", "a", 0, { role: "user", parts: [{ type: "text", content: "Why?" }] }),
+      chat("d", "b", 2, { role: "tool", parts: [{ type: "tool_call_response", id: "1", response: "so" }] }),
+    ]);
+    for (const lane of served.lanes) {
+      expect(labelOf(served, lane)).toBe("Why?");
+      expect(labelInLists(served, lane)).toEqual({ text: "Why?", bare: false });
+    }
   });
 
   it("are told anew when more is known of them", () => {

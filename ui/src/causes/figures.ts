@@ -42,7 +42,7 @@ export function requestOf(trace: Trace, lane: Lane, now: number): Request {
  * A request that ended with a call of its client keeps its KV for a while, and its lane goes on.
  * Its answer was over when that began.
  */
-export function answeredAt(trace: Trace, lane: Lane): number | null {
+function answeredAt(trace: Trace, lane: Lane): number | null {
   if (lane.end === null) return null;
   let row = lane.rowAt(lane.end);
   while (row > 0 && isPause(lane.state[row - 1])) row -= 1;

@@ -1,4 +1,5 @@
 // The requests of a trace by when they ended, kept up to date as entries come.
+import { insert } from "../model/belonging";
 import type { Lane } from "../model/lane";
 import type { Trace } from "../model/trace";
 import { type Piece, piecesOf } from "./causes";
@@ -34,7 +35,7 @@ export class Ledger {
       if (!lane.length) continue;
       const fresh = requestOf(this.trace, lane, now);
       if (known && known.end !== null) this.ended.splice(this.ended.indexOf(known, this.firstFrom(known.end)), 1);
-      if (fresh.end !== null) this.place(fresh);
+      if (fresh.end !== null) insert(this.ended, fresh, endOf);
       if (fresh.end !== null && this.trace.to >= (lane.end ?? 0) + LATE) {
         this.settled.push(fresh);
         this.unsettled.delete(lane);
@@ -75,20 +76,15 @@ export class Ledger {
     let high = this.ended.length;
     while (low < high) {
       const middle = (low + high) >>> 1;
-      if ((this.ended[middle].end ?? 0) < time) low = middle + 1;
+      if (endOf(this.ended[middle]) < time) low = middle + 1;
       else high = middle;
     }
     return low;
   }
-
-  private place(request: Request): void {
-    const { ended } = this;
-    const end = request.end ?? 0;
-    let place = ended.length;
-    while (place > 0 && (ended[place - 1].end ?? 0) > end) place -= 1;
-    ended.splice(place, 0, request);
-  }
 }
+
+/** When a request of `Ledger.ended` ended, which all of them have. */
+const endOf = (request: Request): number => request.end ?? 0;
 
 const ledgers = new WeakMap<Trace, Ledger>();
 

@@ -15,7 +15,8 @@ export class Pressure {
   private length = 0;
   /** At which length `usual` was found. */
   private found = 0;
-  private last = NaN;
+  /** How often the steps had been put in another order by then. */
+  private sorts = 0;
   /** `sums[name][i]` is the sum over all steps before `i`. */
   private readonly sums: Record<Sum, Float64Array>;
 
@@ -27,8 +28,7 @@ export class Pressure {
   /** Take in the steps that have come since. They are added at the end, so that a live page does little. */
   update(): void {
     const { steps } = this;
-    const moved = this.length > 0 && steps.at[this.length - 1] !== this.last;
-    if (moved || steps.length > 2 * this.found) {
+    if (steps.sorts !== this.sorts || steps.length > 2 * this.found) {
       this.usual = usualOf(steps);
       this.found = steps.length;
       this.length = 0;
@@ -36,7 +36,7 @@ export class Pressure {
     for (const name of SUMS) this.sums[name] = grown(this.sums[name], steps.length + 1);
     for (let row = this.length; row < steps.length; row++) this.add(row);
     this.length = steps.length;
-    this.last = this.length ? steps.at[this.length - 1] : NaN;
+    this.sorts = steps.sorts;
   }
 
   private add(row: number): void {

@@ -36,7 +36,7 @@ const known = new WeakMap<Trace, Answers>();
 /** Return the spans around a request; null where there are none, or none yet: a turn is written when it ends. */
 export function servedOf(trace: Trace, lane: Lane): Served | null {
   const turn = trace.spans.turnOf(lane.id);
-  const run = turn && trace.spans.run(`${turn.trace}/${turn.parent ?? ""}`);
+  const run = turn && trace.spans.runOf(turn);
   if (!run) return null;
   const turns = run.turns.filter((one) => trace.laneOfSpan(one) === lane);
   if (!turns.length) return null;

@@ -11,7 +11,6 @@ export interface Slowed {
   seconds: number;
   /** Requests with it. */
   requests: number;
-  tokens: number;
   /** The longest stretch, and whose it is: where a link leads. */
   longest: Piece;
   request: Request;
@@ -68,7 +67,7 @@ class Sums {
     const tally = named.get(name);
     if (!tally) {
       const last = { kind, name, from, until, seconds, tokens };
-      named.set(name, { kind, name, seconds, requests: 1, tokens, longest: { ...last }, request, last, of: request });
+      named.set(name, { kind, name, seconds, requests: 1, longest: { ...last }, request, last, of: request });
       return;
     }
     const { last } = tally;
@@ -77,7 +76,6 @@ class Sums {
     tally.of = request;
     tally.seconds += seconds;
     // A state is told again when blocks change: the tokens of a prefill are the same then.
-    if (!goesOn || kind === "decode") tally.tokens += tokens;
     if (!goesOn) [last.from, last.seconds, last.tokens] = [from, 0, tokens];
     last.until = until;
     last.seconds += seconds;

@@ -55,7 +55,7 @@ export function sentenceOf(causes: readonly Cause[], seconds: number, beside: Be
 }
 
 /** Return what one cause did to a request that took `whole` seconds. */
-export function phrase(cause: Cause, whole: number, beside: Beside): string {
+function phrase(cause: Cause, whole: number, beside: Beside): string {
   const took = duration(cause.seconds);
   switch (cause.kind) {
     case "blocks": case "paused-blocks": return `waited ${took} for ${heldBy(cause, beside.holders)}`;

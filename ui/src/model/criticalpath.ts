@@ -23,7 +23,7 @@ export function criticalPath(run: Run, now: number): Link[] {
   const path: Link[] = [];
   let at = until(run.span);
   while (at > run.span.start + CLOSE) {
-    const before = children.filter((span) => span.start < at - CLOSE && !path.some((link) => link.span === span));
+    const before = children.filter((span) => span.start < at - CLOSE);
     const next = latest(before, at, until, calls);
     const end = next ? Math.min(until(next), at) : run.span.start;
     if (at - end > CLOSE) path.push({ kind: "between", span: null, from: end, to: at, beside: 0 });

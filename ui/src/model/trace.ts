@@ -259,7 +259,6 @@ export class Trace {
   }
 
   private takeHttp(entry: HttpEntry): void {
-    if (!Number.isFinite(entry.at) || !Number.isFinite(entry.status)) return;
     this.http.push(entry);
     this.reach(entry.at);
   }

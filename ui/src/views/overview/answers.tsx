@@ -26,7 +26,7 @@ export function Answers({ trace, t0, t1, served }: Shown & { served: boolean }) 
       <h3>Requests to the server</h3>
       {ANSWERS.map((name) => (
         <span key={name} title={MEANINGS[name]} data-testid={`ov-${name}`}
-          class={counts[name] > 0 && (name === "failed" || name === "refused") ? "ov-answer bad" : "ov-answer"}>
+          class={counts[name] > 0 && (name === "failed" || name === "refused") ? "bad" : undefined}>
           <b>{count(counts[name])}</b> {name}
         </span>
       ))}

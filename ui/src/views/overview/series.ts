@@ -1,6 +1,7 @@
 // Figures over time: the window in bins of equal width on the drawn axis, and a value for each.
 import type { Layer } from "../../charts/timechart";
 import { quantile } from "../../charts/stats";
+import { above } from "../../model/columns";
 import type { HttpEntry } from "../../model/records";
 import type { Steps } from "../../model/steps";
 import type { TimeMap } from "../../model/timemap";
@@ -108,14 +109,7 @@ export function endings(requests: readonly Request[], bins: Bins): Series {
 export function binAt(bins: Bins, time: number): number {
   const { edges } = bins;
   if (!(time >= edges[0] && time < edges[edges.length - 1])) return -1;
-  let low = 0;
-  let high = edges.length - 1;
-  while (high - low > 1) {
-    const middle = (low + high) >>> 1;
-    if (edges[middle] <= time) low = middle;
-    else high = middle;
-  }
-  return low;
+  return above(edges, edges.length, time) - 1;
 }
 
 const zeros = (bins: Bins): number[] => new Array<number>(bins.edges.length - 1).fill(0);

@@ -5,7 +5,7 @@ import type { Run } from "../../model/spans";
 import type { Steps } from "../../model/steps";
 import type { Trace } from "../../model/trace";
 import { firstFrom } from "../../charts/downsample";
-import { quantile } from "../../charts/stats";
+import { quantile, sorted } from "../../charts/stats";
 import { type Request, lengthOf, perToken } from "../../causes/figures";
 
 /** A figure of requests, in seconds; null where a request does not have it. */
@@ -38,17 +38,9 @@ export interface Percentiles {
 }
 
 export function percentilesOf(values: readonly (number | null)[]): Percentiles {
-  const ascending = ascendingOf(values);
+  const ascending = sorted(values.filter((value) => value !== null));
   const [p50, p95, p99] = [0.5, 0.95, 0.99].map((share) => quantile(ascending, share));
   return { count: ascending.length, p50, p95, p99 };
-}
-
-/** Return the values that there are in ascending order. */
-export function ascendingOf(values: readonly (number | null)[]): Float64Array {
-  const known = new Float64Array(values.length);
-  let length = 0;
-  for (const value of values) if (value !== null) known[length++] = value;
-  return known.subarray(0, length).sort();
 }
 
 /** Return what clients waited for the first output of each run that ended in [from, until), in seconds. */

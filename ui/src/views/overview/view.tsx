@@ -30,7 +30,7 @@ export function OverviewView() {
   // Time goes on while nothing comes: the window's end is that of the last version.
   const map = useMemo(() => timeMap.peek(), [loaded, made]);
   const body = useMemo(
-    () => loaded && <Body loaded={loaded} version={made} window={window} map={map} />,
+    () => loaded && <Body loaded={loaded} window={window} map={map} />,
     [loaded, made, window?.t0, window?.t1, map],
   );
   // When this runs all parts have been drawn.
@@ -42,7 +42,6 @@ export function OverviewView() {
 
 interface Props {
   loaded: Loaded;
-  version: number;
   window: { t0: number; t1: number } | null;
   map: TimeMap;
 }

@@ -3,7 +3,8 @@ import { trace, version } from "../../app/state";
 import { brief } from "../../format";
 import type { Lane } from "../../model/lane";
 import type { Trace } from "../../model/trace";
-import { questionOf, visible } from "./content";
+import { factsOf } from "../timeline/rows/facts";
+import { visible } from "./content";
 
 export interface Label {
   text: string;
@@ -12,9 +13,8 @@ export interface Label {
 }
 
 export function labelOf(trace: Trace, lane: Lane): Label {
-  const turn = trace.spans.turnOf(lane.id);
-  const asked = turn ? questionOf(turn) : "";
-  if (asked) return { text: visible(asked), bare: false };
+  const { question } = factsOf(trace, lane);
+  if (question) return { text: visible(question), bare: false };
   const tools = new Map<string, number>();
   for (const { tool } of trace.pausesOf(lane.id)) if (tool) tools.set(tool, (tools.get(tool) ?? 0) + 1);
   const id = brief(lane.id, 14);

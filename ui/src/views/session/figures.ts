@@ -19,7 +19,7 @@ export interface SessionFigures {
   seconds: Float64Array;
   /** From arrival to the end, less what tools took; null while it goes on. */
   latency: number | null;
-  /** From arrival to the beginning of its first decode; null where there are no lanes. */
+  /** From the arrival in the engine of its first request with a token to that token; null while there is none. */
   ttft: number | null;
   /** Calls by its record, or its pauses where there are more. */
   calls: number;

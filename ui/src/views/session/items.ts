@@ -4,9 +4,9 @@ import { failuresOf, failuresSaid } from "../../model/failures";
 import type { Lane } from "../../model/lane";
 import type { Run } from "../../model/spans";
 import type { Trace } from "../../model/trace";
-import { questionOf } from "./content";
 import { idBegins } from "../timeline/rows/facts";
 import { type SessionFigures, figuresOfOne } from "./figures";
+import { askedIn } from "./names";
 import { textIn } from "./transcript";
 
 /** A conversation or a session, with what the list sorts by; times in seconds. */
@@ -150,7 +150,7 @@ function item(id: string, runs: Run[], sessions: SessionFigures[], now: number):
   for (const session of sessions) session.seconds.forEach((each, code) => (seconds[code] += each));
   return {
     id, runs, sessions, start, end, seconds,
-    title: runs[0]?.turns[0] ? questionOf(runs[0].turns[0]) : "",
+    title: runs[0] ? askedIn(runs[0]) : "",
     tools: toolsOf(runs, sessions),
     duration: (end ?? now) - start,
     tokens: largest(sessions.map((session) => session.tokens), 0),

@@ -5,7 +5,10 @@ import { questionOf } from "./content";
 import { textIn } from "./transcript";
 
 /** What was asked first in a run; "" where no texts are recorded. */
-export const askedIn = (run: Run): string => (run.turns[0] ? questionOf(run.turns[0]) : "");
+export function askedIn(run: Run): string {
+  const turn = run.turns.find(questionOf);
+  return turn ? questionOf(turn) : "";
+}
 
 /** What was asked, else the agent, else the tools that were called. */
 export function nameOfRun(run: Run): string {

@@ -4,6 +4,7 @@ import type { SpanEntry } from "../../../model/records";
 import type { Run } from "../../../model/spans";
 import type { Trace } from "../../../model/trace";
 import { questionOf, visible } from "../../session/content";
+import { askedIn } from "../../session/names";
 
 export interface Facts {
   /** What the user asked, in one line; "" where content was not recorded. */
@@ -38,7 +39,7 @@ export function factsOf(trace: Trace, lane: Lane): Facts {
   const called = pauses.length ? pauses.map((pause) => pause.tool) : (run?.calls ?? []).map(toolOf);
   const facts: Facts = {
     // Later turns of a run are given results, and no question.
-    question: (run?.turns ?? (turn ? [turn] : [])).map(questionOf).find(Boolean) ?? "",
+    question: run ? askedIn(run) : turn ? questionOf(turn) : "",
     tools: [...new Set(called.filter((tool) => tool !== null))],
     model: textOf(turn, "gen_ai.request.model") || textOf(turn, "gen_ai.response.model"),
     finish: end?.outcome ?? finishOf(turn),
