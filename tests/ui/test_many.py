@@ -68,6 +68,20 @@ async def test_several_requests_share_a_row_where_there_are_more_than_fit(many: 
     await many.page.wait_for_selector("canvas[aria-label*='summed up by state']")
 
 
+async def test_sums_are_drawn_anew_when_a_filter_changes(many: Shown) -> None:
+    await many.page.select_option("select[aria-label=Rows]", "summed")
+    await many.page.fill("#tl-search", "request-2")
+    await many.says("100 of 300 requests", within=STATUS)
+    drawn = "document.querySelector('.tl-scroller canvas').toDataURL()"
+    before = await many.page.evaluate(
+        "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame("
+        f"() => done({drawn}))))"
+    )
+    await many.page.fill("#tl-search", "request-29")
+    await many.says("10 of 300 requests", within=STATUS)
+    await many.page.wait_for_function(f"before => {drawn} !== before", arg=before)
+
+
 async def test_a_request_in_a_packed_row_is_chosen_by_a_click(many: Shown) -> None:
     await many.press("j")
     await many.says("request-000", within="aside.dc-panel header")

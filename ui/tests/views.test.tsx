@@ -176,6 +176,8 @@ test("decisions are listed by regret, with who wanted the memory; those without 
   await shown(PauseList, "#/decision?dc.sort=regret", list);
   expect(column(1)).toEqual(["cheap", "dear", "free", "old"]);
   expect(page.querySelector("th[aria-sort=ascending]")?.textContent).toContain("regret");
+  await shown(PauseList, "#/decision?dc.sort=valueOf", list); // what every object has is no column
+  expect(column(1)).toEqual(["dear", "cheap", "free", "old"]);
   await shown(PauseList, "#/decision", list.slice(0, 1));
   expect(page.textContent).toContain("nobody wanted their memory");
 });

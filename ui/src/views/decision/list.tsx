@@ -32,7 +32,7 @@ const VALUES: Record<Column, (pause: Pause) => number | string | null> = {
 /** The column and the direction that the address names; an unknown column is as none. */
 function ordering(): { by: Column; down: boolean } {
   const [, minus, name] = /^(-?)(.*)$/.exec(order.value)!;
-  return name in VALUES ? { by: name as Column, down: minus === "-" } : { by: "regret", down: true };
+  return Object.hasOwn(VALUES, name) ? { by: name as Column, down: minus === "-" } : { by: "regret", down: true };
 }
 
 /** `pauses` by a column; equal ones keep their time order. */

@@ -3,6 +3,7 @@ import { link } from "../../app/router";
 import { count, counted, duration } from "../../format";
 import type { Pause } from "../../model/pause";
 import { Called } from "../session/called";
+import { around } from "../timeline/zoom";
 
 /** Who wanted it, in a table's cell: the request that lacked blocks longest, and how many more. */
 export function WantedBy({ pause }: { pause: Pause }) {
@@ -42,5 +43,7 @@ export function Wanting({ pause }: { pause: Pause }) {
 }
 
 /** The timeline, with a request that waited during a pause. */
-const waiting = (request: string, pause: Pause): string =>
-  link("timeline", [], { sel: request, t0: String(pause.at - 0.2 * (pause.seconds ?? 1)), t1: String(pause.at + 1.2 * (pause.seconds ?? 1)) });
+function waiting(request: string, pause: Pause): string {
+  const { t0, t1 } = around(pause.at, pause.at + (pause.seconds ?? 1), 0.2);
+  return link("timeline", [], { sel: request, t0: String(t0), t1: String(t1) });
+}

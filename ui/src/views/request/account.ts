@@ -12,7 +12,7 @@ export type Key =
   | `paused-${Share}`;
 
 /** The rows in the order in which they are shown. */
-export const KEYS: readonly Key[] = [
+const KEYS: readonly Key[] = [
   "received", "server", "rendering", "handover",
   "waiting-blocks", "waiting-slots", "waiting-tokens", "waiting-admission", "waiting-line", "waiting-step", "waiting-open", "waiting-other",
   "loading", "prefill", "recompute", "decode",

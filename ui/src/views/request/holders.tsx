@@ -101,7 +101,7 @@ function Holder({ blocker, all }: { blocker: Blocker; all: number }) {
   );
 }
 
-function Other({ one }: { one: Blocker | Companion }) {
+function Other({ one }: { one: Companion }) {
   const name = STATES[mainState(one)];
   return (
     <>

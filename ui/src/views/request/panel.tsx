@@ -1,6 +1,6 @@
 // The selected request beside the timeline: where its time went, how fast it decoded, its pauses, its waits.
 import { useState } from "preact/hooks";
-import { link, route } from "../../app/router";
+import { link } from "../../app/router";
 import { current, nowOf, select, trace, version } from "../../app/state";
 import { count, duration, number } from "../../format";
 import type { Pause } from "../../model/pause";
@@ -9,7 +9,7 @@ import { PauseCard } from "../decision/pausecard";
 import { handlingOf } from "../decision/words";
 import { visible } from "../session/content";
 import { factsOf } from "../timeline/rows/facts";
-import { choose, goTo } from "../timeline/store";
+import { choose, goTo, selectedPause } from "../timeline/store";
 import { accountOf } from "./account";
 import { AccountTable, unknownOf } from "./accounttable";
 import { Cause } from "./cause";
@@ -36,8 +36,7 @@ export function RequestPanel({ request }: { request: string }) {
   const stretches = stretchesOf(loaded.trace, lane, now);
   const unknown = unknownOf(account, loaded.trace);
   const pauses = loaded.trace.pausesOf(request);
-  const at = Number.parseFloat(route.value.query.pause ?? "");
-  const pause = pauses.find((one) => one.at === at);
+  const pause = pauses.find((one) => one.at === selectedPause.value);
   return (
     <aside class="dc-panel" aria-label={`Request ${request}`}>
       <Head request={request} question={factsOf(loaded.trace, lane).question} />

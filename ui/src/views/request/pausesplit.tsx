@@ -5,7 +5,7 @@ import { duration } from "../../format";
 import type { Pause } from "../../model/pause";
 import "./request.css";
 
-export const SHARE_NAMES: Record<Share, string> = {
+const SHARE_NAMES: Record<Share, string> = {
   tool: "the tool itself", person: "a person", runtime: "the runtime", step: "the step that ran", unseen: "not seen",
 };
 

@@ -20,8 +20,10 @@ export function densityBy(
   const steps = Array.from({ length: layers }, () => new Float64Array(width + 2));
   for (const lane of lanes) {
     if (!lane.length || lane.start > scale.to || (lane.end ?? Infinity) < scale.from) continue;
-    let from = scale.x(lane.at[0]);
-    for (let i = 0; i < lane.length && lane.kv[i] !== ENDED; i++) {
+    // A window costs as much as the rows in it, however long the lane is.
+    const first = Math.max(0, lane.rowAt(scale.from));
+    let from = scale.x(lane.at[first]);
+    for (let i = first; i < lane.length && lane.kv[i] !== ENDED && from < width; i++) {
       const to = scale.x(lane.until(i, now));
       const layer = layerOf[lane.state[i]];
       cover(parts[layer], steps[layer], Math.max(from, 0), Math.min(to, width));

@@ -1,6 +1,6 @@
 // Pointers and wheel on the lanes: scroll, zoom, pinch, drag, zoom to a stretch, hover, choose.
-import { cursor, following, selection, setWindow, timeMap, trace } from "../../app/state";
-import { Scale } from "../../model/timemap";
+import { cursor, following, scaleFor, selection, setWindow, timeMap, trace } from "../../app/state";
+import type { Scale } from "../../model/timemap";
 import { unfoldAt } from "../request/waits";
 import { AXIS, GUTTER } from "./frame";
 import { hit, pauseDuring } from "./hit";
@@ -35,10 +35,7 @@ export function listen(scroller: HTMLElement, canvas: HTMLCanvasElement, band: H
   /** The pointers that are down, by their ids: where they are across. */
   const downs = new Map<number, number>();
   const wide = (): number => canvas.clientWidth - GUTTER;
-  const scale = (): Scale => {
-    const { t0, t1 } = shownWindow();
-    return new Scale(timeMap.peek(), t0, t1, wide());
-  };
+  const scale = (): Scale => scaleFor(wide());
   const under = (event: PointerEvent) => {
     const shown = trace.peek();
     if (!shown || layout.peek().kind === "summed") return null;

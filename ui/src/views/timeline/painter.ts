@@ -48,7 +48,8 @@ export function startPainting(scroller: HTMLElement, canvas: HTMLCanvasElement):
     ask();
   });
   const stopChanges = effect(() => {
-    for (const one of [version, timeWindow, timeMap, layout, selection, selectedPause, hover, cursor]) one.value;
+    // Sums have no rows that change with the lanes: one layout is like the next.
+    for (const one of [version, timeWindow, timeMap, lanes, layout, selection, selectedPause, hover, cursor]) one.value;
     ask();
   });
   return () => {

@@ -57,7 +57,7 @@ export const lanes = computed<Lane[]>(() => {
   const loaded = current.value;
   if (!loaded) return [];
   const window = withinOnly.value ? timeWindow.value : null;
-  const chosen = selection.value;
+  const chosen = window ? selection.value : "";
   // Whatever is chosen can be seen, also where it came from another view.
   const admits = window ? (lane: Lane) => isWithin(lane, window) || lane.id === chosen : undefined;
   return lanesOf(loaded.trace, nowOf(loaded), { filters: filters.value, more: more.value, order: order.value, admits });
@@ -70,7 +70,8 @@ const inSight = computed<number>(() => {
 });
 export const layout = computed<Layout>(() => {
   const wanted = LAYOUTS.includes(wantedLayout.value) ? wantedLayout.value : "fit";
-  const space = { height: room.value, width: breadth.value, here: inSight.value };
+  // Asked for only where it decides: else rows would be made anew as the window moves.
+  const space = { height: room.value, width: breadth.value, get here(): number { return inSight.value; } };
   const made = layoutOf(lanes.value, wanted, space, order.value !== "arrival", () => packing.value);
   // A request that was chosen has a row.
   const hidden = made.kind === "summed" && wanted === "fit" && selection.value !== "";

@@ -6,7 +6,7 @@ export const LAYOUTS = ["fit", "each", "dense", "packed", "summed"] as const;
 export type Wanted = (typeof LAYOUTS)[number];
 
 /** Heights of a row in pixels: to read, and to see many. */
-export const HEIGHTS = { readable: 22, dense: 9 } as const;
+const HEIGHTS = { readable: 22, dense: 9 } as const;
 
 /** One line of the timeline: lanes that follow one another in time. */
 export interface LaneRow {
