@@ -44,7 +44,7 @@ test("the details can be copied", async () => {
   await shown("Tools");
   await act(async () => button("Copy details").click());
   expect(written.mock.calls[0][0]).toMatch(/view: Tools[\s\S]*no such lane/);
-  expect(page.querySelector("[role=status]")?.textContent).toBe("Copied.");
+  await vi.waitFor(() => expect(page.querySelector("[role=status]")?.textContent).toBe("Copied."));
 });
 
 test("what breaks on a canvas is told too, and another view begins whole", async () => {

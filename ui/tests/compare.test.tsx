@@ -2,33 +2,21 @@
 // Comparing rightly: like with like, and where the time of two requests went.
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { parse, route } from "../src/app/router";
 import { current, other, recordings, version } from "../src/app/state";
 import { criticalPath } from "../src/model/criticalpath";
-import type { Entry, Recording } from "../src/model/records";
-import { accountsOf, differing, perToken } from "../src/views/compare/accounts";
+import type { Entry } from "../src/model/records";
+import { accountsOf, differing } from "../src/views/compare/accounts";
 import { match, populationOf } from "../src/views/compare/match";
 import { measure } from "../src/views/compare/metrics";
 import { pick } from "../src/views/compare/requests";
 import { CompareView } from "../src/views/compare/view";
 import { half, windowIn } from "../src/views/compare/windows";
+import { perTokenOf, stretchesOf } from "../src/views/request/decode";
 import { figuresOf } from "../src/views/session/figures";
+import { find, loaded, page } from "./mounted";
 import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
-
-let page: HTMLElement;
-beforeEach(() => {
-  page = document.createElement("div");
-  document.body.append(page);
-});
-afterEach(() => {
-  render(null, page);
-  page.remove();
-  other.value = null;
-});
-
-const loaded = (recording: Recording, entries: Entry[]) =>
-  ({ recording, trace: traceOf(entries), state: "ready" as const, done: 0, total: 0, error: "", skew: 0 });
 
 async function shown(hash: string, a: Entry[], b: Entry[] | null = null): Promise<void> {
   const B = { ...RECORDING, id: "b", title: "B" };
@@ -40,7 +28,6 @@ async function shown(hash: string, a: Entry[], b: Entry[] | null = null): Promis
   await act(() => render(<CompareView />, page));
 }
 
-const find = (id: string): HTMLElement => page.querySelector(`[data-testid="${id}"]`)!;
 const ran = (id: string, from: number, to: number | null): Entry =>
   lanes([id, "decode", from], ...(to === null ? [] : [[id, "ended", to] as [string, string, number]]));
 
@@ -102,7 +89,14 @@ test("accounts that differ only by the rounding of times are the same", () => {
 
 test("time per token counts what was decoded", () => {
   const lane = traceOf([lanes(["r", "decode", 0, 1, 0, 10], ["r", "ended", 2, 0, 0, 30])]).byRequest.get("r")!;
-  expect(perToken(lane, 9)).toBeCloseTo(0.1, 9);
+  expect(perTokenOf(stretchesOf(traceOf([]), lane, 9))).toBeCloseTo(0.1, 9);
+});
+
+test("decoding that still goes on, whose tokens are not told yet, makes no token slower", async () => {
+  const going = lanes(["r", "decode", 0, 1, 0, 10], ["r", "waiting", 2, 0, 0, 30], ["r", "decode", 3, 1, 0, 30]);
+  await shown("#/compare?cmp.of=requests&cmp.a=r&cmp.b=two", [going, ...ENTRIES]);
+  const row = [...find("accounts").querySelectorAll("tr")].find((one) => one.textContent?.startsWith("decode, each token"))!;
+  expect(row.querySelector("td")?.textContent).toBe("100 ms");
 });
 
 test("a request is picked by its id or by words that only it has", () => {

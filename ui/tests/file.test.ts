@@ -40,6 +40,19 @@ test("an exported page is read, wherever its pieces are cut", async () => {
   expect(await held("x.html", page)).toEqual([["mine", ENTRIES.length]]);
 });
 
+test.each(["html", "jsonl"])("a .%s with more records than a page may hold is refused, with the command for a stretch of it", async (kind) => {
+  const packed = gzipSync(document).toString("base64");
+  const text = kind === "html" ? `<script id="caesura-data">${packed}</script>` : lines(...ENTRIES);
+  const heap = Object.getOwnPropertyDescriptor(performance, "memory");
+  Object.defineProperty(performance, "memory", { value: { jsHeapSizeLimit: 1000 }, configurable: true });
+  try {
+    await expect(fileSource(file(`x.${kind}`, text))).rejects.toThrow(/larger than this browser.*caesura trace export --last 10m/);
+  } finally {
+    if (heap) Object.defineProperty(performance, "memory", heap);
+    else delete (performance as { memory?: unknown }).memory;
+  }
+});
+
 test.each<[string, string, RegExp]>([
   ["notes.txt", "Dear diary", /notes.txt holds no recording of Caesura/],
   ["empty.json", "", /empty.json is empty/],

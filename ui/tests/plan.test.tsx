@@ -2,7 +2,7 @@
 // A plan and its run: blocks, stages, what was planned anew, and how the chart is walked through by keys.
 import { render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse, route } from "../src/app/router";
 import { current, version } from "../src/app/state";
 import type { Entry, PlanEntry, ReplicaEntry } from "../src/model/records";
@@ -10,6 +10,7 @@ import { plannedBlocks, realBlocks } from "../src/views/plan/blocks";
 import { changesOf, doneLines, doneOf, stageRows } from "../src/views/plan/stages";
 import { PlanView } from "../src/views/plan/view";
 import { VIEWS, viewOf } from "../src/views/registry";
+import { loaded, page } from "./mounted";
 import { RECORDING, lanes, traceOf } from "./world";
 
 const BEGAN = 1000;
@@ -133,18 +134,8 @@ describe("stages", () => {
   });
 });
 
-let page: HTMLElement;
-beforeEach(() => {
-  page = document.createElement("div");
-  document.body.append(page);
-});
-afterEach(() => {
-  render(null, page);
-  page.remove();
-});
-
 async function shown(entries: Entry[], hash = "#/plan"): Promise<void> {
-  current.value = { recording: RECORDING, trace: traceOf(entries), state: "ready", done: 0, total: 0, error: "", skew: 0 };
+  current.value = loaded(RECORDING, entries);
   route.value = parse(hash);
   version.value += 1;
   await act(() => render(<PlanView />, page));

@@ -2,7 +2,7 @@
 // What the views let a reader do: sort, search, choose, and see what is not known.
 import { type ComponentType, render } from "preact";
 import { act } from "preact/test-utils";
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { current, other, recordings, version } from "../src/app/state";
 import { parse, route } from "../src/app/router";
 import type { Entry, PauseEntry, Recording } from "../src/model/records";
@@ -13,22 +13,9 @@ import { PauseCard } from "../src/views/decision/pausecard";
 import { PredictionsView } from "../src/views/predictions/view";
 import { SessionView } from "../src/views/session/view";
 import { ToolsView } from "../src/views/tools/view";
+import { find, loaded, page } from "./mounted";
 import { sample } from "./sample";
 import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
-
-let page: HTMLElement;
-beforeEach(() => {
-  page = document.createElement("div");
-  document.body.append(page);
-});
-afterEach(() => {
-  render(null, page);
-  page.remove();
-  other.value = null;
-});
-
-const loaded = (recording: Recording, entries: Entry[]) =>
-  ({ recording, trace: traceOf(entries), state: "ready" as const, done: 0, total: 0, error: "", skew: 0 });
 
 async function shown(View: ComponentType, hash: string, entries: Entry[] = ENTRIES): Promise<HTMLElement> {
   current.value = loaded(RECORDING, entries);
@@ -38,7 +25,6 @@ async function shown(View: ComponentType, hash: string, entries: Entry[] = ENTRI
   return page;
 }
 
-const find = (id: string): HTMLElement => page.querySelector(`[data-testid="${id}"]`)!;
 const all = (selector: string): string[] => [...page.querySelectorAll(selector)].map((one) => one.textContent ?? "");
 const click = (element: Element | null | undefined): Promise<void> => act(() => (element as HTMLElement).click());
 

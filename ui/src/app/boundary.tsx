@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { Component, type ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { toClipboard } from "./sharing/clipboard";
 import { current } from "./state";
 
 interface Props {
@@ -46,12 +47,8 @@ function Broken({ name, error, again }: { name: string; error: unknown; again: (
   const details = detailsOf(name, error);
   const [copied, setCopied] = useState("");
   const copy = async (): Promise<void> => {
-    try {
-      await navigator.clipboard.writeText(details);
-      setCopied("Copied.");
-    } catch {
-      setCopied("The browser does not let the page copy: mark the details and copy them.");
-    }
+    const done = await toClipboard(details);
+    setCopied(done ? "Copied." : "The browser does not let the page copy: mark the details and copy them.");
   };
   return (
     <div class="center">

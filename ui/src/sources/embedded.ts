@@ -74,12 +74,17 @@ export async function embedded(page: Document, keptBytes = KEPT_BYTES): Promise<
   const element = page.getElementById("caesura-data");
   const text = element?.textContent?.trim();
   if (!element || !text) return null;
-  const packed = readable(() => bytesOf(text));
+  const packed = new Blob([readable(() => bytesOf(text))]);
   element.textContent = ""; // some 100 MB of a large file, which nobody reads again
+  return packedSource(packed, keptBytes);
+}
+
+/** The source in what an export packs into its page, up to `keptBytes` of JSON kept as entries. Throws `Trouble`. */
+export async function packedSource(packed: Blob, keptBytes = KEPT_BYTES): Promise<EmbeddedSource> {
   const kept: Entry[][] = [];
   const counts: number[] = [];
   let bytes = 0;
-  const content = (await readAgain(packed, (place, entries) => {
+  const content = (await readPacked(packed, (place, entries) => {
     counts[place] = (counts[place] ?? 0) + entries.length;
     if (bytes <= keptBytes) kept[place] = (kept[place] ?? []).concat(entries);
   }, (size) => (bytes = size))) as Embedded;
@@ -87,13 +92,13 @@ export async function embedded(page: Document, keptBytes = KEPT_BYTES): Promise<
     ...one, entries: counts[place] ?? 0, data: bytes <= keptBytes ? kept[place] : [],
   }));
   kept.length = 0;
-  const read: Read = (take) => readAgain(packed, take);
+  const read: Read = (take) => readPacked(packed, take);
   return new EmbeddedSource({ ...content, recordings }, "export", bytes <= keptBytes ? null : read);
 }
 
 /** Unpack a file and tell its entries; returns the rest of the document. Throws `Trouble`. */
-async function readAgain(
-  packed: Uint8Array<ArrayBuffer>, take: (recording: number, entries: Entry[]) => void | Promise<void>, sized: (bytes: number) => void = () => {},
+async function readPacked(
+  packed: Blob, take: (recording: number, entries: Entry[]) => void | Promise<void>, sized: (bytes: number) => void = () => {},
 ): Promise<unknown> {
   let batches: [place: number, entries: Entry[]][] = [];
   const reader = new DocumentReader((place, entries) => batches.push([place, entriesOf(entries)]));
@@ -122,8 +127,8 @@ function readable<T>(read: () => T): T {
 const CUT = "The recording in this file cannot be read: the file is incomplete. Export it again.";
 
 /** What was packed with gzip, in pieces. */
-async function* unpacked(bytes: Uint8Array<ArrayBuffer>): AsyncGenerator<Uint8Array> {
-  const reader = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
+async function* unpacked(packed: Blob): AsyncGenerator<Uint8Array> {
+  const reader = packed.stream().pipeThrough(new DecompressionStream("gzip")).getReader();
   for (;;) {
     let next: ReadableStreamReadResult<Uint8Array>;
     try {
@@ -139,7 +144,8 @@ async function* unpacked(bytes: Uint8Array<ArrayBuffer>): AsyncGenerator<Uint8Ar
 /** Characters of base64 that are decoded at once: a multiple of four. */
 const PIECE = 1 << 22;
 
-function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
+/** Decode base64. Throws `DOMException` where it is none. */
+export function bytesOf(base64: string): Uint8Array<ArrayBuffer> {
   const plain = /\s/.test(base64) ? base64.replace(/\s+/g, "") : base64;
   const bytes = new Uint8Array(Math.ceil((plain.length * 3) / 4));
   let length = 0;

@@ -1,7 +1,8 @@
 // A file of the reader's own: an exported page, JSON or JSON lines. It is read here and sent nowhere.
 import type { Entry, Recording } from "../model/records";
-import { EmbeddedSource } from "./embedded";
+import { EmbeddedSource, bytesOf, packedSource } from "./embedded";
 import { breath, entriesOf } from "./entries";
+import { admit } from "./limits";
 import { Trouble } from "./source";
 
 /** How much has been read, from 0 to 1. */
@@ -23,7 +24,7 @@ export async function fileSource(file: File, progress: Progress = () => undefine
   if (head.startsWith("\u0000") || head.startsWith("SQLite format 3")) {
     throw new Trouble(`${file.name} is a file of traces itself. Export what is in it: caesura trace export --store ${file.name} -o trace.html`);
   }
-  if (head.startsWith("<")) return new EmbeddedSource((await fromPage(file, progress)) as { recordings: Held[] });
+  if (head.startsWith("<")) return packedSource(await packedIn(file, progress));
   if (!head.startsWith("{") && !head.startsWith("[")) throw foreign(file);
   if (head.startsWith("[") || isDocument(head)) return new EmbeddedSource(await fromDocument(file, head));
   return new EmbeddedSource({ recordings: await fromLines(file, progress) });
@@ -59,8 +60,11 @@ async function fromDocument(file: File, head: string): Promise<{ recordings: Hel
 async function fromLines(file: File, progress: Progress): Promise<Held[]> {
   const held: Held[] = [];
   let broken = 0;
-  let read = 0;
-  for await (const line of linesOf(file, (bytes) => progress((read = bytes) / file.size))) {
+  const read = (bytes: number): void => {
+    admit(bytes);
+    progress(bytes / file.size);
+  };
+  for await (const line of linesOf(file, read)) {
     const entry = lineOf(line);
     if (!entry) broken += 1;
     else if (entry.kind === "recording") held.push({ ...(entry as unknown as Partial<Recording>), data: [] });
@@ -70,7 +74,7 @@ async function fromLines(file: File, progress: Progress): Promise<Held[]> {
     }
     if (broken > 20 && !held.some((one) => one.data.length)) throw foreign(file);
   }
-  if (!read || !held.some((one) => one.data.length)) throw foreign(file);
+  if (!held.some((one) => one.data.length)) throw foreign(file);
   return held.map((one) => ({ ...one, ...(one.started === undefined && spanOf(one.data)), entries: one.data.length }));
 }
 
@@ -99,8 +103,8 @@ async function* linesOf(file: File, read: (bytes: number) => void): AsyncGenerat
   if (rest.trim()) yield rest;
 }
 
-/** What an exported page holds: base64 of packed JSON between two tags. */
-async function fromPage(file: File, progress: Progress): Promise<unknown> {
+/** The packed JSON of an exported page, which has it as base64 between two tags. */
+async function packedIn(file: File, progress: Progress): Promise<Blob> {
   const packed: Uint8Array<ArrayBuffer>[] = [];
   const decoder = new TextDecoder();
   let text = "";
@@ -117,7 +121,7 @@ async function fromPage(file: File, progress: Progress): Promise<unknown> {
       const end = text.indexOf("<");
       const whole = (end < 0 ? text : text.slice(0, end)).replace(/\s+/g, "");
       const usable = end < 0 ? whole.length - (whole.length % 4) : whole.length;
-      if (usable) packed.push(bytesOf(whole.slice(0, usable), file));
+      if (usable) packed.push(decoded(whole.slice(0, usable), file));
       if (end >= 0) break;
       text = whole.slice(usable);
     }
@@ -127,21 +131,12 @@ async function fromPage(file: File, progress: Progress): Promise<unknown> {
   if (!packed.length) {
     throw new Trouble(`${file.name} is a page without a recording. Choose one that \`caesura trace export\` or Export on this page wrote.`);
   }
-  return parsed(await unpackedText(packed, file), file);
+  return new Blob(packed);
 }
 
-async function unpackedText(packed: Uint8Array<ArrayBuffer>[], file: File): Promise<string> {
+function decoded(base64: string, file: File): Uint8Array<ArrayBuffer> {
   try {
-    const stream = new Blob(packed).stream().pipeThrough(new DecompressionStream("gzip"));
-    return await new Response(stream).text();
-  } catch {
-    throw new Trouble(`${file.name} is incomplete, or too large to be read as a page. Export it again, as .jsonl if it is large.`);
-  }
-}
-
-function bytesOf(base64: string, file: File): Uint8Array<ArrayBuffer> {
-  try {
-    return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+    return bytesOf(base64);
   } catch {
     throw new Trouble(`${file.name} is damaged: what it holds is no base64. Export it again.`);
   }

@@ -7,7 +7,7 @@ const USUAL_HEAP = 2 ** 31;
 const SHARE = 0.4;
 
 /** Bytes of JSON that a page can take in. */
-export function mostBytes(): number {
+function mostBytes(): number {
   const { memory } = performance as { memory?: { jsHeapSizeLimit?: number } };
   return (memory?.jsHeapSizeLimit ?? USUAL_HEAP) * SHARE;
 }
@@ -15,7 +15,7 @@ export function mostBytes(): number {
 const STRETCH = "Export a stretch of it instead, such as `caesura trace export --last 10m -o trace.html`, or one between --from TIME and --to TIME.";
 
 /** Says that a recording is too large, and what to do about that. */
-export const tooLarge = (bytes: number): Trouble =>
+const tooLarge = (bytes: number): Trouble =>
   new Trouble(`The recording is larger than this browser lets a page be: ${megabytes(bytes)} of records have been read, and ${megabytes(mostBytes())} fit. ${STRETCH}`);
 
 /** Says that a single entry cannot be read. */

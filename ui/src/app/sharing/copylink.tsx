@@ -1,6 +1,7 @@
 // A button that copies the address of what is shown.
 import { signal } from "@preact/signals";
 import { current, mishap, settleWindow } from "../state";
+import { toClipboard } from "./clipboard";
 
 /** How long the button says that it has copied, in milliseconds. */
 const SAID = 2000;
@@ -22,37 +23,8 @@ export function CopyLink() {
 async function copy(): Promise<void> {
   settleWindow();
   mishap.value = "";
-  copied.value = await written(location.href);
+  copied.value = await toClipboard(location.href);
   if (!copied.value) mishap.value = "The browser does not let the page copy. Copy the link from the address bar.";
   clearTimeout(timer);
   timer = setTimeout(() => (copied.value = false), SAID);
-}
-
-/** Whether the text is on the clipboard now. */
-async function written(text: string): Promise<boolean> {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return selected(text);
-  }
-}
-
-/** The old way, for pages over plain HTTP, which have no `navigator.clipboard`. */
-function selected(text: string): boolean {
-  const before = document.activeElement as HTMLElement | null;
-  const area = document.createElement("textarea");
-  area.value = text;
-  area.readOnly = true;
-  area.className = "hidden-visually";
-  document.body.append(area);
-  area.select();
-  try {
-    return document.execCommand("copy");
-  } catch {
-    return false;
-  } finally {
-    area.remove();
-    before?.focus();
-  }
 }

@@ -1,5 +1,5 @@
 // Where the time of one request went, by account, and how two requests differ in that.
-import { DECODE, type Lane, STATES, isPause } from "../../model/lane";
+import { type Lane, STATES, isPause } from "../../model/lane";
 import type { Trace } from "../../model/trace";
 import { STATE_NAMES } from "../timeline/shape";
 
@@ -21,18 +21,6 @@ export function accountsOf(trace: Trace, lane: Lane, now: number): Accounts {
 
 /** The seconds of a request from its arrival to its end or now. */
 export const lasted = (lane: Lane, now: number): number => (lane.end ?? now) - lane.start;
-
-/** Seconds of decode per token that was generated; null where none was. */
-export function perToken(lane: Lane, now: number): number | null {
-  let seconds = 0;
-  let tokens = 0;
-  for (let row = 0; row < lane.length; row++) {
-    if (lane.state[row] !== DECODE) continue;
-    seconds += lane.until(row, now) - lane.at[row];
-    if (row + 1 < lane.length) tokens += Math.max(0, lane.tokens[row + 1] - lane.tokens[row]);
-  }
-  return tokens > 0 ? seconds / tokens : null;
-}
 
 /** An account of A and of B. */
 export interface Compared {

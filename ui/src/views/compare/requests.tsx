@@ -8,9 +8,10 @@ import { largest } from "../../charts/stats";
 import { brief, count, counted, duration } from "../../format";
 import type { Lane } from "../../model/lane";
 import type { Trace } from "../../model/trace";
+import { perTokenOf, stretchesOf } from "../request/decode";
 import { visible } from "../session/content";
 import { questionsOf } from "../session/names";
-import { accountsOf, differing, lasted, perToken } from "./accounts";
+import { accountsOf, differing, lasted } from "./accounts";
 
 const first = param("cmp.a", "");
 const second = param("cmp.b", "");
@@ -76,7 +77,7 @@ function Both({ a, b, one, two, said }: {
   const rows = differing(accountsOf(a.trace, one, nowOf(a)), accountsOf(b.trace, two, nowOf(b)));
   const longest = largest(rows.flatMap((row) => [row.a, row.b]), 1e-9);
   const most = rows.at(0);
-  const pace = { a: perToken(one, nowOf(a)), b: perToken(two, nowOf(b)) };
+  const pace = { a: perTokenOf(stretchesOf(a.trace, one, nowOf(a))), b: perTokenOf(stretchesOf(b.trace, two, nowOf(b))) };
   return (
     <section class="panel compare-requests">
       <h3>Where the time went</h3>

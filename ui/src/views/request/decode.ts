@@ -74,6 +74,13 @@ function stretchOf(steps: Steps, from: number, until: number, open: boolean, tok
   };
 }
 
+/** Return the seconds for each decoded token, over all stretches that have ended; null where there are none. */
+export function perTokenOf(stretches: readonly Stretch[]): number | null {
+  const ended = stretches.filter((one) => one.tokens !== null && one.tokens > 0);
+  const tokens = ended.reduce((sum, one) => sum + (one.tokens ?? 0), 0);
+  return tokens ? ended.reduce((sum, one) => sum + one.until - one.from, 0) / tokens : null;
+}
+
 /** Steps of a recording are compared with those that have as many requests, within a fifth. */
 const FINENESS = 4;
 /** Fewer steps say nothing of what is usual. */

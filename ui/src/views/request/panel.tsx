@@ -13,7 +13,7 @@ import { choose, goTo, selectedPause } from "../timeline/store";
 import { accountOf } from "./account";
 import { AccountTable, unknownOf } from "./accounttable";
 import { Cause } from "./cause";
-import { type Stretch, stretchesOf } from "./decode";
+import { perTokenOf, stretchesOf } from "./decode";
 import { Decoding } from "./decoding";
 import { LaneTable, StateBar } from "./lanetable";
 import "./request.css";
@@ -69,13 +69,6 @@ export function RequestPanel({ request }: { request: string }) {
       </div>
     </aside>
   );
-}
-
-/** Seconds for each decoded token, over all stretches that have ended; null where there are none. */
-function perTokenOf(stretches: readonly Stretch[]): number | null {
-  const ended = stretches.filter((one) => one.tokens !== null && one.tokens > 0);
-  const tokens = ended.reduce((sum, one) => sum + (one.tokens ?? 0), 0);
-  return tokens ? ended.reduce((sum, one) => sum + one.until - one.from, 0) / tokens : null;
 }
 
 function Head({ request, question = "" }: { request: string; question?: string }) {
