@@ -306,7 +306,7 @@ async def test_another_living_process_keeps_its_questions(asking: Any) -> None:
 def test_an_owner_lives_as_long_as_its_process() -> None:
     owner = new_owner()
     assert is_alive(owner)
-    pid, started, number = owner.split("-")
+    pid, started, number = owner.partition("@")[0].split("-")
     assert not is_alive(f"{pid}-{int(started) + 1}-{number}"), "a later process of the same id"
     assert not is_alive(f"999999999-{started}-1")
     assert not is_alive("nonsense")
