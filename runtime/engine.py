@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from caesura.intercept.calls.events import Event
+from caesura.runtime.errors import EngineFailed
 from caesura.scheduler.answers import FollowUp
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.revival import Revival
+from caesura.scheduler.session_log import SessionLog
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -100,12 +103,39 @@ class Engine(Protocol):
         """
         ...
 
-    def open(self, spec: SessionSpec) -> EngineSession:
-        """Return a new session, which sends nothing to the engine before its first turn."""
+    def open(self, spec: SessionSpec, log: SessionLog | None = None) -> EngineSession:
+        """Return a new session, which sends nothing to the engine before its first turn.
+
+        The session writes its turns to `log`. It first replays the turns that the log holds, with
+        the same events and the same ids of calls; the caller sends the same messages again. Where
+        the log ends, also within a turn, the session goes on with the engine.
+        """
         ...
 
     async def check_health(self) -> None:
         """Raise `EngineFailed` if the engine can no longer decode."""
+        ...
+
+    @property
+    def revival(self) -> Revival:
+        """Where sessions wait for a restart; who supervises the engine says so there."""
+        ...
+
+    async def restart(self) -> None:
+        """Start the engine's process anew: the same model, configuration and calibration.
+
+        The old process is ended first, in whatever state it is. Sessions survive: a turn that was
+        decoding goes on, and a paused one resumes. Raises `EngineFailed` if the engine does not
+        start, after which this may be called again, and if it is not ours to start.
+        """
+        ...
+
+    async def revived(self, error: EngineFailed) -> None:
+        """Wait until the engine lives again after `error`.
+
+        Raises `error` at once if nobody supervises the engine, and the supervisor's error once it
+        has given up.
+        """
         ...
 
     async def close(self) -> None:

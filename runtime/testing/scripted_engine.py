@@ -24,6 +24,8 @@ from caesura.runtime.testing.scripted_session import ScriptedSession, message_un
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.revival import Revival
+from caesura.scheduler.session_log import SessionLog
 
 NO_MEDIA = MediaRules()
 Pace = Callable[[Event], Awaitable[None]]
@@ -63,6 +65,10 @@ class ScriptedEngine:
         self._failed: EngineFailed | None = None
         self._closed = False
         self._calls = 0
+        self.restarts = 0
+        """How many times the engine was restarted."""
+        self.revival = Revival(lambda: self._failed is None and not self._closed)
+        """Where sessions wait for a restart; `revival.supervising()` lets them wait."""
         self.answers = Answers()
         """The remembered answers, whose follow-ups continue from them."""
         self.media_rules = media
@@ -105,7 +111,7 @@ class ScriptedEngine:
         """Whether the engine was closed."""
         return self._closed
 
-    def open(self, spec: SessionSpec) -> ScriptedSession:
+    def open(self, spec: SessionSpec, log: SessionLog | None = None) -> ScriptedSession:
         """Return a new session. Raises `ScriptError` if it has no script."""
         index = 0 if self._shared else len(self.sessions)
         if index >= len(self._scripts):
@@ -121,11 +127,37 @@ class ScriptedEngine:
         if self._closed:
             raise EngineFailed("the scripted engine is closed")
 
+    def die(self, error: EngineFailed | None = None) -> None:
+        """Die as an engine's process does; `pace` may call this at any event.
+
+        Turns raise `error` before their next event, or wait for a restart if somebody supervises
+        the engine. They then go on with that event.
+        """
+        self._failed = error or EngineFailed("the scripted engine died")
+
+    async def restart(self) -> None:
+        """Live again, whatever has happened; see `Engine.restart`."""
+        if self._closed:
+            raise EngineFailed("the scripted engine is closed")
+        self._failed = None
+        self.restarts += 1
+        self.revival.revive()
+
+    async def revived(self, error: EngineFailed) -> None:
+        """Wait until the engine lives again after `error`; see `Engine.revived`."""
+        await self.revival.wait(error)
+
+    async def alive(self) -> None:
+        """Wait while the engine is dead; raise `EngineFailed` if nobody restarts it."""
+        if self._failed is not None:
+            await self.revived(self._failed)
+
     async def close(self) -> None:
         """Close all sessions and refuse further turns."""
         for session in self.sessions:
             await session.close()
         self._closed = True
+        self.revival.give_up(EngineFailed("the scripted engine is closed"))
 
     def assert_finished(self) -> None:
         """Raise `ScriptError` if items were never read or a session was never closed."""

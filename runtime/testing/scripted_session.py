@@ -80,10 +80,12 @@ class ScriptedSession:
             raise self._error("was asked for while another turn decodes")
         self._busy = True
         try:
+            await self._engine.alive()
             async for event in self._decode(tuple(messages), sampling or self.spec.sampling):
                 if self._engine.pace is not None:
                     await self._engine.pace(event)
                 await asyncio.sleep(0)  # a real engine lets other tasks run between tokens
+                await self._engine.alive()
                 self._transcript.take(event)
                 yield event
         finally:

@@ -3,7 +3,6 @@
 The class implements `caesura.runtime.engine.Engine`.
 """
 
-import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -25,10 +24,13 @@ from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
+from caesura.scheduler.revival import Revival
+from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
 from caesura.scheduler.vllm.client.media.prompt import MediaRenderer
 from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
 from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
+from caesura.scheduler.vllm.client.recovery.process import EngineProcess, Start
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
@@ -59,6 +61,7 @@ class VllmEngine:
         server_options: Mapping[str, Any] | None = None,
         thinking_as_text: bool = False,
         special_tokens_in_text: bool = False,
+        start: Start | None = None,
     ) -> None:
         """Create a client of `llm`, which serves `model`.
 
@@ -68,12 +71,13 @@ class VllmEngine:
         continues from the tokens of the answer before it. `server_options` are for vLLM's HTTP
         server on this engine, should it be built. With `thinking_as_text`, what the model thinks
         is part of its answer, markers included. With `special_tokens_in_text`, special tokens that
-        a message spells are special, whoever wrote it. Raises `UsageError` for a format that the
-        model cannot write.
+        a message spells are special, whoever wrote it. `start` starts the process anew; without
+        it the engine cannot be restarted. Raises `UsageError` for a format that the model cannot
+        write.
         """
-        self._llm: AsyncLLM | None = llm
+        self._process = EngineProcess(llm, start)
         self._model = model
-        self.calibration = calibration
+        self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
         parser = self.server_options.get("tool_call_parser")
@@ -110,10 +114,8 @@ class VllmEngine:
 
     @property
     def llm(self) -> AsyncLLM:
-        """vLLM's own client; raises `EngineFailed` if the engine is closed."""
-        if self._llm is None:
-            raise EngineFailed("the engine is closed; start another one")
-        return self._llm
+        """vLLM's present client, which a restart replaces; raises `EngineFailed` once closed."""
+        return self._process.llm
 
     @property
     def context_tokens(self) -> int:
@@ -156,7 +158,7 @@ class VllmEngine:
         prompt = partial(renderer.prompt, messages, tools, spec.template, spec.prefill)
         return len(await self.render_threads.run(prompt, messages, tools))
 
-    def open(self, spec: SessionSpec) -> VllmSession:
+    def open(self, spec: SessionSpec, log: SessionLog | None = None) -> VllmSession:
         """Return a new session, which sends nothing to the engine before its first turn.
 
         Raises `UsageError` if tools must run here and the model's format is unknown, and for a
@@ -166,7 +168,7 @@ class VllmEngine:
             self._check_priority(spec.priority)
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
-        return VllmSession(self, spec)
+        return VllmSession(self, spec, log)
 
     def _check_priority(self, priority: int) -> None:
         policy = self.llm.vllm_config.scheduler_config.policy
@@ -262,15 +264,29 @@ class VllmEngine:
         except EngineDeadError as error:
             raise EngineFailed(f"the engine is dead: {error}") from error
 
+    @property
+    def revival(self) -> Revival:
+        """Where sessions wait for a restart; see `Engine.revival`."""
+        return self._process.revival
+
+    async def restart(self) -> None:
+        """Start the engine's process anew; see `Engine.restart`."""
+        await self._process.restart()
+        self.media.use(self.llm)
+        if self.calibration is not None and self.calibration is not self._first_calibration:
+            # It was adopted while the engine ran, so the new process does not know it.
+            cost = self.calibration.cost.to_wire()
+            await self.command({"command": "calibrate", "cost": cost})
+        self.revival.revive()
+
+    async def revived(self, error: EngineFailed) -> None:
+        """Wait until the engine lives again after `error`; see `Engine.revived`."""
+        await self.revival.wait(error)
+
     async def close(self) -> None:
         """Stop the engine process."""
         self.render_threads.close()
-        llm, self._llm = self._llm, None
-        if llm is not None:
-            if llm.output_handler is not None:
-                # The handler would report the shutdown as a crash, with a long traceback.
-                llm.output_handler.cancel()
-            await asyncio.to_thread(llm.shutdown)
+        await self._process.close()
 
     def _check_format(self) -> Vocabulary | None:
         """Return the vocabulary if it is needed; raise `UsageError` if the format does not fit."""

@@ -1,9 +1,11 @@
 """Starts vLLM with Caesura's scheduler and connector, and vLLM's own configuration otherwise."""
 
+import copy
 import logging
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -121,18 +123,13 @@ def start(
     config.scheduler_config.scheduler_cls = (
         CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
     )
-    llm = _started(config, args.disable_log_stats)
+    template = (server_options or {}).get("chat_template")
+    launch = partial(_started, config, args.disable_log_stats, template)
+    llm = launch()
+    texts = (thinking_as_text, special_tokens_in_text)
     try:
-        _use_template(llm, (server_options or {}).get("chat_template"))
         engine = VllmEngine(
-            llm,
-            name,
-            formats,
-            calibration,
-            splice,
-            server_options,
-            thinking_as_text,
-            special_tokens_in_text,
+            llm, name, formats, calibration, splice, server_options, *texts, start=launch
         )
     except BaseException:
         llm.shutdown()
@@ -142,11 +139,13 @@ def start(
     return engine
 
 
-def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
+def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) -> AsyncLLM:
+    """Start the engine's process, and return vLLM's client of it. May be called again."""
     try:
         with _deaf_to_ctrl_c():
-            return TappedLLM.from_vllm_config(
-                config,
+            llm = TappedLLM.from_vllm_config(
+                # A start writes into its configuration what it finds out, such as ports.
+                copy.deepcopy(config),
                 usage_context=UsageContext.ENGINE_CONTEXT,
                 enable_log_requests=False,
                 disable_log_stats=disable_log_stats,
@@ -157,6 +156,12 @@ def _started(config: VllmConfig, disable_log_stats: bool) -> AsyncLLM:
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
         ) from error
+    try:
+        _use_template(llm, template)
+    except BaseException:
+        llm.shutdown()
+        raise
+    return llm
 
 
 def check_scheduler(config: SchedulerConfig) -> None:

@@ -30,6 +30,7 @@ from caesura.intercept.calls.watch import Turn, Verdict
 from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
 from caesura.scheduler.media import has_media, text_of
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.session_log import SessionLog
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
@@ -58,8 +59,11 @@ class _Appended:
 class VllmSession:
     """A conversation; the class implements `caesura.runtime.engine.EngineSession`."""
 
-    def __init__(self, engine: "VllmEngine", spec: SessionSpec) -> None:
+    def __init__(
+        self, engine: "VllmEngine", spec: SessionSpec, log: SessionLog | None = None
+    ) -> None:
         self._engine = engine
+        self._log = log
         self._spec = spec
         self._turns = TurnMaker(engine, spec)
         self._asked: tuple[Message, ...] = ()

@@ -64,14 +64,18 @@ class MediaRenderer:
         content_format: str = "auto",
     ) -> None:
         """Create it; `content_format` is vLLM's option `--chat-template-content-format`."""
-        # Not the engine itself: it shuts down when the last reference to it is gone.
-        self._vllms = llm.renderer
+        self.use(llm)
         self._template = getattr(llm.get_tokenizer(), "chat_template", None)
         self._renderer = renderer
         self._threads = threads
         self._cuts = isinstance(llm.renderer, HfRenderer)
         self._content_format = content_format
         self.rules = _rules(llm)
+
+    def use(self, llm: AsyncLLM) -> None:
+        """Render with the renderer of `llm`, which has replaced the one before it."""
+        # Not the engine itself: it shuts down when the last reference to it is gone.
+        self._vllms = llm.renderer
 
     async def prompt(
         self,

@@ -1,0 +1,91 @@
+"""What a session logs of its turns, as plain data, so that another session can go on from it.
+
+A log holds tokens, never text: what is replayed is what the model read and wrote. Who stores a log
+keeps the entries in order. It may lose some at the end, which the engine then decodes again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from caesura.intercept.calls.events import FollowUpReport, ResumeReport
+from caesura.intercept.calls.watch import Turn
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOutcome:
+    """How the engine ended a turn."""
+
+    finish: Literal["stop", "length"]
+    """The reason that the engine gave."""
+    verdict: str | None = None
+    """The value of the watch's `Verdict` on the last token, or None."""
+    paused: bool = False
+    """Whether the request waited for the results of the turn's calls."""
+    cached_tokens: int = 0
+    """How many tokens of the prompt had their KV already."""
+    resume: ResumeReport | None = None
+
+
+@dataclass(slots=True)
+class LoggedTurn:
+    """One turn: what was sent to the engine, and what it sampled."""
+
+    appended: Sequence[int]
+    """The tokens that the turn appended; the whole context if it `replaces`."""
+    kind: Turn = "fresh"
+    """Whether the turn began, or goes on behind the result of an in-line call."""
+    replaces: bool = False
+    spelled_tokens: int = 0
+    """How many tokens of the messages spell special tokens of the model."""
+    follow_up: FollowUpReport | None = None
+    sampled: list[int] = field(default_factory=list)
+    outcome: TurnOutcome | None = None
+    """None if the log ends within the turn."""
+
+
+class SessionLog(Protocol):
+    """The log of one session. Its methods return at once, and never raise."""
+
+    @property
+    def key(self) -> str:
+        """A text that names the session for ever; the ids of its calls are made from it."""
+        ...
+
+    @property
+    def turns(self) -> Sequence[LoggedTurn]:
+        """The turns that a new session replays before it goes on; empty for a new log."""
+        ...
+
+    def begin(self, turn: LoggedTurn) -> None:
+        """Add a turn, which nothing was sampled for yet."""
+        ...
+
+    def sampled(self, tokens: Sequence[int]) -> None:
+        """Add tokens to the last turn."""
+        ...
+
+    def end(self, outcome: TurnOutcome) -> None:
+        """End the last turn."""
+        ...
+
+
+class MemoryLog:
+    """A log in memory, for tests and for a session that moves within one process."""
+
+    def __init__(self, key: str, turns: Sequence[LoggedTurn] = ()) -> None:
+        """Create the log of the session `key`, with the `turns` to replay."""
+        self.key = key
+        self.turns: list[LoggedTurn] = list(turns)
+
+    def begin(self, turn: LoggedTurn) -> None:
+        """Add a turn, which nothing was sampled for yet."""
+        self.turns.append(turn)
+
+    def sampled(self, tokens: Sequence[int]) -> None:
+        """Add tokens to the last turn."""
+        self.turns[-1].sampled.extend(tokens)
+
+    def end(self, outcome: TurnOutcome) -> None:
+        """End the last turn."""
+        self.turns[-1].outcome = outcome
