@@ -109,7 +109,7 @@ async def _close(kept: _Kept) -> None:
         await kept.close(kept.made.result())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CallContext:
     """One running call."""
 
@@ -126,6 +126,8 @@ class CallContext:
     A later forecast replaces an earlier one. Call it on the event loop."""
     asker: str = ""
     """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
+    usable: Callable[[], Awaitable[None]] | None = None
+    """Returns once the run can use a result of the call, and raises if it never will."""
 
     @property
     def headers(self) -> Mapping[str, str]:

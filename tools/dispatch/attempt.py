@@ -1,12 +1,14 @@
 """Runs one call of a tool, with retries."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from caesura.tools.artifacts import Artifact
-from caesura.tools.context import CallContext, enter, leave
+from caesura.tools.context import CallContext, enter
+from caesura.tools.dispatch.bounded import GRACE_SECONDS, Expired, Stuck, run_bounded
 from caesura.tools.dispatch.breaker import Breaker, Resting
 from caesura.tools.dispatch.call_observer import CallWatch
 from caesura.tools.errors import TimedOut, asked_pause_seconds, may_be_retried
@@ -14,6 +16,7 @@ from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
 
+LOG = logging.getLogger(__name__)
 BACKOFF_SECONDS = 0.1
 """The longest pause before the first retry; it doubles for each further retry."""
 BACKOFF_CEILING_SECONDS = 10.0
@@ -35,6 +38,10 @@ class Flight:
     """Whether the dispatcher cancelled the call, and not the task that awaits it."""
     attempts: int = 0
     """How often the tool has run."""
+    running: asyncio.Task[Any] | None = None
+    """The task in which the tool itself runs."""
+    unusable: Exception | None = None
+    """Why nobody can use the result: the call's task raises it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,11 @@ class Runner:
         clock: Callable[[], float],
         sleep: Callable[[float], Awaitable[object]],
         random: Callable[[], float],
+        grace_seconds: float = GRACE_SECONDS,
     ) -> None:
+        """Create it. A tool may clean up for `grace_seconds` once it was cancelled."""
         self._registry = registry
+        self._grace_seconds = grace_seconds
         self._clock = clock
         self._sleep = sleep
         self._random = random
@@ -110,29 +120,46 @@ class Runner:
         async with self._registry.limits.slot(tool):
             era = 0 if breaker is None else breaker.begin(self._clock())
             flight.attempts += 1
-            limit = asyncio.timeout(tool.timeout_seconds)
-            token = enter(context)
             failed: bool | None = None
             try:
-                async with limit:
-                    value = await tool.call(**kwargs)
-                outcome = _success(value)
+                outcome = _success(await self._bounded(tool, kwargs, flight, context))
                 failed = False
             except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:  # includes SystemExit and a Rust extension's panic
-                if limit.expired():
-                    reason = f"no answer within {tool.timeout_seconds:g} seconds"
-                    outcome = Outcome(error_text(reason), "timeout")
-                else:
-                    outcome = _failure(error)
+                outcome = _failure(error, tool)
                 if outcome.may_be_retried and not cancel_requests():
                     failed = True
             finally:
-                leave(token)
                 if breaker is not None:
                     breaker.end(era, self._clock(), failed=failed)
             return outcome
+
+
+    async def _bounded(
+        self, tool: Tool, kwargs: dict[str, Any], flight: Flight, context: CallContext
+    ) -> Any:
+        """Run the tool within its time-out; give it up if it does not end when it must."""
+
+        def given_up() -> None:
+            self._registry.observed[tool.name].given_up += 1
+            LOG.warning(
+                "the tool %s was cancelled and still runs after %g seconds: it is given up, and "
+                "what it holds stays with it; let it end when it gets a CancelledError",
+                tool.name,
+                self._grace_seconds,
+            )
+
+        def runs_in(task: asyncio.Task[Any]) -> None:
+            flight.running = task
+
+        async def work() -> Any:
+            enter(context)  # in the tool's own task, and so for the tool alone
+            return await tool.call(**kwargs)
+
+        return await run_bounded(
+            work, tool.timeout_seconds, self._grace_seconds, given_up, runs_in
+        )
 
 
 def cancel_requests() -> int:
@@ -147,7 +174,12 @@ def _success(value: Any) -> Outcome:
     return Outcome(text_of(value))
 
 
-def _failure(error: BaseException) -> Outcome:
+def _failure(error: BaseException, tool: Tool) -> Outcome:
+    if isinstance(error, Expired):
+        reason = f"no answer within {tool.timeout_seconds:g} seconds"
+        # What still runs may not run a second time beside itself.
+        stuck = isinstance(error, Stuck)
+        return Outcome(error_text(reason), "timeout", may_be_retried=not stuck)
     return Outcome(
         error_text(error),
         "timeout" if isinstance(error, TimedOut) else "failed",

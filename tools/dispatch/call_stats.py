@@ -23,6 +23,8 @@ class CallStats:
     seconds: float = 0.0
     """Total duration of the calls that ran, including waits for a slot and retries."""
     longest_seconds: float = 0.0
+    given_up: int = 0
+    """Runs of the tool that went on although they were cancelled, and that nobody waits for."""
 
     @property
     def failures(self) -> int:

@@ -14,6 +14,7 @@ from math import inf
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import CallContext, Scope
 from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests
+from caesura.tools.dispatch.bounded import GRACE_SECONDS
 from caesura.tools.dispatch.call_observer import OnCall
 from caesura.tools.dispatch.truncate import DEFAULT_MAX_TOKENS, fit_tokens
 from caesura.tools.registry import Registry
@@ -50,6 +51,9 @@ class Dispatcher(AsyncClosing):
     A tool's time-out applies to one attempt, without the wait for a concurrency slot. Tools that
     allow retries are run again after a failure or a time-out; the slot is free in between. A
     tool's breaker suspends it after too many consecutive failures, over all sessions.
+
+    A tool that goes on after its cancellation is given up after `grace_seconds`. It keeps what it
+    holds, but not its slot: a tool with one slot would otherwise be lost for all sessions.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Dispatcher(AsyncClosing):
         count_tokens: Callable[[str], int] | None = None,
         max_result_tokens: int = DEFAULT_MAX_TOKENS,
         scope: Scope | None = None,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         """Run calls of the registry's tools.
 
@@ -70,7 +75,8 @@ class Dispatcher(AsyncClosing):
         from 0 to 1, spreads those waits. count_tokens: counts the model's tokens, from any
         thread; results are then cut to `max_result_tokens`, or to the tool's own limit. Without
         it they are cut to `max_result_characters`. scope: the tools' resources for the session,
-        closed with the dispatcher; None: a new one.
+        closed with the dispatcher; None: a new one. grace_seconds: how long a tool may clean up
+        once it was cancelled.
         """
         self.scope = Scope(uuid.uuid4().hex) if scope is None else scope
         self.conversation = ""
@@ -83,8 +89,10 @@ class Dispatcher(AsyncClosing):
         """Receives tools' forecasts, in seconds from now; the owner sets it before a run."""
         self.on_call: OnCall | None = None
         """Returns the observer of each call that starts; the owner sets it before a run."""
+        self.usable: Callable[[], Awaitable[None]] | None = None
+        """The value of `CallContext.usable`; the owner sets it before a run."""
         self._registry = registry
-        self._runner = Runner(registry, clock, sleep, random)
+        self._runner = Runner(registry, clock, sleep, random, grace_seconds)
         self._clock = clock
         self._max_result_characters = max_result_characters
         self._max_result_tokens = max_result_tokens
@@ -134,14 +142,27 @@ class Dispatcher(AsyncClosing):
         call is left running.
         """
         here = asyncio.current_task()
-        flights = {task: flight for task, flight in self._flights.items() if task is not here}
+        flights = {
+            task: flight for task, flight in self._flights.items() if flight.running is not here
+        }
         for task, flight in flights.items():
-            # A task cancelled before its first step could not return a result; it reads the flag.
-            if flight.begun and not flight.cancelled:
-                task.cancel()
-            flight.cancelled = True
+            _cancel(task, flight)
         if flights:
             await asyncio.wait(flights)
+
+    def break_off(self, error: Exception) -> None:
+        """Cancel every call in flight, since nobody can use the results.
+
+        Their tasks raise `error`, and so does the run that waits for them. Returns at once.
+        """
+        for task, flight in self._flights.items():
+            flight.unusable = error
+            _cancel(task, flight)
+
+    @property
+    def under_way(self) -> tuple[tuple[ToolCall, float], ...]:
+        """The calls in flight, each with the time at which it started, by the clock."""
+        return tuple((flight.call, flight.started_at) for flight in self._flights.values())
 
     async def aclose(self) -> None:
         """End the session: cancel its calls and refuse new ones. May be called twice.
@@ -169,6 +190,8 @@ class Dispatcher(AsyncClosing):
             self._registry.observed[result.name].note(result)
         if swallowed:
             raise asyncio.CancelledError
+        if flight.unusable is not None:
+            raise flight.unusable
         return result
 
     def _call_ended(self, task: asyncio.Task[ToolResult]) -> None:
@@ -226,6 +249,7 @@ class Dispatcher(AsyncClosing):
             watch=flight.watch,
             expect=expect,
             asker=self.asker,
+            usable=self.usable,
         )
         return await self._runner.run(tool, kwargs, flight, context)
 
@@ -240,3 +264,10 @@ class Dispatcher(AsyncClosing):
             return fit_tokens(content, tokens, count, most)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(_COUNTING, fit_tokens, content, tokens, count, most)
+
+
+def _cancel(task: asyncio.Task[ToolResult], flight: Flight) -> None:
+    # A task cancelled before its first step could not return a result; it reads the flag.
+    if flight.begun and not flight.cancelled:
+        task.cancel()
+    flight.cancelled = True

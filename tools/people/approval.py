@@ -1,11 +1,12 @@
 """Tools whose every call a person must approve."""
 
-import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from caesura.tools.context import CallContext, current
+from caesura.tools.dispatch.bounded import Expired, run_bounded
 from caesura.tools.dispatch.slots import Slots
 from caesura.tools.errors import TimedOut
 from caesura.tools.people.people import People
@@ -24,7 +25,7 @@ class ApprovedCall:
         self._tool = tool
         self._people = people
         self._slots = Slots()
-        self._approved: WeakKeyDictionary[asyncio.Task[Any], CallContext] = WeakKeyDictionary()
+        self._approved: WeakSet[CallContext] = WeakSet()
 
     @property
     def longest_seconds(self) -> float | None:
@@ -41,29 +42,28 @@ class ApprovedCall:
         await self._approval(arguments)
         seconds = self._tool.timeout_seconds
         async with self._slots.slot(self._tool):
-            limit = asyncio.timeout(seconds)
             try:
-                async with limit:
-                    return await self._tool.call(**arguments)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
+                return await run_bounded(partial(self._tool.call, **arguments), seconds)
+            except Expired:
                 raise TimedOut(f"no answer within {seconds:g} seconds") from None
 
     async def _approval(self, arguments: dict[str, Any]) -> None:
-        """Wait for the approval, unless this is a retry of an approved call."""
-        task = asyncio.current_task()
+        """Wait for the approval, unless this is a retry of an approved call.
+
+        A person may take an hour. An approved call whose result nobody can use must not run.
+        """
         try:
             context = current()
         except LookupError:
             context = None
-        if task is not None and context is not None and self._approved.get(task) is context:
-            return
-        await self._people.approve(
-            self._tool.name, arguments, deadline_seconds=self.deadline_seconds
-        )
-        if task is not None and context is not None:
-            self._approved[task] = context
+        if context is None or context not in self._approved:
+            await self._people.approve(
+                self._tool.name, arguments, deadline_seconds=self.deadline_seconds
+            )
+        if context is not None:
+            self._approved.add(context)
+            if context.usable is not None:
+                await context.usable()
 
 
 def with_approval(tool: Tool, people: People) -> Tool:

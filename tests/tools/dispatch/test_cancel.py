@@ -233,3 +233,95 @@ async def test_cancelling_twice_at_once_waits_twice():
     await asyncio.gather(session.cancel(), session.aclose())
     assert (await task).error == "cancelled"
     assert endless.log == ["begun", "ended"]
+
+
+class Stubborn:
+    """A tool that swallows every cancellation, until the test releases it."""
+
+    def __init__(self, **options) -> None:
+        self.begun = asyncio.Event()
+        self.released = asyncio.Event()
+
+        @tool(**options)
+        async def stubborn() -> str:
+            self.begun.set()
+            while not self.released.is_set():
+                try:
+                    await self.released.wait()
+                except BaseException:
+                    pass
+            return "at last"
+
+        self.tool: Tool = stubborn
+
+
+async def test_a_tool_that_swallows_its_time_out_is_given_up(caplog):
+    stubborn = Stubborn(timeout_seconds=0.01, retries=3, safe_to_repeat=True)
+    registry = Registry([stubborn.tool])
+    result = await Dispatcher(registry, grace_seconds=0.01).run(call("stubborn"))
+    assert (result.error, result.content) == ("timeout", "error: no answer within 0.01 seconds")
+    assert result.attempts == 1  # a second run would run beside the first
+    assert registry.observed["stubborn"].given_up == 1
+    assert "the tool stubborn was cancelled and still runs" in caplog.text
+    stubborn.released.set()
+
+
+async def test_a_tool_that_swallows_its_cancellation_is_given_up():
+    stubborn = Stubborn()
+    registry = Registry([stubborn.tool])
+    dispatcher = Dispatcher(registry, grace_seconds=0.01)
+    running = dispatcher.start(call("stubborn"))
+    await stubborn.begun.wait()
+    await dispatcher.aclose()
+    assert (await running).error == "cancelled"
+    assert registry.observed["stubborn"].given_up == 1
+    stubborn.released.set()
+
+
+async def test_a_tool_that_is_given_up_leaves_its_slot_to_others():
+    stubborn = Stubborn(timeout_seconds=0.01, concurrency=1)
+    dispatcher = Dispatcher(Registry([stubborn.tool]), grace_seconds=0.01)
+    results = await dispatcher.run_all([call("stubborn"), call("stubborn")])
+    assert [result.error for result in results] == ["timeout", "timeout"]
+    stubborn.released.set()
+
+
+def test_a_tool_that_is_given_up_does_not_hold_the_end_of_the_loop():
+    async def main() -> None:
+        dispatcher = Dispatcher(Registry([Stubborn(timeout_seconds=0.01).tool]), grace_seconds=0.01)
+        assert (await dispatcher.run(call("stubborn"))).error == "timeout"
+
+    asyncio.run(main())
+
+
+async def test_a_tool_that_cancels_its_own_task_gets_a_result():
+    @tool
+    async def quitter() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    result = await Dispatcher(Registry([quitter])).run(call("quitter"))
+    assert result.error == "cancelled"
+
+
+async def test_a_tool_that_raises_generator_exit_gets_a_result():
+    @tool
+    async def leaver() -> None:
+        raise GeneratorExit
+
+    result = await Dispatcher(Registry([leaver])).run(call("leaver"))
+    assert (result.error, result.content) == ("failed", "error: the tool raised GeneratorExit")
+
+
+async def test_broken_off_calls_raise_the_reason():
+    endless = Endless()
+    dispatcher = Dispatcher(Registry([endless.tool]))
+    running = dispatcher.start(call("endless"))
+    await endless.begun.wait()
+    dispatcher.break_off(LookupError("nobody can use it"))
+    with pytest.raises(LookupError, match="nobody can use it"):
+        await running
+    assert endless.log == ["begun", "ended"]
+    assert dispatcher.in_flight == 0
