@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from caesura.intercept.calls.events import CallFinished, CallMalformed
@@ -17,6 +18,7 @@ from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.pictures import NO_PICTURES, Pictures, count_pictures
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
+from caesura.runtime.supervision.alive import until_alive
 from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
@@ -227,6 +229,7 @@ class Session(AsyncClosing):
             self._model = engine.model
             self._rules = engine.media_rules
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
+            self._dispatcher.usable = partial(until_alive, engine)
             pauses = pauses_of(self._registry)
             asker = self._dispatcher.asker
             origin = Origin(name=self.id, parent=self._parent)

@@ -177,7 +177,7 @@ def create_app(
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
     spans = tracing_of(tracing, recorder)
-    metrics = Metrics(None if spans is None else spans.exports, recorder)
+    metrics = Metrics(None if spans is None else spans.exports, recorder, tools.observed)
     state = State(
         engine=engine,
         tools=tools,

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from caesura.runtime.engine import EngineSession
@@ -16,6 +17,7 @@ from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.request.origin import origin_of
 from caesura.runtime.server.state import State
+from caesura.runtime.supervision.alive import until_alive
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher
@@ -71,6 +73,7 @@ async def decode(
         dispatcher.conversation = plan.conversation
         dispatcher.asker = asker_of(plan.user, headers)
         dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
+        dispatcher.usable = partial(until_alive, state.engine)
         trace = None
         if state.tracing is not None:
             model = state.engine.model

@@ -1,6 +1,6 @@
 """The server's metrics, named `caesura_*`; `/metrics` adds vLLM's metrics of this process."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from caesura.intercept.calls.events import FollowUpReport, TurnEnded
 from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.tools.dispatch.call_stats import CallStats
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -60,8 +61,16 @@ class Records(Protocol):
 class Metrics:
     """The metrics of one application, in a registry of its own: a process may hold several."""
 
-    def __init__(self, spans: Drops | None = None, records: Records | None = None) -> None:
+    def __init__(
+        self,
+        spans: Drops | None = None,
+        records: Records | None = None,
+        tools: Mapping[str, CallStats] | None = None,
+    ) -> None:
+        """Create them; `tools` are the statistics of the tools' calls."""
         self._registry = CollectorRegistry()
+        if tools is not None:
+            self._registry.register(_GivenUp(tools))
         if spans is not None:
             self._registry.register(_Dropped(spans))
         if records is not None:
@@ -178,3 +187,18 @@ class _Recorded(Collector):
         yield CounterMetricFamily(
             "caesura_trace_entries_dropped", about, value=self._records.dropped
         )
+
+
+class _GivenUp(Collector):
+    """The counter of tools' runs that did not end when they were cancelled."""
+
+    def __init__(self, tools: Mapping[str, CallStats]) -> None:
+        self._tools = tools
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        about = "Runs of tools that went on although they were cancelled."
+        family = CounterMetricFamily("caesura_tool_calls_given_up", about, labels=["tool"])
+        for name, stats in list(self._tools.items()):
+            if stats.given_up:
+                family.add_metric([name], stats.given_up)
+        yield family

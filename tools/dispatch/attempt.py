@@ -135,7 +135,6 @@ class Runner:
                     breaker.end(era, self._clock(), failed=failed)
             return outcome
 
-
     async def _bounded(
         self, tool: Tool, kwargs: dict[str, Any], flight: Flight, context: CallContext
     ) -> Any:
@@ -157,9 +156,7 @@ class Runner:
             enter(context)  # in the tool's own task, and so for the tool alone
             return await tool.call(**kwargs)
 
-        return await run_bounded(
-            work, tool.timeout_seconds, self._grace_seconds, given_up, runs_in
-        )
+        return await run_bounded(work, tool.timeout_seconds, self._grace_seconds, given_up, runs_in)
 
 
 def cancel_requests() -> int:

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -246,10 +247,8 @@ class Stubborn:
         async def stubborn() -> str:
             self.begun.set()
             while not self.released.is_set():
-                try:
+                with contextlib.suppress(BaseException):
                     await self.released.wait()
-                except BaseException:
-                    pass
             return "at last"
 
         self.tool: Tool = stubborn
