@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests clients clients-table node ui records lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests clients clients-table campaign node ui records lint format serve bench bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,13 @@ clients: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check the server with c
 
 clients-table: dev $(CLIENTS)/.ready $(NODE_CLIENTS)/.ready ## Check ours and vLLM's server with client libraries, write docs/clients.md
 	@$(BIN)/python -m tests.clients --write
+
+# CAMPAIGN=real, or fuzz; SEED and BUDGET (seconds) say which runs, and for how long.
+CAMPAIGN ?= simulated
+SEED ?= 0
+BUDGET ?= 3600
+campaign: dev ## Inject faults by seed, and report what was lost, leaked or wrong (an hour)
+	@$(BIN)/python -m tests.campaign $(CAMPAIGN) --seed $(SEED) --budget $(BUDGET)
 
 ui: node ## Check, test and build the page: ui/ into runtime/static
 	@cd ui && $(WITH_NODE) && npm ci --no-audit --no-fund && npm run check && npm test && npm run build

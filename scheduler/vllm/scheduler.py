@@ -105,6 +105,8 @@ class PausingScheduler(Scheduler):
             parts.follow_ups.after_step(output)
             if parts.reclaim.unwedge(output):
                 parts.admission.leave_to_vllm()
+        else:
+            parts.follow_ups.at_rest()
         manager.record_counts()
         parts.step_costs.scheduled(output, now)
         if parts.shares is not None:

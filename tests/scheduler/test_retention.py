@@ -10,6 +10,7 @@ import pytest
 from caesura.intercept.calls.formats import resolve
 
 from .invariants import check_all, check_rest, said_as_planned
+from .remains import remains
 from .steering import IN_EVERY_MODE, choose, evict, step_until
 from .world import END, Session, World, make_scheduler
 
@@ -74,6 +75,7 @@ def ends_well(world: World) -> None:
     world.drain()
     said_as_planned(world)
     check_rest(world)
+    assert not remains(world.scheduler, world.sessions.keys()), "nothing names those that ended"
 
 
 @IN_EVERY_MODE

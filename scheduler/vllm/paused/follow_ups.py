@@ -149,6 +149,10 @@ class FollowUps:
                 if kv.key not in self._manager.paused_kvs:
                     self._unlist(kv)
 
+    def at_rest(self) -> None:
+        """Forget every retained request, while nobody's KV is retained."""
+        self._by_key.clear()
+
     def _close(self, kv: PausedKV) -> None:
         self._unlist(kv)
         if self._manager.paused_kvs.get(kv.key) is kv:

@@ -1,0 +1,75 @@
+"""The fault campaign: `python -m tests.campaign simulated|real|fuzz [--seed N] [--budget SECONDS]`.
+
+Writes a report as Markdown and JSON. Exits 1 if a defect was found, 130 after Ctrl-C (the report
+then holds what was done until there), and 0 otherwise. The same seed makes the same runs.
+"""
+
+import argparse
+import itertools
+import sys
+from functools import partial
+from pathlib import Path
+
+from tests.campaign.conduct import conduct
+from tests.campaign.report import Outcome, write
+
+HOUR = 3600.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    args = _parser().parse_args(arguments)
+    outcome, broken_off = CAMPAIGNS[args.campaign](args)
+    about = {"campaign": args.campaign, "seed": args.seed, "budget_seconds": args.budget}
+    text, data = write(args.report, args.campaign, outcome, about)
+    kinds = ", ".join(f"{count} {kind}" for kind, count in outcome.by_kind.items())
+    print(f"{outcome.sessions} {_things(args.campaign)} in {outcome.runs} runs: {kinds}")
+    for one in outcome.defects[:10]:
+        print(f"{one.kind}: {one.again}\n    {one.seen.strip().splitlines()[-1]}")
+    print(f"reports: {text} and {data}")
+    if broken_off:
+        return 130
+    return 1 if outcome.defects else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.campaign", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("campaign", choices=sorted(CAMPAIGNS))
+    parser.add_argument("--seed", type=int, default=0, help="chooses every run; default 0")
+    parser.add_argument("--sessions", type=int, default=100_000, help="sessions or inputs at least")
+    parser.add_argument("--budget", type=float, default=HOUR, help="seconds; default one hour")
+    parser.add_argument("--jobs", type=int, default=2, help="processes of simulated and fuzz")
+    parser.add_argument("--only", type=int, nargs="+", help="these runs alone, to see them again")
+    parser.add_argument("--report", type=Path, default=Path("campaign-report"), help="folder")
+    return parser
+
+
+def _things(campaign: str) -> str:
+    return "inputs" if campaign == "fuzz" else "sessions"
+
+
+def _simulated(args: argparse.Namespace) -> tuple[Outcome, bool]:
+    from tests.campaign.simulated.run import run
+
+    return _conduct(args, partial(run, args.seed))
+
+
+def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, bool]:
+    indices = args.only or itertools.count()
+    return conduct(
+        job,
+        indices,
+        jobs=1 if args.only else args.jobs,
+        budget=args.budget,
+        wanted=args.sessions,
+        title=args.campaign,
+    )
+
+
+CAMPAIGNS = {"simulated": _simulated}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
