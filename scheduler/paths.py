@@ -35,6 +35,11 @@ def responses_path() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "responses.sqlite"
 
 
+def control_secret_path() -> Path:
+    """Return the file of the secret of control messages, for engines that others start."""
+    return _base("XDG_STATE_HOME", ".local/state") / "control.secret"
+
+
 def _base(variable: str, default: str) -> Path:
     # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))

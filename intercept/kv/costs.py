@@ -8,7 +8,7 @@ these two costs.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from math import inf, isfinite
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 Direction = Literal["out", "in"]
@@ -24,6 +24,10 @@ DOUBTED_COPIES = 2.0  # what all earlier copies count for once a link is doubted
 COPY_TOKENS = 64  # a smaller copy measures the link's latency more than its rate
 MIN_FACTOR = 1e-3
 
+LARGEST_SECONDS = 1e9  # bounds that no engine comes near, so that all sums of costs are finite
+LARGEST_RATE = 1e15
+LARGEST_SATURATION = 2**31
+
 
 class Recompute(NamedTuple):
     """The cost of recomputing: `chunks` steps, which take `seconds` together.
@@ -36,6 +40,13 @@ class Recompute(NamedTuple):
     seconds_per_chunk: float
 
 
+_LARGEST = {
+    "saturation": LARGEST_SATURATION,
+    "out_rate": LARGEST_RATE,
+    "in_rate": LARGEST_RATE,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """The cost of steps in seconds and the link's rates in tokens per second.
@@ -43,8 +54,8 @@ class CostModel:
     Every step costs `base`. A query token adds `per_token` up to `saturation` query tokens (S),
     and `per_token_beyond` after them. A token of context that the batch reads adds `per_context`.
     `out_rate` is the link's rate to the host and `in_rate` its rate back; 0 means no link.
-    Raises `ValueError` for a number that is negative or not finite, for a step that takes no
-    time, and for a saturation below one token.
+    Raises `ValueError` for a number that is negative, not finite or beyond all engines, for a step
+    that takes no time, and for a saturation below one token.
     """
 
     base: float
@@ -57,10 +68,11 @@ class CostModel:
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            value = getattr(self, item.name)
-            if not (isfinite(value) and value >= 0):
+            value, most = getattr(self, item.name), _LARGEST.get(item.name, LARGEST_SECONDS)
+            if not 0 <= value <= most:
                 raise ValueError(
-                    f"cost model: {item.name} must be a finite number >= 0, got {value!r}"
+                    f"cost model: {item.name} must be a finite number >= 0, at most {most:g},"
+                    f" got {value!r:.40}"
                 )
         if self.saturation < 1 or self.base + self.per_token <= 0:
             raise ValueError(
@@ -238,10 +250,9 @@ class CostTracker:
             return
         rate = self._rates[direction]
         measured = seconds / tokens
-        if rate <= 0:
-            self._rates[direction] = 1 / measured
-        else:
-            self._rates[direction] = 1 / (1 / rate + self._correction(direction, tokens, measured))
+        if rate > 0:
+            measured = 1 / rate + self._correction(direction, tokens, measured)
+        self._rates[direction] = min(1 / max(measured, 1 / LARGEST_RATE), LARGEST_RATE)
         self._model = None
 
     def _correction(self, direction: Direction, tokens: int, measured: float) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.request import Request
@@ -17,6 +18,7 @@ from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import State
 from caesura.intercept.kv.views import Handling
+from caesura.scheduler.control_secret import is_secret
 from caesura.scheduler.vllm.call_stop import CallStops
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, real_ids
@@ -29,9 +31,12 @@ from caesura.scheduler.vllm.records.recorder import Recorder
 from caesura.scheduler.vllm.step_costs import StepCosts
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes
-from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY
+from caesura.scheduler.vllm.wire import CONTROL_KEY, CONTROL_SECRET_KEY, REPORT_KEY
 
 logger = logging.getLogger(__name__)
+
+
+NOT_OURS = "control messages need the secret of the process that started the engine"
 
 
 def with_link(cost: CostModel, planner: SwapPlanner | None) -> tuple[CostModel, bool]:
@@ -211,9 +216,10 @@ class Commands:
         name = fields.get("command")
         handler = self._handlers.get(name) if isinstance(name, str) else None
         if handler is None:
-            return {"error": f"unknown command {name!r}; known: {', '.join(self._handlers)}"}
+            known = ", ".join(self._handlers)
+            return {"error": f"unknown command {name!r:.100}; known: {known}"}
         try:
-            return handler(fields)
+            return sendable(handler(fields))
         except ValueError as error:
             return {"error": str(error)}
         except Exception as error:
@@ -243,16 +249,31 @@ class Commands:
         elif on is False:
             self._trial.end()
         else:
-            raise ValueError(f"measure: `on` must be true or false, got {on!r}")
+            raise ValueError(f"measure: `on` must be true or false, got {on!r:.100}")
         return {"on": on}
 
 
+def sendable(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return a reply; raise `ValueError` if it cannot be sent to the API process.
+
+    What cannot be sent would end the thread that sends the outputs of all requests.
+    """
+    try:
+        msgspec.msgpack.encode(reply)
+    except (TypeError, OverflowError, RecursionError, ValueError) as error:
+        raise ValueError(f"the reply cannot be sent: {error!r:.200}") from error
+    return reply
+
+
 class ControlPort:
-    """Takes control messages out of the stream of requests, and answers them after a step."""
+    """Takes control messages out of the stream of requests, and answers them after a step.
+
+    A message without the secret is answered with an error and does nothing.
+    """
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._unanswered: list[tuple[int, str, Any]] = []
+        self._unanswered: list[tuple[int, str, Any, bool]] = []
 
     @property
     def owes_answers(self) -> bool:
@@ -262,16 +283,18 @@ class ControlPort:
     def take(self, request: Request) -> bool:
         """Store the request if it is a control message, and return whether it is one."""
         params = request.sampling_params
-        command = (params.extra_args or {}).get(CONTROL_KEY) if params is not None else None
+        given = (params.extra_args or {}) if params is not None else {}
+        command = given.get(CONTROL_KEY)
         if command is None:
             return False
-        self._unanswered.append((request.client_index, request.request_id, command))
+        ours = is_secret(given.get(CONTROL_SECRET_KEY))
+        self._unanswered.append((request.client_index, request.request_id, command, ours))
         return True
 
     def answer(self, outputs: dict[int, EngineCoreOutputs]) -> None:
         """Add the answers of stored messages to a step's outputs."""
-        for client_index, request_id, command in self._unanswered:
-            reply = self._commands.run(command)
+        for client_index, request_id, command, ours in self._unanswered:
+            reply = self._commands.run(command) if ours else {"error": NOT_OURS}
             of_client = outputs.setdefault(client_index, EngineCoreOutputs())
             of_client.outputs.append(
                 EngineCoreOutput(

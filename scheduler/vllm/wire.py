@@ -9,6 +9,9 @@ WHOLE_TURN_KEY = "caesura_grammar_of_whole_turn"
 CONTROL_KEY = "caesura_control"
 """Key in `SamplingParams.extra_args` of a control message, which is never enqueued."""
 
+CONTROL_SECRET_KEY = "caesura_control_secret"
+"""Key in `SamplingParams.extra_args` of the secret, without which a control message is refused."""
+
 REPORT_KEY = "caesura"
 """Key in `RequestOutput.kv_transfer_params` of the report on a turn: why it stopped, how resumed.
 

@@ -1,11 +1,14 @@
 """Control messages: what a scheduler answers, and that nothing said to it can break it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.costs import PRIOR, CostModel
+from caesura.scheduler.control_secret import SECRET, secret_to_send
+from caesura.scheduler.paths import control_secret_path
 
 from .lanes import states
 from .world import World, make_scheduler
@@ -136,3 +139,69 @@ def test_a_trial_waits_for_rest(scheduler: Any) -> None:
         in scheduler.parts.commands.run({"command": "measure", "on": True})["error"]
     )
     assert scheduler.parts.manager.handling.name == "caesura"
+
+
+# -- who may command -------------------------------------------------------------------------------
+
+
+def told(scheduler: Any, extra_args: dict[str, Any]) -> dict[str, Any]:
+    """Send a control message as a request, and return the answer that goes to its sender."""
+    world = World(scheduler)
+    request = world._request("control", [0], False, None)
+    request.sampling_params.extra_args = extra_args
+    scheduler.add_request(request)
+    plan = scheduler.schedule()
+    outputs = scheduler.update_from_output(plan, world._run(plan))
+    (output,) = outputs[0].outputs
+    return output.kv_transfer_params["caesura"]
+
+
+CALIBRATE = {"command": "calibrate", "cost": COST.to_wire()}
+
+
+@pytest.mark.parametrize("given", [{}, *({"caesura_control_secret": s} for s in ("", "x", 1, []))])
+def test_without_the_secret_nobody_commands_the_scheduler(
+    scheduler: Any, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECRET, "abc")
+    assert "need the secret" in told(scheduler, {"caesura_control": CALIBRATE, **given})["error"]
+    assert scheduler.parts.costs.model == PRIOR
+    ours = {"caesura_control": CALIBRATE, "caesura_control_secret": "abc"}
+    assert told(scheduler, ours) == {"cost": COST.to_wire()}
+
+
+def test_where_no_secret_was_made_no_text_is_one(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(SECRET, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for given in ("", "None"):
+        message = {"caesura_control": "state", "caesura_control_secret": given}
+        assert "need the secret" in told(scheduler, message)["error"]
+
+
+def test_an_engine_that_another_server_starts_shares_a_file_of_the_user(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(SECRET, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    secret = secret_to_send()
+    assert secret == secret_to_send()
+    assert control_secret_path().stat().st_mode & 0o777 == 0o600
+    message = {"caesura_control": "state", "caesura_control_secret": secret}
+    assert told(scheduler, message)["running"] == 0
+
+
+def test_a_reply_that_cannot_be_sent_is_an_error(scheduler: Any) -> None:
+    scheduler.parts.step_costs.samples.append((10**300, 0, 0.1))
+    assert "cannot be sent" in scheduler.parts.commands.run("samples")["error"]
+
+
+@pytest.mark.parametrize("wrong", [1e300, 2.0**40, float("inf"), float("nan")])
+def test_costs_beyond_all_engines_are_refused(scheduler: Any, wrong: float) -> None:
+    for name in COST.to_wire():
+        if name.endswith("rate") and wrong == 2.0**40:
+            continue
+        cost = {**COST.to_wire(), name: wrong}
+        assert "error" in scheduler.parts.commands.run({"command": "calibrate", "cost": cost})
+    assert scheduler.parts.costs.model == PRIOR

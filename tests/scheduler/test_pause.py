@@ -267,11 +267,15 @@ def test_a_bad_plan_runs_unwatched(caplog: pytest.LogCaptureFixture) -> None:
     assert "bad" in world.scheduler.requests
 
 
-def test_control_messages_are_answered_and_not_enqueued() -> None:
+def test_control_messages_are_answered_and_not_enqueued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAESURA_CONTROL_SECRET", "told to nobody")
     world = make_world()
     for name, command in (("ctl-1", "state"), ("ctl-2", "dance")):
         request = world._request(name, [0], False, None)
-        request.sampling_params.extra_args = {"caesura_control": command}
+        request.sampling_params.extra_args = {
+            "caesura_control": command,
+            "caesura_control_secret": "told to nobody",
+        }
         world.scheduler.add_request(request)
     assert world.scheduler.has_requests()
     outputs = world.scheduler.update_from_output(

@@ -21,6 +21,7 @@ from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
+from caesura.scheduler.control_secret import secret_to_send
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
@@ -45,7 +46,12 @@ from caesura.scheduler.vllm.tokenizer import (
     vocabulary_from,
     writes_bytes,
 )
-from caesura.scheduler.vllm.wire import CONTROL_KEY, REPORT_KEY, WHOLE_TURN_KEY
+from caesura.scheduler.vllm.wire import (
+    CONTROL_KEY,
+    CONTROL_SECRET_KEY,
+    REPORT_KEY,
+    WHOLE_TURN_KEY,
+)
 
 
 class VllmEngine:
@@ -241,9 +247,10 @@ class VllmEngine:
         """Send the scheduler a control message and return its reply.
 
         The messages are described in `caesura.scheduler.vllm.control`. Raises `UsageError` if the
-        scheduler refuses the message, and `EngineFailed` if there is no reply.
+        scheduler refuses the message or there is no secret, and `EngineFailed` without a reply.
         """
-        params = SamplingParams(max_tokens=1, extra_args={CONTROL_KEY: message})
+        extra_args = {CONTROL_KEY: message, CONTROL_SECRET_KEY: secret_to_send()}
+        params = SamplingParams(max_tokens=1, extra_args=extra_args)
         try:
             async for output in self.llm.generate(
                 tokens_input([0]), params, f"command-{uuid.uuid4().hex}"

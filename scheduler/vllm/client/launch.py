@@ -19,6 +19,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.calls.formats import check_together
 from caesura.scheduler.calibration import Calibration, CalibrationError
+from caesura.scheduler.control_secret import share_by_environment
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
@@ -107,6 +108,7 @@ def start(
     the engine does not start. Raises `UsageError` for arguments that vLLM refuses and for a
     calibration of another engine.
     """
+    share_by_environment()
     name = served_name or Path(model).name
     load_plugin((server_options or {}).get("tool_parser_plugin"))
     _check(model, formats or ())
