@@ -29,6 +29,7 @@ from caesura.runtime.cli.options import (
 from caesura.runtime.cli.people import commands as people
 from caesura.runtime.cli.plan import commands as planning
 from caesura.runtime.cli.predict.commands import app as predict_app
+from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.cli.simulate.commands import replay, simulate
 from caesura.runtime.cli.tools import commands as tools
@@ -107,6 +108,7 @@ def chat(
 def serve(
     source: ModelOptions,
     server: ServerOptions,
+    connections: ConnectionOptions,
     paused: Scheduling,
     traces: Traces,
     verbose: Verbose = False,
@@ -116,7 +118,7 @@ def serve(
     from caesura.runtime.cli.serve.serve import serve_model
     from caesura.runtime.server.listen import loop_factory
 
-    run(serve_model(source, server, paused, traces), loop_factory())
+    run(serve_model(source, server, connections, paused, traces), loop_factory())
 
 
 @app.command()

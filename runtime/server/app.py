@@ -34,6 +34,7 @@ from caesura.runtime.server.responses.routes.handler import response_routes
 from caesura.runtime.server.responses.routes.websocket import socket_routes
 from caesura.runtime.server.responses.run.service import Responses
 from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.server.ui import page_routes
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 MAX_CONCURRENT = 1024
 MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
+SOCKETS = SocketLimits()
 CHAT = "/v1/chat/completions"
 
 
@@ -66,7 +68,10 @@ class Application:
         connections: Connections,
         cors: Collection[str],
         recorder: Recorder | None = None,
+        sockets: SocketLimits = SOCKETS,
     ) -> None:
+        self.sockets = sockets
+        """The bounds on the connections of its clients."""
         self._state = state
         self._traces = traces
         self._responses = responses
@@ -156,6 +161,7 @@ def create_app(
     vllm: VllmServer | None = None,
     allow_private: bool = False,
     replays: Replays | None = None,
+    sockets: SocketLimits = SOCKETS,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
@@ -172,7 +178,8 @@ def create_app(
     `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
     may name private addresses. `replays` simulate what was recorded. `vllm` answers every other
     route, and chat completions and messages without `server_tools`. The caller closes the engine,
-    the people and the recorder. Raises `UsageError` for a setting out of range.
+    the people and the recorder. `sockets` bound the connections. Raises `UsageError` for a setting
+    out of range.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
@@ -194,8 +201,10 @@ def create_app(
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
     router = _router(state, vllm, responses, traces, artifacts)
-    inner = Connections(router, client_max_size)
-    return Application(state, traces, responses, access, router, inner, allowed_origins, recorder)
+    inner = Connections(router, client_max_size, sockets)
+    return Application(
+        state, traces, responses, access, router, inner, allowed_origins, recorder, sockets
+    )
 
 
 def _router(

@@ -23,6 +23,7 @@ from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.request.origin import origin_of, with_origin
+from caesura.runtime.server.request.sampling import MAX_BAD_WORDS, MAX_STOPS
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -33,7 +34,18 @@ _ADDRESSED = (b'url"', b"\\u")
 """What a body that names an address holds; an escape may hide the name of a field."""
 _GENERATE = ("/completions", "/messages")
 """How the paths of routes end that take `vllm_xargs` and generate."""
-_MOST = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "input": MAX_MESSAGES}
+_MOST = {
+    "messages": MAX_MESSAGES,
+    "tools": MAX_TOOLS,
+    "input": MAX_MESSAGES,
+    "stop": MAX_STOPS,
+    "stop_token_ids": MAX_BAD_WORDS,
+    "bad_words": MAX_BAD_WORDS,
+}
+_LARGEST = 2**63
+"""vLLM's messages hold integers of 64 bits."""
+_ARGUMENTS = "arguments"
+"""A field of calls with JSON in a text, which is read when the call is rendered."""
 
 
 class Delegation:
@@ -171,7 +183,8 @@ def _characters(data: Mapping[str, Any], halves: bool) -> int:
     """Return the number of characters of the longest prompt in a body.
 
     A top-level list of texts, or of lists, is a batch: each item is a prompt of its own.
-    Raises `ApiError` for half a character, and for a value that is nested too deeply.
+    Raises `ApiError` for half a character, for an integer beyond 64 bits, and for a value that is
+    nested too deeply.
     """
     batches = {name: field for name, field in data.items() if _is_batch(field)}
     shared = {name: field for name, field in data.items() if name not in batches}
@@ -191,11 +204,16 @@ def _text_characters(value: Any, halves: bool) -> int:
         item, depth = left.pop()
         if isinstance(item, str):
             found += len(item)
-            if halves and any("\ud800" <= character <= "\udfff" for character in item):
+            if halves and _has_half(item):
                 raise invalid("The body holds half a character, a lone surrogate: remove it.")
         elif depth > MAX_DEPTH:
             raise invalid(f"The body is nested more than {MAX_DEPTH} deep: flatten it.")
+        elif isinstance(item, int):
+            if not -_LARGEST <= item < _LARGEST:
+                raise invalid("The body holds an integer of more than 64 bits: use a smaller one.")
         elif isinstance(item, dict):
+            if halves and isinstance(item.get(_ARGUMENTS), str):
+                _check_arguments(item[_ARGUMENTS])
             left.extend(
                 (value, depth + 1)
                 for key, value in item.items()
@@ -204,3 +222,17 @@ def _text_characters(value: Any, halves: bool) -> int:
         elif isinstance(item, list):
             left.extend((each, depth + 1) for each in item)
     return found
+
+
+def _has_half(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _check_arguments(text: str) -> None:
+    """Raise `ApiError` for arguments, as JSON, that hold half a character."""
+    try:
+        whole = json.dumps(json.loads(text), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return  # a call may hold anything; the model is shown what it wrote
+    if _has_half(whole):
+        raise invalid("A call's arguments hold half a character, a lone surrogate: remove it.")

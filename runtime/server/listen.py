@@ -20,6 +20,8 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.sockets.limits import SocketLimits, notice_dead_peers
+from caesura.runtime.server.sockets.protocol import protocol_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from caesura.runtime.tracing.setup import Given
 
 SHUTDOWN_SECONDS = 30.0
-IDLE_SECONDS = 75
-"""How long an idle connection stays open. Clients that reuse one later open a new one."""
 BACKLOG = 2048
 """The most connections that the kernel accepts before the server does."""
 SWITCH_SECONDS = 0.0005
@@ -55,6 +55,7 @@ class AppOptions(TypedDict, total=False):
     vllm: VllmServer | None
     allow_private: bool
     replays: Replays | None
+    sockets: SocketLimits
 
 
 def _print(url: str) -> None:
@@ -146,7 +147,8 @@ async def listening(
             log_level=logging.CRITICAL,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=IDLE_SECONDS,
+            http=protocol_of(app.sockets),
+            timeout_keep_alive=app.sockets.idle_seconds,
         )
     )
     serving = asyncio.ensure_future(server.serve(sockets))
@@ -185,6 +187,7 @@ async def _open(host: str, port: int) -> list[socket.socket]:
             number = opened[0].getsockname()[1] if opened else port
             place = (address[0], number, *address[2:])
             opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
+            notice_dead_peers(opened[-1])
     except OSError as error:
         for each in opened:
             each.close()

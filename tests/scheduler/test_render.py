@@ -207,3 +207,11 @@ def test_a_prompt_that_opens_thinking_says_so(tail: str, opener: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     renderer = Renderer(tokenizer, frozenset({tokenizer.eos_token_id}))
     assert renderer.thinking(renderer.encode("Some words before. " * 20 + tail)) == opener
+
+
+def test_arguments_with_half_a_character_are_shown_as_they_were_written(tokenizer: Any) -> None:
+    tokenizer.chat_template = LLAMA
+    function = {"name": "calculator", "arguments": '{"expression": "\\ud800"}'}
+    call = {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "function": function}]}
+    tokens = Renderer(tokenizer, frozenset()).prompt([QUESTION, call, RESULT], [])
+    assert "malformed_arguments" in tokenizer.decode(tokens)

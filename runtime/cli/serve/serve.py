@@ -8,6 +8,7 @@ from caesura.runtime.cli.calibrate.measure import measure
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.recording import recorded
+from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
@@ -29,7 +30,11 @@ OPEN_TO_ALL = (
 
 
 async def serve_model(
-    source: ModelOptions, server: ServerOptions, paused: Scheduling, traces: Traces
+    source: ModelOptions,
+    server: ServerOptions,
+    connections: ConnectionOptions,
+    paused: Scheduling,
+    traces: Traces,
 ) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
@@ -77,6 +82,7 @@ async def serve_model(
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
                 max_concurrent=server.max_concurrent,
+                sockets=connections.limits,
                 recorder=recorder,
                 store=server.store(),
                 allow_private=read.allow_private,

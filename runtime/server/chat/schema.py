@@ -187,7 +187,7 @@ class ChatRequest(SamplingFields):
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None
     cache_salt: NotEmpty | None = None
-    priority: int = 0
+    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
     include_reasoning: bool | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)

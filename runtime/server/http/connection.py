@@ -6,26 +6,38 @@ from collections.abc import Awaitable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.sockets.limits import SocketLimits
+
+_CLOSE = {"Connection": "close"}
+"""Headers of an answer behind which the rest of a body would have to be read."""
 
 
 class Connections:
     """Middleware that reads a body whole, and cancels the handler once the client has left.
 
+    A body is read within a time, before its request takes any place of another one.
+
     A server notices that a client left only if it reads from the connection. A tool may run for
     minutes without reading or writing anything. So this middleware reads, and nothing else does.
     """
 
-    def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, limits: SocketLimits) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._limits = limits
+        self._bytes_read = 0
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. A body above the bound raises `ApiError` 413."""
+        """Answer one request.
+
+        Raises `ApiError` 413 for a body above the bound, 408 for one that comes too slowly, and 429
+        where too many bytes of others are being read.
+        """
         if scope["type"] != "http":
             await self._tracked(self._app(scope, receive, send))
             return
-        body = await self._read(scope, receive)
+        body = await self._read_in_time(scope, receive)
         if body is None:
             return
         connection = _Connection(body, receive, send)
@@ -46,24 +58,55 @@ class Connections:
         for task in self._under_way:
             task.cancel()
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _read_in_time(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the whole body, or None if the client left before its end."""
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        size = int(announced) if announced.isdigit() else 0
         pieces: list[bytes] = []
+        try:
+            async with asyncio.timeout(self._limits.body_seconds) as limit:
+                return await self._read(scope, receive, pieces, limit)
+        except TimeoutError:
+            raise ApiError(
+                408,
+                f"The body came too slowly: {sum(map(len, pieces))} bytes were read. Send it within"
+                f" {self._limits.body_seconds:g} s, and 1 s more for every"
+                f" {self._limits.body_rate} bytes.",
+                code="request_timeout",
+                headers=_CLOSE,
+            ) from None
+        finally:
+            self._bytes_read -= sum(map(len, pieces))
+
+    async def _read(
+        self, scope: Scope, receive: Receive, pieces: list[bytes], limit: asyncio.Timeout
+    ) -> bytes | None:
+        began = asyncio.get_running_loop().time() + self._limits.body_seconds
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        size, read = int(announced) if announced.isdigit() else 0, 0
         while size <= self._max_body_bytes:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
-            pieces.append(message.get("body", b""))
+            piece = message.get("body", b"")
+            pieces.append(piece)
+            read += len(piece)
+            self._bytes_read += len(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
-            size = max(size, sum(map(len, pieces)))
+            if self._bytes_read > self._limits.max_body_bytes_read:
+                raise ApiError(
+                    429,
+                    "The server reads too many large bodies at once: retry after 1 s.",
+                    code="too_many_requests",
+                    headers={"Retry-After": "1", **_CLOSE},
+                )
+            limit.reschedule(began + read / self._limits.body_rate)
+            size = max(size, read)
         raise ApiError(
             413,
             f"The body has {size} bytes or more, and this server takes at most "
             f"{self._max_body_bytes}: send a smaller one.",
             code="request_too_large",
+            headers=_CLOSE,
         )
 
 

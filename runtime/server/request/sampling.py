@@ -9,6 +9,9 @@ from caesura.runtime.server.request.output import StructuredOutputs
 from caesura.scheduler.messages import Sampling, TextFormat
 
 MAX_TOP_LOGPROBS = 20
+MAX_STOPS = 64
+"""Each stop text is looked for at every token, in the engine too."""
+MAX_BAD_WORDS = 1_024
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Penalty = Annotated[FiniteFloat, Field(ge=-2, le=2)]
 
@@ -18,17 +21,17 @@ class SamplingFields(BaseModel):
 
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Annotated[FiniteFloat, Field(ge=0, le=1)] | None = None
-    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Annotated[list[NotEmpty], Listed] = []
-    stop_token_ids: Annotated[list[TokenId], Listed] = []
+    stop: Annotated[list[NotEmpty], Field(max_length=MAX_STOPS), Listed] = []
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_BAD_WORDS), Listed] = []
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[FiniteFloat, Field(gt=0, le=2)] | None = None
     logit_bias: dict[TokenId, Annotated[FiniteFloat, Field(ge=-100, le=100)]] | None = None
-    bad_words: Annotated[list[NotEmpty], Listed] = []
+    bad_words: Annotated[list[NotEmpty], Field(max_length=MAX_BAD_WORDS), Listed] = []
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     structured_outputs: StructuredOutputs | None = None
 

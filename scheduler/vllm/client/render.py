@@ -360,7 +360,9 @@ def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
-            function["arguments"] = json.loads(arguments or "{}")
+            read = json.loads(arguments or "{}")
+            json.dumps(read, ensure_ascii=False).encode()  # half a character has no tokens
+            function["arguments"] = read
         except ValueError:
             # Templates need an object. The model shall see what it wrote.
             function["arguments"] = {"malformed_arguments": arguments}

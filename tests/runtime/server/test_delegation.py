@@ -98,6 +98,12 @@ async def test_the_key_guards_what_lies_behind(serve_script):
         (b'{"prompt": ' + b"[" * 300 + b"]" * 300 + b"}", "nested more than 200 deep"),
         (b'{"prompt": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "nested too deeply"),
         (b'{"prompt": "\\ud800"}', "half a character"),
+        (b'{"prompt": "x", "top_k": 18446744073709551616}', "more than 64 bits"),
+        (b'{"stop": ["' + b'x", "' * 64 + b'x"]}', "stop has 65 items"),
+        (
+            b'{"messages": [{"tool_calls": [{"function": {"arguments": "[\\"\\\\ud800\\"]"}}]}]}',
+            "arguments hold half a character",
+        ),
         (b'{"tools": [' + b"1," * 4096 + b"1]}", "tools has 4097 items"),
         (b"[]", "must be a JSON object"),
         (b'{"prompt":', "not valid JSON"),
