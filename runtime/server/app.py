@@ -68,10 +68,7 @@ class Application:
         connections: Connections,
         cors: Collection[str],
         recorder: Recorder | None = None,
-        sockets: SocketLimits = SOCKETS,
     ) -> None:
-        self.sockets = sockets
-        """The bounds on the connections of its clients."""
         self._state = state
         self._traces = traces
         self._responses = responses
@@ -122,6 +119,11 @@ class Application:
         await self._state.media.aclose()
         if self._log is not None:
             self._log.flush()
+
+    @property
+    def sockets(self) -> SocketLimits:
+        """The bounds on the connections of its clients."""
+        return self._connections.limits
 
     @property
     def metrics(self) -> Metrics:
@@ -177,9 +179,8 @@ def create_app(
     silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
     `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
     may name private addresses. `replays` simulate what was recorded. `vllm` answers every other
-    route, and chat completions and messages without `server_tools`. The caller closes the engine,
-    the people and the recorder. `sockets` bound the connections. Raises `UsageError` for a setting
-    out of range.
+    route, and chat completions and messages without `server_tools`. `sockets` bound connections.
+    The caller closes the engine, the people and the recorder. Raises `UsageError` for wrong ones.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
@@ -202,9 +203,7 @@ def create_app(
     responses = Responses(state, store or Store(None))
     router = _router(state, vllm, responses, traces, artifacts)
     inner = Connections(router, client_max_size, sockets)
-    return Application(
-        state, traces, responses, access, router, inner, allowed_origins, recorder, sockets
-    )
+    return Application(state, traces, responses, access, router, inner, allowed_origins, recorder)
 
 
 def _router(

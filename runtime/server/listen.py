@@ -37,16 +37,22 @@ SWITCH_SECONDS = 0.0005
 """How long a thread that runs Python code may hold the GIL while the event loop waits."""
 
 
-class AppOptions(TypedDict, total=False):
-    """The settings of `create_app`."""
+class DoorOptions(TypedDict, total=False):
+    """The settings of `create_app` that say who may use the server, and how much of it."""
 
     api_key: str | Collection[str] | None
     allowed_hosts: Collection[str]
     allowed_origins: Collection[str]
+    max_concurrent: int
+    sockets: SocketLimits
+
+
+class AppOptions(DoorOptions, total=False):
+    """The settings of `create_app`."""
+
     artifacts: ArtifactStore | None
     limits: Limits | None
     people: People | None
-    max_concurrent: int
     client_max_size: int
     keep_alive_seconds: float
     tracing: "Given"
@@ -55,7 +61,6 @@ class AppOptions(TypedDict, total=False):
     vllm: VllmServer | None
     allow_private: bool
     replays: Replays | None
-    sockets: SocketLimits
 
 
 def _print(url: str) -> None:

@@ -34,7 +34,7 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.call_stop import CallStops
-from caesura.scheduler.vllm.control import Commands, ControlPort, EngineControl, with_link
+from caesura.scheduler.vllm.control.commands import Commands, ControlPort, EngineControl, with_link
 from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
 from caesura.scheduler.vllm.history_file import HistoryFile
 from caesura.scheduler.vllm.paused.chunking import Chunking

@@ -17,6 +17,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.http.access import access_check, is_loopback
+from caesura.runtime.server.listen import DoorOptions
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
@@ -75,14 +76,10 @@ async def serve_model(
                 toolset.registry,
                 server.host,
                 server.port,
-                api_key=keys,
-                allowed_hosts=server.allowed_host or (),
-                allowed_origins=server.allowed_origin or (),
+                **door(server, connections, keys),
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
-                max_concurrent=server.max_concurrent,
-                sockets=connections.limits,
                 recorder=recorder,
                 store=server.store(),
                 allow_private=read.allow_private,
@@ -90,6 +87,19 @@ async def serve_model(
                 replays=replays_of(engine, None if server.no_what_if else recorder),
                 announce=_announce if recorder else _print,
             )
+
+
+def door(
+    server: ServerOptions, connections: ConnectionOptions, keys: list[str] | None
+) -> DoorOptions:
+    """Return the options that say who may use the server, and how much of it."""
+    return {
+        "api_key": keys,
+        "allowed_hosts": server.allowed_host or (),
+        "allowed_origins": server.allowed_origin or (),
+        "max_concurrent": server.max_concurrent,
+        "sockets": connections.limits,
+    }
 
 
 def replays_of(engine: Engine, recorder: Recorder | None) -> Replays | None:

@@ -24,7 +24,8 @@ class Connections:
     def __init__(self, app: ASGIApp, max_body_bytes: int, limits: SocketLimits) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
-        self._limits = limits
+        self.limits = limits
+        """The bounds on the connections that it reads from."""
         self._bytes_read = 0
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -62,14 +63,14 @@ class Connections:
         """Return the whole body, or None if the client left before its end."""
         pieces: list[bytes] = []
         try:
-            async with asyncio.timeout(self._limits.body_seconds) as limit:
+            async with asyncio.timeout(self.limits.body_seconds) as limit:
                 return await self._read(scope, receive, pieces, limit)
         except TimeoutError:
             raise ApiError(
                 408,
                 f"The body came too slowly: {sum(map(len, pieces))} bytes were read. Send it within"
-                f" {self._limits.body_seconds:g} s, and 1 s more for every"
-                f" {self._limits.body_rate} bytes.",
+                f" {self.limits.body_seconds:g} s, and 1 s more for every"
+                f" {self.limits.body_rate} bytes.",
                 code="request_timeout",
                 headers=_CLOSE,
             ) from None
@@ -79,7 +80,7 @@ class Connections:
     async def _read(
         self, scope: Scope, receive: Receive, pieces: list[bytes], limit: asyncio.Timeout
     ) -> bytes | None:
-        began = asyncio.get_running_loop().time() + self._limits.body_seconds
+        began = asyncio.get_running_loop().time() + self.limits.body_seconds
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         size, read = int(announced) if announced.isdigit() else 0, 0
         while size <= self._max_body_bytes:
@@ -92,14 +93,14 @@ class Connections:
             self._bytes_read += len(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
-            if self._bytes_read > self._limits.max_body_bytes_read:
+            if self._bytes_read > self.limits.max_body_bytes_read:
                 raise ApiError(
                     429,
                     "The server reads too many large bodies at once: retry after 1 s.",
                     code="too_many_requests",
                     headers={"Retry-After": "1", **_CLOSE},
                 )
-            limit.reschedule(began + read / self._limits.body_rate)
+            limit.reschedule(began + read / self.limits.body_rate)
             size = max(size, read)
         raise ApiError(
             413,

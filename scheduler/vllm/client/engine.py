@@ -21,7 +21,6 @@ from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.control_secret import secret_to_send
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
@@ -38,6 +37,7 @@ from caesura.scheduler.vllm.client.render_threads import RenderThreads
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.scheduler.vllm.client.splice import Splicer
 from caesura.scheduler.vllm.client.tokens.text import TokenText
+from caesura.scheduler.vllm.control.secret import secret_to_send
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,

@@ -19,7 +19,6 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.intercept.calls.formats import check_together
 from caesura.scheduler.calibration import Calibration, CalibrationError
-from caesura.scheduler.control_secret import share_by_environment
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
@@ -28,6 +27,7 @@ from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
 from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
+from caesura.scheduler.vllm.control.secret import share_by_environment
 from caesura.scheduler.vllm.scheduler import PausingScheduler
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 

@@ -18,8 +18,8 @@ from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import State
 from caesura.intercept.kv.views import Handling
-from caesura.scheduler.control_secret import is_secret
 from caesura.scheduler.vllm.call_stop import CallStops
+from caesura.scheduler.vllm.control.secret import is_secret
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, real_ids
 from caesura.scheduler.vllm.paused.chunking import Chunking

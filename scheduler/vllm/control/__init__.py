@@ -1,0 +1,1 @@
+"""Control messages from the API process to the scheduler: who may send them, and what they do."""
