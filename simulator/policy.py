@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal
 
 from caesura.intercept.kv.handling import DEFAULT_HANDLING
@@ -9,6 +10,29 @@ from caesura.scheduler.named import plain
 from caesura.scheduler.rank import DEFAULT_RANKING
 
 Engine = Literal["caesura", "stock", "stock-offload"]
+
+
+EPOCH_SECONDS = 0.05
+"""The default interval at which replicas tell their loads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """So many replicas of an engine behind a router, which a spec names.
+
+    They tell their loads every `epoch_seconds` simulated seconds. Raises `ValueError` for no
+    replica, and for an epoch that is not above 0.
+    """
+
+    replicas: int
+    router: str
+    epoch_seconds: float = EPOCH_SECONDS
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError(f"there must be at least 1 replica, got {self.replicas}")
+        if not 0 < self.epoch_seconds < inf:
+            raise ValueError(f"an epoch must be seconds above 0, got {self.epoch_seconds:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +66,8 @@ class Policy:
     """vLLM's `max_num_seqs`."""
     names_parents: bool = False
     """Sub-agents tell the engine which session started them, so that they are one program."""
+    fleet: Fleet | None = None
+    """The replicas that serve together; None: one engine."""
 
 
 def _ours(name: str, handling: str, ranking: str = "fcfs", **changes: Any) -> Policy:
@@ -77,7 +103,7 @@ POLICIES: dict[str, Policy] = {
 """The named systems. A published baseline comes in the form of its paper (`...-strict`,
 `...-paper`) and in its strongest form: back-filled, with Caesura's chunk budget."""
 
-FIELDS = {one.name for one in fields(Policy)} - {"name", "engine", "settings"}
+FIELDS = {one.name for one in fields(Policy)} - {"name", "engine", "settings", "fleet"}
 """The fields of a policy that a spec may change; other keys are settings."""
 
 

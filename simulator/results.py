@@ -118,6 +118,10 @@ class RunResult:
     `predictions` are rows of `caesura.scheduler.accuracy.summary.Accuracy`, if they were asked for.
     `wall_seconds` is the duration of the simulation itself, and the only field in which two runs
     with the same seed differ.
+
+    With replicas, `totals` are sums over them, and means for its seconds. `replicas` has a row for
+    each, with its busy seconds and its work. `load_variation` is the mean over time of the
+    coefficient of variation of their requests.
     """
 
     policy: str
@@ -132,3 +136,5 @@ class RunResult:
     settings: dict[str, Any]
     wall_seconds: float = 0.0
     predictions: list[dict[str, Any]] = field(default_factory=list)
+    replicas: list[dict[str, Any]] = field(default_factory=list)
+    load_variation: float = 0.0

@@ -35,7 +35,7 @@ from caesura.simulator.engine.transfer.connectors import connector_config, kv_sp
 from caesura.simulator.machine import Machine
 from caesura.simulator.policy import Policy
 from caesura.simulator.predict import make_predictor
-from caesura.simulator.session import Workload
+from caesura.simulator.session import Session
 
 
 def build_scheduler(
@@ -43,14 +43,15 @@ def build_scheduler(
     machine: Machine,
     policy: Policy,
     clock: Clock,
-    workload: Workload,
+    truth: Callable[[str], Session | None],
     tokens: Tokens,
     records: list[dict[str, Any]] | None = None,
     recorder: Recorder | None = None,
 ) -> Scheduler:
     """Return the scheduler; Caesura's writes `records`, or tells its events to the `recorder`.
 
-    Caesura's scheduler also gets the workload's tokens, and its truth if the policy has an oracle.
+    Caesura's scheduler also gets the workload's tokens, and the contents of sessions by key; its
+    oracle, if the policy has one, reads these too.
     Raises `ValueError` for unknown settings.
     """
     config = _config(plan, policy)
@@ -73,8 +74,8 @@ def build_scheduler(
             outbox=records,
             cost=cost_of(machine, policy),
             vocabulary=tokens.vocabulary,
-            predictor=_oracle(policy, workload),
-            contents=PlannedContents(workload),
+            predictor=_oracle(policy, truth),
+            contents=PlannedContents(truth),
             recorder=recorder,
         )
         scheduler = CaesuraScheduler(**given, dependencies=dependencies)
@@ -84,13 +85,14 @@ def build_scheduler(
     return scheduler
 
 
-def _oracle(policy: Policy, workload: Workload) -> Callable[[PausePredictor], Predictor] | None:
+def _oracle(
+    policy: Policy, truth: Callable[[str], Session | None]
+) -> Callable[[PausePredictor], Predictor] | None:
     """Return a function that makes the policy's oracle; None without an oracle."""
     prediction = _oracle_of(policy)
     if not prediction:
         return None
-    truth = {session.key: session for session in workload.sessions}
-    return partial(make_predictor, prediction, truth.get)
+    return partial(make_predictor, prediction, truth)
 
 
 def _oracle_of(policy: Policy) -> str:

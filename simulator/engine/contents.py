@@ -1,16 +1,19 @@
 """The words of calls and the errors of results in a simulation, which the workload states."""
 
+from collections.abc import Callable
+
 from vllm.v1.request import Request
 
 from caesura.scheduler.predict.words import NO_WORDS, CallWords
-from caesura.simulator.session import Segment, Workload
+from caesura.simulator.session import Segment, Session
 
 
 class PlannedContents:
-    """Looks up the contents of sessions in a workload, by session and by the number of calls."""
+    """Looks up the contents of sessions, by session and by the number of calls."""
 
-    def __init__(self, workload: Workload) -> None:
-        self._segments = {session.key: session.segments for session in workload.sessions}
+    def __init__(self, truth: Callable[[str], Session | None]) -> None:
+        """Create it; `truth` returns the session with a key, or None if it is unknown."""
+        self._truth = truth
 
     def words(self, session: str, calls: int, call: bytes) -> CallWords:
         """Return the hashed words of the call that ends segment `calls`."""
@@ -23,5 +26,6 @@ class PlannedContents:
         return segment is not None and segment.failed
 
     def _segment(self, session: str, index: int) -> Segment | None:
-        segments = self._segments.get(session, ())
+        found = self._truth(session)
+        segments = found.segments if found is not None else ()
         return segments[index] if 0 <= index < len(segments) else None

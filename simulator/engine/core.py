@@ -102,7 +102,7 @@ class Core:
         For engines that run side by side: a step without tokens passes no time, and leaves it to
         `next_at` to say when the next one is due.
         """
-        self._wait_until(at)
+        self.pass_until(at)
         self._asleep = False
         self._clients.hand_over(self._clock.now)
         if self._scheduler.has_requests():
@@ -135,7 +135,7 @@ class Core:
                 break
             else:
                 at = clients.next_at
-                self._wait_until(at if window is None else min(at, window))
+                self.pass_until(at if window is None else min(at, window))
         self.meter.sample(clock.now, last=True)
 
     def _step(self) -> None:
@@ -165,7 +165,7 @@ class Core:
         span = Span(began + plain, 0.0) if copies is None else copies.step(began, plain)
         meter.look()
         meter.step(work, span, began, plain)
-        self._pass_until(span.ends)
+        self._advance(span.ends)
         for live in work.first:
             live.first = span.ends
         if work.decode_tokens or work.first or work.ended:
@@ -182,13 +182,13 @@ class Core:
             self._asleep = False
             if self._wakes_at is None:
                 raise stuck(self._scheduler, self._clock.now)
-            self._wait_until(self._wakes_at)
+            self.pass_until(self._wakes_at)
 
     def _idle(self, output: Any) -> None:
         """Run a step without tokens, and note when the next event comes if requests remain."""
         clock, copies, clients = self._clock, self._copies, self._clients
         if copies is not None:
-            self._wait_until(copies.held_until(clock.now))
+            self.pass_until(copies.held_until(clock.now))
         self._update(output, ModelRunnerOutput([], {}))
         if not self._scheduler.has_requests():
             return
@@ -209,13 +209,13 @@ class Core:
         outputs: dict[int, Any] = self._scheduler.update_from_output(output, result)
         return outputs
 
-    def _wait_until(self, at: float) -> None:
-        """Advance time to `at` without a step."""
+    def pass_until(self, at: float) -> None:
+        """Advance time to the second `at` without a step."""
         if at > self._clock.now:
             self.meter.look()
-            self._pass_until(at)
+            self._advance(at)
 
-    def _pass_until(self, at: float) -> None:
+    def _advance(self, at: float) -> None:
         self.meter.pass_time(at - self._clock.now)
         self._clock.now = at
 

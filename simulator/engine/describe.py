@@ -23,7 +23,11 @@ def describe(
     settings = asdict(Settings.from_mapping(policy.settings)) if policy.engine == "caesura" else {}
     cost = cost_of(machine, policy).to_wire()
     return {
-        "policy": {**_plain(policy), "settings": settings},
+        "policy": {
+            **_plain(policy),
+            "settings": settings,
+            "fleet": None if policy.fleet is None else asdict(policy.fleet),
+        },
         "machine": {**_plain(machine), "latency": machine.latency.name, "cost": cost},
         "workload": {
             "name": workload.name,

@@ -97,10 +97,11 @@ def prepare(
     noted: list[dict[str, Any]] = []
     outbox = noted if records else None
     forecasts = ForecastRecorder(clock, workload) if predictions and not records else None
-    scheduler = build_scheduler(plan, machine, policy, clock, workload, tokens, outbox, forecasts)
-    style: Style = Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
+    truth = {session.key: session for session in workload.sessions}.get
+    scheduler = build_scheduler(plan, machine, policy, clock, truth, tokens, outbox, forecasts)
+    style = style_of(policy, tokens)
     clients = Clients(workload, tokens, style, scheduler, plan, peers, forecaster)
-    copies = _copies(scheduler, machine, policy, clients)
+    copies = copies_of(scheduler, machine, policy, clients)
     core = Core(scheduler, clients, copies, machine.latency, clock, check)
     return Prepared(member, plan, scheduler, clients, core, noted, forecasts)
 
@@ -148,7 +149,12 @@ def simulate(
     return prepared.result(seed, window, time.perf_counter() - began)
 
 
-def _copies(
+def style_of(policy: Policy, tokens: Tokens) -> Style:
+    """Return how the clients of a policy request segments."""
+    return Pausing(tokens, policy.names_parents) if policy.engine == "caesura" else Anew()
+
+
+def copies_of(
     scheduler: Scheduler, machine: Machine, policy: Policy, clients: Clients
 ) -> Copies | None:
     """Return the workers' copies; None without a connector."""

@@ -5,7 +5,6 @@ whole call, and which blocks hold the same content. So a context repeats one wor
 its session and its position instead of a chain of hashes; names are equal exactly if contents are.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from caesura.intercept.calls.vocabulary import Vocabulary
@@ -69,13 +68,16 @@ class Names:
         return names[named:full]
 
 
-def names_of(sessions: Iterable[Session], block_tokens: int) -> dict[str, Names]:
-    """Return the block names of all sessions, by session key."""
-    prefixes: dict[str, bytes] = {}
-    names: dict[str, Names] = {}
-    for index, session in enumerate(sessions):
-        prefix = b"p" + len(prefixes).to_bytes(4, "big")
-        prefix = prefixes.setdefault(session.shared_name, prefix)
-        own = b"s" + index.to_bytes(4, "big")
-        names[session.key] = Names(own, prefix, session.shared_tokens, block_tokens)
-    return names
+class BlockNames:
+    """Gives each session names for its blocks; `block_tokens` are the tokens of a block."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self._block_tokens = block_tokens
+        self._prefixes: dict[str, bytes] = {}
+
+    def of(self, session: Session, number: int) -> Names:
+        """Return the names of a session's blocks; no other session has its `number`."""
+        prefix = b"p" + len(self._prefixes).to_bytes(4, "big")
+        prefix = self._prefixes.setdefault(session.shared_name, prefix)
+        own = b"s" + number.to_bytes(4, "big")
+        return Names(own, prefix, session.shared_tokens, self._block_tokens)

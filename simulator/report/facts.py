@@ -1,6 +1,7 @@
 """Facts that a person needs to read a study's figures: its runs, and what was counted."""
 
 import caesura
+from caesura.simulator.policy import Fleet
 from caesura.simulator.report.table import BEST, CUT
 from caesura.simulator.study.conduct import Outcome
 from caesura.simulator.study.plan import Study
@@ -20,6 +21,9 @@ def facts(study: Study) -> list[tuple[str, str]]:
         ("baseline", study.baseline or "none"),
         ("version", f"caesura {caesura.__version__}"),
     ]
+    fleets = [policy.fleet for policy in study.policies if policy.fleet is not None]
+    if fleets:
+        told.append(("replicas", _fleet(fleets[0], study)))
     if study.data is not None:
         told.insert(1, ("data", study.data.name))
     if study.slo is not None:
@@ -46,6 +50,11 @@ def notes(outcome: Outcome) -> list[str]:
         )
     said += [f"Failed: {failure.cell}: {failure.reason}" for failure in outcome.failures]
     return said
+
+
+def _fleet(fleet: Fleet, study: Study) -> str:
+    loads = f"{_listed(tuple(rate / fleet.replicas for rate in study.rates))} sessions/s each"
+    return f"{fleet.replicas}, {loads}; loads told every {fleet.epoch_seconds:g} s"
 
 
 def _counted(study: Study) -> str:

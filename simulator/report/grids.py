@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from caesura.simulator.report.measures import GOODPUT, MEMORY, SERVICE, Measure, estimated
+from caesura.simulator.report.measures import GOODPUT, MEMORY, REPLICAS, SERVICE, Measure, estimated
 from caesura.simulator.study.intervals import Estimate
 from caesura.simulator.study.plan import Study
 from caesura.simulator.study.summary import Point
@@ -60,6 +60,15 @@ def memory_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
     return [
         _measures_grid(f"{_at(study, machine, rate)}: memory and steps", here, MEMORY)
         for machine, rate, here in _places(study, points)
+    ]
+
+
+def replica_grids(study: Study, points: Sequence[Point]) -> list[Grid]:
+    """Return a table of balance, caches and waste per machine and rate; none for one engine."""
+    routed = [point for point in points if point.policy.fleet is not None]
+    return [
+        _measures_grid(f"{_at(study, machine, rate)}: balance and caches", here, REPLICAS)
+        for machine, rate, here in _places(study, routed)
     ]
 
 

@@ -69,7 +69,18 @@ MEMORY = (
 )
 """The measures of memory and steps."""
 
-BY_NAME = {measure.name: measure for measure in (*SERVICE, *GOODPUT, *MEMORY)}
+REPLICAS = (
+    Measure("load_variation", "variation of requests"),
+    Measure("busy_imbalance", "busiest over mean"),
+    Measure("cached_share", "tokens cached", "%", "high", 100),
+    Measure("recompute_share", "tokens recomputed", "%", scale=100),
+    Measure("waste_preserve", "waste: preserve", "%", scale=100),
+    Measure("busy_share", "devices busy", "%", "", 100),
+    Measure("memory_share", "KV memory used", "%", "", 100),
+)
+"""The measures of several replicas: their balance, their caches and their waste."""
+
+BY_NAME = {measure.name: measure for measure in (*REPLICAS, *SERVICE, *GOODPUT, *MEMORY)}
 
 
 def number(value: float, like: float | None = None) -> str:

@@ -13,6 +13,7 @@ from caesura.simulator.report.grids import (
     memory_grids,
     rate_grids,
     ratio_grids,
+    replica_grids,
     service_grids,
 )
 from caesura.simulator.report.html import page
@@ -59,6 +60,7 @@ def sections_of(outcome: Outcome, points: list[Point]) -> list[tuple[str, list[G
     return [
         ("What users get", service_grids(study, points)),
         (f"Compared with {study.baseline}", ratio_grids(study, points)),
+        ("Balance and caches", replica_grids(study, points)),
         ("Memory and steps", memory_grids(study, points)),
         ("By rate", rate_grids(study, points)),
         ("Predictions", prediction_grids(outcome)),

@@ -28,7 +28,10 @@ class Figures:
     All other measures cover the whole run, with warm-up and drain. Waste is a share of the KV
     cache's block-seconds, see `Totals`. `recompute_share` is the share of recomputed tokens in all
     query tokens, `busy_share` the share of time in which the device computed, and `memory_share`
-    the share of the KV cache in use. NaN means that a measure has no value.
+    the share of the KV cache in use. `cached_share` is the share of the tokens of prompts and
+    results' contexts that needed no computation. Of replicas, `load_variation` is the mean
+    coefficient of variation of their requests, and `busy_imbalance` the busy time of the busiest
+    over the mean. NaN means that a measure has no value.
     """
 
     sessions: int
@@ -55,6 +58,9 @@ class Figures:
     goodput_share: float = math.nan
     goodput_sessions: float = math.nan
     goodput_tokens: float = math.nan
+    cached_share: float = math.nan
+    load_variation: float = math.nan
+    busy_imbalance: float = math.nan
 
 
 def figures(run: RunResult, warm_up: float, seconds: float, slo: Slo | None = None) -> Figures:
@@ -100,7 +106,20 @@ def figures(run: RunResult, warm_up: float, seconds: float, slo: Slo | None = No
         memory_share=_share(totals.used_block_seconds, totals.total_block_seconds),
         simulated_seconds=totals.seconds,
         wall_seconds=run.wall_seconds,
+        cached_share=_cached(run),
+        load_variation=run.load_variation if run.replicas else math.nan,
+        busy_imbalance=_imbalance([row["busy_seconds"] for row in run.replicas]),
     )
+
+
+def _cached(run: RunResult) -> float:
+    """Return the share of the tokens before each segment's first that were not computed for it."""
+    cached = sum(each.cached_tokens for each in run.sessions)
+    return _share(cached, cached + run.totals.prefill_tokens + run.totals.recompute_tokens)
+
+
+def _imbalance(busy: Sequence[float]) -> float:
+    return _share(max(busy) * len(busy), sum(busy)) if busy else math.nan
 
 
 def _ended_within(sessions: Sequence[SessionResult], begin: float, end: float) -> int:

@@ -77,7 +77,7 @@ def run_all(tasks: Sequence[Task], jobs: int, work: Work, watch: Watch) -> list[
         ProcessPoolExecutor(min(jobs, len(tasks)), context, _begin, (news,)) as pool,
     ):
         try:
-            with _deaf_children():
+            with deaf_children():
                 futures = {
                     pool.submit(_run, work, task, number): number
                     for number, task in enumerate(tasks)
@@ -115,6 +115,13 @@ def _await(
 
 
 @contextmanager
+def children_of_this_run() -> Iterator[None]:
+    """Start processes within that ignore Ctrl-C and whose results depend on no hashes."""
+    with _environment(ENVIRONMENT), deaf_children():
+        yield
+
+
+@contextmanager
 def _environment(variables: dict[str, str]) -> Iterator[None]:
     """Set variables for the processes that start within; Python reads a hash seed at its start."""
     before = {name: os.environ.get(name) for name in variables}
@@ -130,7 +137,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
+def deaf_children() -> Iterator[None]:
     """Block Ctrl-C in the processes that start within, which inherit the signal mask.
 
     A terminal sends Ctrl-C to all processes, but only the parent must act on it. The parent
@@ -159,6 +166,11 @@ def _begin(news: Any) -> None:
     """Set up a worker process."""
     global _news
     _news = news
+    in_a_worker()
+
+
+def in_a_worker() -> None:
+    """Set up a process that simulates: it ends with its parent."""
     # vLLM warns about missing parts that only a real model needs.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     threading.Thread(target=_leave_with_parent, daemon=True).start()

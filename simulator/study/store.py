@@ -49,6 +49,8 @@ def write_run(path: Path, digest: str, run: RunResult) -> None:
         "settings": run.settings,
         "wall_seconds": round(run.wall_seconds, DIGITS),
         "predictions": run.predictions,
+        "replicas": run.replicas,
+        "load_variation": run.load_variation,
     }
     text = json.dumps(form, separators=(",", ":"))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +86,8 @@ def _run(form: dict[str, Any]) -> RunResult:
         settings=form["settings"],
         wall_seconds=form["wall_seconds"],
         predictions=form.get("predictions", []),
+        replicas=form.get("replicas", []),
+        load_variation=form.get("load_variation", 0.0),
     )
 
 

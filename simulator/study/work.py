@@ -19,11 +19,13 @@ Work = Callable[[Cell, Progress], RunResult]
 """Returns the run of a cell; it is a function of a module, so that a worker can import it."""
 
 
-def simulate_cell(cell: Cell, progress: Progress) -> RunResult:
-    """Return the run of a cell.
+def simulate_cell(cell: Cell, progress: Progress, processes: int = 1) -> RunResult:
+    """Return the run of a cell; its replicas, if it has some, run in so many processes.
 
     Raises `ValueError` for specs with unknown names, and the errors of `simulate`.
     """
+    if cell.policy.fleet is not None:
+        return _simulate_replicas(cell, progress, processes)
     return _simulate(cell, progress, records=False)[0]
 
 
@@ -40,6 +42,22 @@ def simulate_workload(workload: Workload, machine: Machine, policy: Policy) -> R
     from caesura.simulator.engine import simulate
 
     return simulate(workload, machine, policy)
+
+
+def _simulate_replicas(cell: Cell, progress: Progress, processes: int) -> RunResult:
+    from caesura.simulator.engine.replicas import simulate_replicas
+    from caesura.simulator.latency.machines import make_machine
+    from caesura.simulator.workload.names import make_workload
+
+    return simulate_replicas(
+        make_workload(cell.workload, cell.rate, cell.seconds, cell.seed, cell.data),
+        make_machine(cell.machine),
+        cell.policy,
+        processes=processes,
+        seed=cell.seed,
+        window=cell.window,
+        progress=progress,
+    )
 
 
 def _simulate(cell: Cell, progress: Progress, records: bool) -> tuple[RunResult, Workload]:

@@ -8,7 +8,13 @@ import typer
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled
 from caesura.runtime.cli.options import ConfigFile
-from caesura.runtime.cli.simulate.options import ListNames, Out, StudyOptions, WorkloadOptions
+from caesura.runtime.cli.simulate.options import (
+    ListNames,
+    Out,
+    ReplicaOptions,
+    StudyOptions,
+    WorkloadOptions,
+)
 from caesura.runtime.cli.trace.commands import StoreFile
 
 
@@ -16,6 +22,7 @@ from caesura.runtime.cli.trace.commands import StoreFile
 def simulate(
     load: WorkloadOptions,
     how: StudyOptions,
+    replicas: ReplicaOptions,
     out: Out = Path("caesura-study"),
     names: ListNames = False,
 ) -> None:
@@ -28,6 +35,11 @@ def simulate(
 
     Times are simulated seconds. Ended runs are kept: the same command continues
     an interrupted study.
+
+    Routers are compared on many replicas at one total rate. Each replica has a
+    scheduler of its own:
+
+    `--replicas 64 --router affinity,least,prefix,one-queue --rate 100`
     """
     from caesura.runtime.cli.simulate import run as command
 
@@ -35,7 +47,7 @@ def simulate(
         command.list_names()
         return
     with mistakes_told():
-        command.simulate(load, how, out)
+        command.simulate(load, how, replicas, out)
 
 
 @filled

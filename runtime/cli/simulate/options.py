@@ -8,6 +8,7 @@ import typer
 
 COUNTED = "Measurement"
 RUNNING = "Execution"
+REPLICAS = "Replicas"
 """Panels of `--help`."""
 
 ListNames = Annotated[
@@ -56,6 +57,40 @@ class WorkloadOptions:
     seeds: Annotated[
         str, typer.Option(metavar="SEEDS", help="`5` means 0 to 4; also `31-35` or `1,4,9`.")
     ] = "3"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Several replicas of the machine, and the routers to compare."""
+
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="COUNT",
+            help="Serve on so many replicas of the machine; rates are those of all together.",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None
+    routers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--router",
+            metavar="ROUTER,...",
+            help="The routers of requests to compare, with parameters after a colon, such as"
+            " `affinity:slack=4`; see --list. Repeatable. Default: affinity,least,prefix.",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None
+    epoch: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="The simulated interval at which replicas tell their loads. A call that returns"
+            " sooner is routed at its end. Default: 0.05.",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +158,8 @@ class StudyOptions:
             "--jobs",
             "-j",
             min=0,
-            help="Concurrent runs, each in a process; 0 means one per core.",
+            help="Concurrent runs, each in a process; 0 means one per core. Fewer runs with"
+            " replicas spread these over the processes that are left.",
             rich_help_panel=RUNNING,
         ),
     ] = 0

@@ -3,35 +3,43 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from caesura.runtime.cli.simulate.options import StudyOptions, WorkloadOptions
+from caesura.runtime.cli.simulate.options import ReplicaOptions, StudyOptions, WorkloadOptions
+from caesura.runtime.cli.simulate.replicas import processes_of, routed
 from caesura.runtime.cli.simulate.study import make_study
+from caesura.scheduler.routing import ABOUT
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
 from caesura.simulator.latency.machines import make_machine
 from caesura.simulator.latency.plans import PLANS
 from caesura.simulator.policy import POLICIES, Policy, parse_policy
 from caesura.simulator.study.plan import Study, StudyError
+from caesura.simulator.study.work import simulate_cell
 from caesura.simulator.workload.names import make_workload
 from caesura.simulator.workload.options import Options
 from caesura.simulator.workload.sources import SOURCES
 
 POLICIES_COMPARED = ("stock,caesura",)
+POLICY_ROUTED = "caesura"
 MACHINE = ("gptj-6b-a100-40g",)
 RATES = ("1,2",)
 """The defaults of a study, which then takes a minute or two."""
 
 
-def simulate(load: WorkloadOptions, how: StudyOptions, out: Path) -> None:
+def simulate(load: WorkloadOptions, how: StudyOptions, replicas: ReplicaOptions, out: Path) -> None:
     """Run the study that the options describe; raise `StudyError` for invalid options."""
     closed, loads = _loads(load.workload, load.rates or (), load.clients)
+    if replicas.replicas is not None and not how.policies:
+        how = replace(how, policies=[POLICY_ROUTED])
     study = study_of(how, load.workload, load.data, loads, load.seconds)
-    start(replace(study, closed=closed, seeds=parse_seeds(load.seeds)), how, out)
+    study = replace(study, closed=closed, seeds=parse_seeds(load.seeds))
+    start(routed(study, how, replicas), how, out)
 
 
 def study_of(
@@ -77,7 +85,13 @@ def start(study: Study, how: StudyOptions, out: Path) -> None:
             f"no session arrives within {study.seconds:g} s at {study.load(cell.rate)}:"
             " raise --rate or --seconds"
         )
-    make_study(study, out, how.jobs or cores(), how.quiet, how.trace)
+    jobs = how.jobs or cores()
+    processes = processes_of(study, jobs)
+    if processes == 1:
+        make_study(study, out, jobs, how.quiet, how.trace)
+    else:
+        work = partial(simulate_cell, processes=processes)
+        make_study(study, out, len(study.cells()), how.quiet, how.trace, work=work)
 
 
 def cores() -> int:
@@ -181,6 +195,7 @@ def list_names() -> None:
         ("workloads", workloads),
         ("machines", machines),
         ("policies", policies),
+        ("routers", ABOUT),
     ):
         table = Table(title=title, title_justify="left", title_style="bold", box=None)
         table.add_column(no_wrap=True)

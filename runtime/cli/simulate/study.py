@@ -13,7 +13,7 @@ from caesura.runtime.recording.entries import Recording
 from caesura.runtime.recording.files.export import write_html
 from caesura.simulator.report.canvas import MISSING
 from caesura.simulator.report.facts import facts, notes
-from caesura.simulator.report.grids import ratio_grids, service_grids
+from caesura.simulator.report.grids import ratio_grids, replica_grids, service_grids
 from caesura.simulator.report.measures import HEADLINE
 from caesura.simulator.report.predictions import prediction_grids
 from caesura.simulator.report.table import to_rich
@@ -120,6 +120,7 @@ def show(outcome: Outcome) -> None:
     console.print()
     for grid in (
         *service_grids(study, points, HEADLINE),
+        *replica_grids(study, points),
         *ratio_grids(study, points, HEADLINE),
         *prediction_grids(outcome),
     ):

@@ -12,7 +12,7 @@ from caesura.simulator.engine.clients.live import Live
 from caesura.simulator.engine.clients.styles import Style
 from caesura.simulator.engine.clock import Agenda
 from caesura.simulator.engine.plan import Plan
-from caesura.simulator.engine.tokens import Tokens, names_of
+from caesura.simulator.engine.tokens import BlockNames, Tokens
 from caesura.simulator.results import SessionResult
 from caesura.simulator.session import Session, Workload
 
@@ -66,7 +66,8 @@ class Clients:
         self._style = style
         self._scheduler = scheduler
         self._model_tokens = plan.model_tokens
-        self._names = names_of(workload.sessions, plan.block_tokens)
+        self._names = BlockNames(plan.block_tokens)
+        self._numbers = 0
         self._agenda: Agenda[Live] = Agenda()
         self._begun: list[Live] = []
         own = [session for session in workload.sessions if not session.parent]
@@ -93,11 +94,16 @@ class Clients:
                 live.place = len(self._begun)
                 self._begun.append(live)
                 live.result.arrival = at
-            segments = live.session.segments
-            live.begin(self._tokens.last_of(segments[live.index + 1].tool), at)
-            most = live.segment.most_tokens or self._model_tokens - live.context
-            self.live[self._style.request_id(live)] = live
-            self._scheduler.add_request(self._style.request(live, most, at))
+            self._send(live, at, at)
+
+    def _send(self, live: Live, sent: float, at: float) -> None:
+        """Give the scheduler at the second `at` what the client sent at the second `sent`."""
+        segments = live.session.segments
+        live.begin(self._tokens.last_of(segments[live.index + 1].tool), sent)
+        most = live.segment.most_tokens or self._model_tokens - live.context
+        self.live[self._style.request_id(live)] = live
+        self._scheduler.add_request(self._style.request(live, most, at))
+        live.anew = False
 
     def receive(self, ended: list[Live], outputs: Mapping[int, Any], now: float) -> None:
         """Receive the outputs of a step in which the `ended` sessions ended a segment.
@@ -141,11 +147,15 @@ class Clients:
         parent = self._peers.families.ended(live)
         if parent is not None:
             self._peers.of(parent.session).go_on(parent, now)
+        self._close(live)
+        if self._waiting:
+            self._agenda.add(now, self._live(self._waiting.pop()))
+
+    def _close(self, live: Live) -> None:
+        """Close the input of a session that has ended or goes elsewhere."""
         goodbye = self._style.goodbye(live)
         if goodbye is not None:
             self._scheduler.add_request(goodbye)
-        if self._waiting:
-            self._agenda.add(now, self._live(self._waiting.pop()))
 
     def begin(self, session: Session, at: float) -> None:
         """Send a session at the second `at`."""
@@ -165,7 +175,9 @@ class Clients:
             session.decode_tokens,
             parent=session.parent,
         )
-        return Live(session, result, self._names[session.key], place=0)
+        names = self._names.of(session, self._numbers)
+        self._numbers += 1
+        return Live(session, result, names, place=0)
 
     def results(self) -> list[SessionResult]:
         """Return the results of all sessions that were sent, in the order of sending."""

@@ -15,7 +15,7 @@ class Live:
     `context` are the tokens of its context, up to what the present segment was given. The present
     segment has `left` tokens to decode, the last of which is `last`. `admitted`: some of the
     segment has been scheduled. `reached` tokens of the context have been computed before; the
-    number is updated only when KV may be lost.
+    number is updated only when KV may be lost. `anew`: the engine has no request of the session.
     """
 
     session: Session
@@ -30,6 +30,7 @@ class Live:
     reached: int = 0
     sent: float = 0.0
     first: float = 0.0
+    anew: bool = True
 
     @property
     def segment(self) -> Segment:

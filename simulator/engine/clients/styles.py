@@ -46,9 +46,12 @@ class Pausing:
         return live.session.key
 
     def request(self, live: Live, most_tokens: int, now: float) -> Request:
-        """Return the first prompt, or the last segment's final token with the tool's result."""
-        given = [WORD] * live.segment.given_tokens
-        if live.index:
+        """Return a prompt with the whole context, or what follows the engine's request.
+
+        That is the last segment's final token with the tool's result.
+        """
+        given = [WORD] * (live.context if live.anew else live.segment.given_tokens)
+        if not live.anew:
             # The last token of a turn has no KV yet, so it is sent again.
             given.insert(0, self._tokens.last_of(live.session.segments[live.index - 1].tool))
         # The call's single token does not show that its turn holds a call.
@@ -60,7 +63,7 @@ class Pausing:
             sampling_params=_sampling(live, most_tokens, self._extra_args(live.session, plan)),
             pooling_params=None,
             arrival_time=now,
-            block_hasher=None if live.index else live.names.hash_blocks,
+            block_hasher=live.names.hash_blocks if live.anew else None,
             resumable=True,
         )
 
