@@ -23,11 +23,13 @@ def routed(study: Study, how: StudyOptions, options: ReplicaOptions) -> Study:
         return study
     if study.closed:
         raise StudyError(
-            "clients that send session after session cannot be routed to replicas: give a"
-            " workload with arrivals at a --rate instead of --clients"
+            f"{study.workload}: clients that send session after session cannot be routed to"
+            f" {options.replicas} replicas: give a workload with arrivals at a --rate"
         )
     if how.trace:
-        raise StudyError("--trace shows one engine, not replicas: leave out one of the two")
+        raise StudyError(
+            f"--trace shows one engine, got --replicas {options.replicas}: leave out one of the two"
+        )
     epoch = EPOCH_SECONDS if options.epoch is None else options.epoch
     try:
         fleets = [

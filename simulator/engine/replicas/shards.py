@@ -69,8 +69,8 @@ class Spread:
             answers = [pipe.recv() for pipe in self._pipes]
         except (EOFError, OSError) as error:
             raise EngineFailed(
-                "a process with replicas died, possibly out of memory: simulate fewer sessions or"
-                " replicas at once, or use fewer --jobs"
+                f"one of {self._count} processes with {self._replicas} replicas died, possibly out"
+                " of memory: simulate fewer sessions or replicas at once, or use fewer --jobs"
             ) from error
         failed = next((one for one in answers if isinstance(one, Exception)), None)
         if failed is not None:
