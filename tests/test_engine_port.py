@@ -14,8 +14,9 @@ CLIENT = ROOT / "scheduler" / "vllm" / "client"
 NAMES = """
     arrival_time block_hash block_id block_pool cached_block_hash_to_block defer_block_free
     deferred_frees deferred_waiting empty_kv_cache_blocks enable_caching encoder_cache_manager
-    finished_req_ids get_blocks get_computed_blocks get_new_blocks get_num_blocks_to_allocate
-    get_num_free_blocks is_null is_prefill_chunk kv_cache_manager kv_holding_waiting
+    finished_req_ids finished_req_ids_dict get_blocks get_computed_blocks get_new_blocks
+    get_num_blocks_to_allocate get_num_free_blocks is_null is_prefill_chunk kv_cache_manager
+    kv_holding_waiting
     max_num_active_reqs max_num_running_reqs max_num_scheduled_tokens num_computed_tokens
     num_gpu_blocks num_lookahead_tokens num_output_placeholders num_preemptions
     num_tokens_with_spec num_waiting_for_streaming_input pause_state pop_blocks_for_free

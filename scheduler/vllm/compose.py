@@ -36,7 +36,7 @@ from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.call_stop import CallStops
 from caesura.scheduler.vllm.control.commands import Commands, ControlPort, EngineControl, with_link
 from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
-from caesura.scheduler.vllm.history_file import HistoryFile
+from caesura.scheduler.vllm.history_file import HistoryFile, file_of_engine
 from caesura.scheduler.vllm.paused.chunking import Chunking
 from caesura.scheduler.vllm.paused.follow_ups import FollowUps
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
@@ -212,7 +212,8 @@ def _sessions(
     recorder: Recorder,
     detector: CallDetector,
 ) -> Sessions:
-    history_file = HistoryFile(settings.pauses)
+    index = config.parallel_config.data_parallel_index
+    history_file = HistoryFile(file_of_engine(settings.pauses, index))
     if given.predictor is not None:
         predictor = given.predictor(history_file.predictor)
     else:
@@ -267,11 +268,13 @@ def _lengths(
 
 def identity(vllm_config: VllmConfig) -> dict[str, str]:
     """Return the engine that a calibration fits: model, dtype, device and vLLM's version."""
-    workers = vllm_config.parallel_config.world_size
+    parallel = vllm_config.parallel_config
+    stages = parallel.pipeline_parallel_size
+    pipeline = f" in {stages} stages" if stages > 1 else ""
     return {
         "model": _model_name(vllm_config),
         "dtype": str(vllm_config.model_config.dtype).removeprefix("torch."),
-        "device": f"{workers} x {current_platform.get_device_name()}",
+        "device": f"{parallel.world_size} x {current_platform.get_device_name()}{pipeline}",
         "vllm_version": vllm.__version__,
     }
 

@@ -37,6 +37,17 @@ class Kept(Protocol):
         ...
 
 
+def file_of_engine(path: str | None, index: int) -> str | None:
+    """Return the file of one of several data-parallel engines, since each learns by itself.
+
+    The first has `path`; the others' names have their index before the suffix.
+    """
+    if path is None or index == 0:
+        return path
+    first = Path(path)
+    return str(first.with_name(f"{first.stem}-engine{index}{first.suffix}"))
+
+
 class HistoryFile:
     """Stores a predictor of pauses and a history of sessions in a file.
 

@@ -45,10 +45,9 @@ class PausingScheduler(Scheduler):
     def add_request(self, request: Request) -> None:
         """Add a request, a session's next chunk, its end, or a control message."""
         parts, request_id = self.parts, request.request_id
-        if parts.control.take(request):
-            return
         known = parts.port.request(request_id) is not None
-        if not known and parts.stops.is_goodbye(request_id):
+        if parts.control.take(request) or (not known and parts.stops.is_goodbye(request_id)):
+            parts.port.is_over(request.client_index, request_id)
             return
         if known and parts.follow_ups.enabled and parts.pauses.is_left(request):
             # The request has ended at its call, since the client sends the result in a new one.

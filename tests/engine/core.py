@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+# By itself vLLM binds each of several workers to a NUMA node, and refuses more workers than nodes.
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -81,17 +83,16 @@ class Core:
                 "num_speculative_tokens": drafts,
                 "prompt_lookup_max": 2,
             }
-        args = EngineArgs(
-            model=model or random_model(),
-            dtype="float32",
-            enforce_eager=True,
-            max_model_len=1024,
-            kv_cache_memory_bytes=64 << 20,
-            block_size=32,
-            use_tqdm_on_load=False,
-            scheduler_cls=CaesuraScheduler,
-            **options,  # type: ignore[arg-type]
-        )
+        usual: dict[str, Any] = {
+            "dtype": "float32",
+            "enforce_eager": True,
+            "max_model_len": 1024,
+            "kv_cache_memory_bytes": 64 << 20,
+            "block_size": 32,
+            "use_tqdm_on_load": False,
+            "scheduler_cls": CaesuraScheduler,
+        }
+        args = EngineArgs(model=model or random_model(), **{**usual, **options})
         self.config = config = args.create_engine_config()
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         self.scheduler = self._core.scheduler
@@ -163,9 +164,9 @@ class Core:
         """Step until all of these have stopped."""
         waiting = set(request_ids)
         for _ in range(steps):
-            outputs, executed = self._core.step()
+            outputs, executed = self._core.step_fn()
             self._core.post_step(executed)
-            for of_client in outputs.values():
+            for of_client in (outputs or {}).values():
                 for output in of_client.outputs:
                     self.said[output.request_id].extend(output.new_token_ids)
                     self.confirmed_drafts += max(0, len(output.new_token_ids) - 1)
@@ -181,7 +182,12 @@ class Core:
     def idle(self, steps: int) -> None:
         """Step while no request runs, as the engine does while copies are under way."""
         for _ in range(steps):
-            self._core.step()
+            self._core.step_fn()
+
+    def on_workers(self, call: Callable[..., Any], *args: Any) -> list[Any]:
+        """Call a function in every worker, with the worker as its first argument."""
+        replies: list[Any] = self._core.model_executor.collective_rpc(call, args=args)
+        return replies
 
     def say(
         self, tokens: Sequence[int], count: int, features: Sequence[MultiModalFeatureSpec] = ()

@@ -6,7 +6,7 @@ what the model says to the concatenated tokens from scratch.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ def make_core(
     budget: int,
     host_gib: float,
     link_gb_per_second: float | None = None,
+    parallel: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Core:
     limit = {} if link_gb_per_second is None else {"link_gb_per_second": link_gb_per_second}
@@ -41,6 +42,7 @@ def make_core(
             "kv_connector_extra_config": {"host_gib": host_gib, **limit},
         },
         additional_config={"caesura": settings},
+        **(parallel or {}),
     )
 
 

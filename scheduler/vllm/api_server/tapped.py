@@ -1,7 +1,8 @@
 """vLLM's client of an engine, whose outputs for one request can be followed from outside.
 
 vLLM's HTTP server keeps the tokens of its answers to itself. Who calls the server in the same task
-can open a tap around the call, and finds the tokens in it.
+can open a tap around the call, and finds the tokens in it. Among data-parallel engines, requests of
+that server go where the others go: to the one that has the KV of their prompt.
 """
 
 from collections.abc import AsyncGenerator, Iterator
@@ -11,6 +12,8 @@ from typing import Any
 
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
+
+from caesura.scheduler.vllm.client.ranks.routes import Route, routes_of
 
 
 class Tap:
@@ -43,11 +46,20 @@ def tapped() -> Iterator[Tap]:
 
 
 class TappedLLM(AsyncLLM):
-    """vLLM's client; without a tap it does what vLLM's does."""
+    """vLLM's client; without a tap, and with one engine, it does what vLLM's does."""
 
-    def generate(self, *args: Any, **settings: Any) -> AsyncGenerator[RequestOutput, None]:
+    def generate(
+        self, prompt: Any, *args: Any, **settings: Any
+    ) -> AsyncGenerator[RequestOutput, None]:
         """Start a request, and yield its outputs; see `AsyncLLM.generate`."""
-        outputs = super().generate(*args, **settings)
+        tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
+        if tokens and settings.get("data_parallel_rank") is None:
+            route = routes_of(self).of(tokens, prompt.get("cache_salt"))
+            settings["data_parallel_rank"] = route.rank
+            outputs = super().generate(prompt, *args, **settings)
+            outputs = outputs if route.rank is None else _counted(outputs, route)
+        else:
+            outputs = super().generate(prompt, *args, **settings)
         tap = _TAP.get()
         if tap is None:
             return outputs
@@ -62,3 +74,15 @@ async def _followed(
         async for output in outputs:
             tap.take(output)
             yield output
+
+
+async def _counted(
+    outputs: AsyncGenerator[RequestOutput, None], route: Route
+) -> AsyncGenerator[RequestOutput, None]:
+    try:
+        async with aclosing(outputs):
+            async for output in outputs:
+                route.sampled(output)
+                yield output
+    finally:
+        route.ended()

@@ -3,6 +3,7 @@
 The class implements `caesura.runtime.engine.Engine`.
 """
 
+import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,6 +31,8 @@ from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
 from caesura.scheduler.vllm.client.media.prompt import MediaRenderer
 from caesura.scheduler.vllm.client.parsing import TurnParser, channel_parser, turn_parser
 from caesura.scheduler.vllm.client.parsing.names import named_formats, with_parser
+from caesura.scheduler.vllm.client.ranks.routes import Routes, routes_of
+from caesura.scheduler.vllm.client.ranks.states import combined
 from caesura.scheduler.vllm.client.recovery.process import EngineProcess, Start
 from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
@@ -122,6 +125,11 @@ class VllmEngine:
     def llm(self) -> AsyncLLM:
         """vLLM's present client, which a restart replaces; raises `EngineFailed` once closed."""
         return self._process.llm
+
+    @property
+    def routes(self) -> Routes:
+        """Where new requests go, among data-parallel engines."""
+        return routes_of(self.llm)
 
     @property
     def context_tokens(self) -> int:
@@ -240,20 +248,34 @@ class VllmEngine:
             raise UsageError(str(error)) from error
 
     async def state(self) -> dict[str, Any]:
-        """Return the scheduler's state (see `caesura.scheduler.vllm.snapshot`)."""
-        return await self.command("state")
+        """Return the scheduler's state (see `caesura.scheduler.vllm.control`).
 
-    async def command(self, message: str | Mapping[str, Any]) -> dict[str, Any]:
+        With several data-parallel engines it has the sums, and their states as `engines`.
+        """
+        return combined(await self.command_all("state"))
+
+    async def command_all(self, message: str | Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Send a control message to all data-parallel engines; return their replies by rank."""
+        ranks = self.routes.ranks if self.routes.several else (None,)
+        return list(await asyncio.gather(*(self.command(message, rank) for rank in ranks)))
+
+    async def command(
+        self, message: str | Mapping[str, Any], rank: int | None = None
+    ) -> dict[str, Any]:
         """Send the scheduler a control message and return its reply.
 
-        The messages are described in `caesura.scheduler.vllm.control`. Raises `UsageError` if the
-        scheduler refuses the message or there is no secret, and `EngineFailed` without a reply.
+        `rank` names one of several data-parallel engines, None the first. The messages are
+        described in `caesura.scheduler.vllm.control`. Raises `UsageError` if the scheduler refuses
+        the message or there is no secret, and `EngineFailed` without a reply.
         """
         extra_args = {CONTROL_KEY: message, CONTROL_SECRET_KEY: secret_to_send()}
         params = SamplingParams(max_tokens=1, extra_args=extra_args)
+        name = f"command-{uuid.uuid4().hex}"
+        if rank is None:
+            rank = self.routes.first.rank
         try:
             async for output in self.llm.generate(
-                tokens_input([0]), params, f"command-{uuid.uuid4().hex}"
+                tokens_input([0]), params, name, data_parallel_rank=rank
             ):
                 if output.kv_transfer_params and REPORT_KEY in output.kv_transfer_params:
                     reply = dict(output.kv_transfer_params[REPORT_KEY])
@@ -283,7 +305,7 @@ class VllmEngine:
         if self.calibration is not None and self.calibration is not self._first_calibration:
             # It was adopted while the engine ran, so the new process does not know it.
             cost = self.calibration.cost.to_wire()
-            await self.command({"command": "calibrate", "cost": cost})
+            await self.command_all({"command": "calibrate", "cost": cost})
         self.revival.revive()
 
     async def revived(self, error: EngineFailed) -> None:

@@ -45,6 +45,17 @@ SERVER_OPTIONS = {
 """Replacements for some options of vLLM's HTTP server, where it does not run."""
 
 
+PIPELINE_ON_CPU: dict[str, Any] = {
+    "enforce_eager": False,
+    "compilation_config": {"mode": 2, "backend": "eager"},
+}
+"""Arguments with which vLLM's CPU build runs a pipeline, and compiles nothing all the same.
+
+A later stage's inputs are made in the warm-up (`CPUModelRunner.warming_up_model`), which is left
+out with `enforce_eager`. The first request would then end the engine.
+"""
+
+
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the fields of `AsyncEngineArgs` that the flags of `vllm serve` set.
 
@@ -116,6 +127,8 @@ def start(
         # vLLM labels its metrics with the served name.
         ours = caesura_args(settings or {}, connector or {})
         given = {"served_model_name": name, **ours, **(engine_args or {})}
+        if is_cpu() and given.get("pipeline_parallel_size", 1) > 1 and given.get("enforce_eager"):
+            given |= PIPELINE_ON_CPU
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)

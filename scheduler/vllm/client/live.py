@@ -15,6 +15,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from caesura.scheduler.errors import EngineFailed, UsageError
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
+from caesura.scheduler.vllm.client.ranks.routes import Route
 
 
 class LiveRequest:
@@ -31,9 +32,14 @@ class LiveRequest:
         cache_salt: str | None = None,
         priority: int = 0,
         media: Media = NO_MEDIA,
+        route: Route | None = None,
     ) -> None:
-        """Start a request with `tokens`, which hold the placeholders of `media`."""
+        """Start a request with `tokens`, which hold the placeholders of `media`.
+
+        `route` names the engine that serves it, where there are several.
+        """
         self._llm = llm
+        self._route = route or Route()
         self._cache_salt = cache_salt
         self._request_id = request_id
         self._resumable = resumable
@@ -44,7 +50,12 @@ class LiveRequest:
         if trace_headers is not None and llm.observability_config.otlp_traces_endpoint is not None:
             headers = trace_headers()  # with tracing off, vLLM would log a warning about them
         self._outputs = llm.generate(
-            prompt, params, request_id, trace_headers=headers, priority=priority
+            prompt,
+            params,
+            request_id,
+            trace_headers=headers,
+            priority=priority,
+            data_parallel_rank=self._route.rank,
         )
         if resumable:
             self._chunks.put_nowait(StreamingInput(first, params))
@@ -58,6 +69,12 @@ class LiveRequest:
         # vLLM extends the list that it receives, so it gets a copy.
         chunk = tokens_input(list(tokens), cache_salt=self._cache_salt)
         self._chunks.put_nowait(StreamingInput(chunk, params))
+        self._route.pushed(tokens)
+
+    @property
+    def rank(self) -> int | None:
+        """The engine that serves the request, None where there is only one."""
+        return self._route.rank
 
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
@@ -66,6 +83,7 @@ class LiveRequest:
         """
         try:
             async for output in self._outputs:
+                self._route.sampled(output)
                 yield output
                 if output.outputs[0].finish_reason is not None:
                     return
@@ -73,6 +91,8 @@ class LiveRequest:
             raise UsageError(str(error)) from error
         except (EngineDeadError, EngineGenerateError) as error:
             raise EngineFailed(f"the engine failed: {error}") from error
+        finally:
+            self._route.ended()
         raise EngineFailed("the engine ended the request without a finish reason")
 
     async def end(self) -> None:
@@ -85,6 +105,7 @@ class LiveRequest:
 
     async def abort(self) -> None:
         """Remove the request from the engine in any state, and free its blocks and its slot."""
+        self._route.ended()
         with contextlib.suppress(EngineDeadError):
             await self._llm.abort(self._request_id)
         # If another task reads the turn, that turn ends by itself with the reason "abort".

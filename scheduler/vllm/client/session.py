@@ -141,7 +141,7 @@ class VllmSession:
             return
         message = {"command": "expect_pause", "request": self.request_id, "seconds": seconds}
         try:
-            await self._engine.command(message)
+            await self._engine.command(message, self._live.rank)
         except (UsageError, EngineFailed) as error:
             # The forecast is only advice. If the engine is dead, the next turn reports it.
             logger.debug("the forecast of a pause was not taken: %s", error)
@@ -267,16 +267,18 @@ class VllmSession:
             request.push([self.tokens[-1], *appended.tokens], params)
         else:
             self.request_id = f"session-{uuid.uuid4().hex}"
+            whole = [*context, *appended.tokens]
             request = LiveRequest(
                 self._engine.llm,
                 self.request_id,
-                [*context, *appended.tokens],
+                whole,
                 params,
                 resumable=self._turns.pausing,
                 trace_headers=self.trace_headers,
                 cache_salt=self._spec.cache_salt,
                 priority=self._spec.priority,
                 media=self._media,
+                route=self._engine.routes.of(whole, self._spec.cache_salt),
             )
             self._live = request
         self.tokens = [*context, *appended.tokens]

@@ -119,9 +119,12 @@ class EngineControl:
         except SwapUnavailable:
             sizes = (tensor.size for tensor in kv_cache_config.kv_cache_tensors)
             bytes_per_block = max(sizes, default=0) // kv_cache_config.num_blocks
+        bytes_per_engine = bytes_per_block * workers
+        if planner is not None:
+            bytes_per_engine = planner.engine_block_bytes
         return {
             "block_size": port.block_size,
-            "bytes_per_token": bytes_per_block * workers // port.block_size,
+            "bytes_per_token": bytes_per_engine // port.block_size,
             "blocks": kv_cache_config.num_blocks - 1,
             "host_blocks": planner.store.slots if planner is not None and planner.works else 0,
             "most_step_tokens": port.step_tokens,

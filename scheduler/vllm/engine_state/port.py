@@ -87,6 +87,13 @@ class EngineState(Protocol):
         """Return how many running requests have all tokens but the last computed."""
         ...
 
+    def is_over(self, client_index: int, request_id: str) -> None:
+        """Tell a client that a request is over which vLLM's scheduler never had, or had ended.
+
+        The load balancer of data-parallel engines counts a request until it is told so.
+        """
+        ...
+
     # -- queues ----------------------------------------------------------------------------------
 
     def anything_queued(self) -> bool:

@@ -363,6 +363,11 @@ class EngineState032(EngineState):
                 self._scheduler.deferred_waiting.add(request)
         self._displaced.clear()
 
+    def is_over(self, client_index: int, request_id: str) -> None:
+        over = self._scheduler.finished_req_ids_dict
+        if over is not None:
+            over[client_index].add(request_id)
+
     def give_slot_back(self, request_id: str) -> None:
         self._scheduler.reset_preempted_req_ids.add(request_id)
 

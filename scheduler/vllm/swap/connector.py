@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorRole,
     KVConnectorTransferResults,
@@ -25,10 +26,15 @@ from vllm.platforms import current_platform
 from caesura.scheduler.vllm.engine_state import Blocks
 from caesura.scheduler.vllm.records.export import RecordStats
 from caesura.scheduler.vllm.swap.host import HostStore, keys_of
-from caesura.scheduler.vllm.swap.messages import SwapOrders, SwapReport
+from caesura.scheduler.vllm.swap.messages import SwapOrders, SwapReport, WorkerMemory
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 from caesura.scheduler.vllm.swap.prometheus import SwapMetrics
-from caesura.scheduler.vllm.swap.regions import SwapUnavailable, block_bytes, host_slots
+from caesura.scheduler.vllm.swap.regions import (
+    SwapUnavailable,
+    block_bytes,
+    host_slots,
+    worker_share,
+)
 from caesura.scheduler.vllm.swap.throttle import throttled
 from caesura.scheduler.vllm.swap.worker import SwapWorker
 
@@ -46,17 +52,21 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
     """Swaps KV cache of paused requests to host memory and back.
 
     `kv_connector_extra_config` has three keys. `host_gib` is the host memory per engine in GiB,
-    divided among its workers; 0 switches swapping off. `in_step` allows a short load to join the
-    step that needs it, layer by layer. On GPUs, `in_step` needs piecewise CUDA graphs, so it is
-    off there by default. `link_gb_per_second` limits the copies of each worker, in 10^9 bytes per
-    second; only a KV cache in main memory can be limited.
+    divided among its workers as the KV of a block is; 0 switches swapping off. Data-parallel
+    engines have that much each. `in_step` allows a short load to join the step that needs it, layer
+    by layer. On GPUs, `in_step` needs piecewise CUDA graphs, so it is off there by default.
+    `link_gb_per_second` limits the copies of each worker, in 10^9 bytes per second; only a KV cache
+    in main memory can be limited.
     """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
-        workers = vllm_config.parallel_config.world_size
-        host_bytes = int(_host_gib(extra) * (1 << 30)) // workers
+        parallel = vllm_config.parallel_config
+        workers = parallel.world_size
+        layers = vllm_config.model_config.get_total_num_hidden_layers()
+        share = worker_share(kv_cache_config, layers, workers, parallel.pipeline_parallel_size)
+        host_bytes = int(_host_gib(extra) * (1 << 30) * share)
         self.planner: SwapPlanner | None = None
         self._worker: SwapWorker | None = None
         self.outbox: list[dict[str, Any]] = []
@@ -64,7 +74,8 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         slots = host_slots(kv_cache_config, host_bytes)
         copier = throttled(extra, current_platform.is_cpu())
         if role == KVConnectorRole.WORKER:
-            self._worker = SwapWorker(host_bytes, kv_cache_config, copier) if slots else None
+            rank = int(parallel.rank)
+            self._worker = SwapWorker(host_bytes, kv_cache_config, copier, rank) if slots else None
         elif slots:
             # A failed load is noticed with its step's output. If another step were in flight by
             # then, tokens decoded from the missing KV would already have been sent.
@@ -106,6 +117,14 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         if self.planner is not None:
             self.planner.pool = Blocks(gpu_block_pool)
 
+    def set_xfer_handshake_metadata_pp_aware(
+        self, metadata: dict[tuple[int, int], KVConnectorHandshakeMetadata]
+    ) -> None:
+        """Tell the planner what every worker has, at the engine's start."""
+        if self.planner is not None:
+            told = [each for each in metadata.values() if isinstance(each, WorkerMemory)]
+            self.planner.agree(told)
+
     def get_num_new_matched_tokens(
         self, request: "Request", num_computed_tokens: int
     ) -> tuple[int | None, bool]:
@@ -138,6 +157,8 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         report = connector_output.kv_connector_worker_meta
         if isinstance(report, SwapReport):
             self.planner.confirm(report)
+        if connector_output.failed_recving or connector_output.invalid_block_ids:
+            self.planner.loads_failed()
         self.planner.loads.received(
             connector_output.finished_recving or (), connector_output.failed_recving or ()
         )
@@ -176,6 +197,10 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         """Map the tensors to copy from and to, and allocate host memory."""
         if self._worker is not None:
             self._worker.register_kv_caches(kv_caches)
+
+    def get_handshake_metadata(self) -> KVConnectorHandshakeMetadata | None:
+        """Return the worker's host memory, for the scheduler; None if nothing is swapped."""
+        return None if self._worker is None else self._worker.memory()
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         """Start the step's copies, before the forward pass."""

@@ -39,6 +39,11 @@ class HostStore:
         self._wanted: dict[Key, int] = {}
         self._reusable: OrderedDict[Key, None] = OrderedDict()
 
+    def shrink(self, slots: int) -> None:
+        """Keep only the first `slots` slots, before any of them is used."""
+        self.slots = min(self.slots, slots)
+        self._free = list(range(self.slots - 1, -1, -1))
+
     @property
     def available(self) -> int:
         """Number of slots that can be written: free ones, and copies that are not wanted."""

@@ -1,8 +1,10 @@
 """Messages between the connector's two sides, in the scheduler and in a worker."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
     KVConnectorWorkerMetadata,
 )
@@ -54,10 +56,10 @@ class Traffic:
     beside: float = 0.0
 
     def add(self, other: "Traffic") -> None:
-        """Add another worker's bytes; keep the longer times, since workers copy in parallel."""
+        """Add later copies of the same worker."""
         self.bytes += other.bytes
-        self.seconds = max(self.seconds, other.seconds)
-        self.beside = max(self.beside, other.beside)
+        self.seconds += other.seconds
+        self.beside += other.beside
 
 
 @dataclass(slots=True)
@@ -65,20 +67,45 @@ class SwapReport(KVConnectorWorkerMetadata):
     """The copies that workers made since their last report.
 
     `saved` and `failed` count, per job, the workers that finished it. A job is confirmed when all
-    workers have finished it.
+    workers have finished it. `out` and `into` are of `worker` alone; `others` are the reports of
+    the other workers.
     """
 
+    worker: int = 0
     saved: dict[int, int] = field(default_factory=dict)
     failed: dict[int, int] = field(default_factory=dict)
     out: Traffic = field(default_factory=Traffic)
     into: Traffic = field(default_factory=Traffic)
+    others: list["SwapReport"] = field(default_factory=list)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> "SwapReport":
-        """Combine the reports of two workers of the same step."""
+        """Combine the reports of two workers of the same step, or of one worker."""
         assert isinstance(other, SwapReport)
         for mine, theirs in ((self.saved, other.saved), (self.failed, other.failed)):
             for job, workers in theirs.items():
                 mine[job] = mine.get(job, 0) + workers
-        self.out.add(other.out)
-        self.into.add(other.into)
+        if other.worker == self.worker:
+            self.out.add(other.out)
+            self.into.add(other.into)
+            self.others += other.others
+        else:
+            self.others += [other, *other.others]
         return self
+
+    def by_worker(self) -> Iterator["SwapReport"]:
+        """Yield the reports of the single workers, for their traffic."""
+        yield self
+        yield from self.others
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory(KVConnectorHandshakeMetadata):
+    """What a worker tells the scheduler at its start.
+
+    Its rank in the engine, the blocks that fit into its host memory, and the bytes of a block in
+    it. With 0 slots the worker cannot swap.
+    """
+
+    worker: int
+    slots: int
+    block_bytes: int

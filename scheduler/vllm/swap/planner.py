@@ -10,16 +10,17 @@ resumed requests go first (`loading`); the rest of the budget saves KV of paused
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from caesura.intercept.kv.costs import Direction
+from caesura.intercept.kv.workers_pace import WorkersPace
 from caesura.scheduler.vllm.engine_state import Block, Blocks
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, referenced_once
 from caesura.scheduler.vllm.swap.host import HostStore, Key
 from caesura.scheduler.vllm.swap.loading import Loads
-from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, Traffic
+from caesura.scheduler.vllm.swap.messages import Save, SwapOrders, SwapReport, WorkerMemory
 
 logger = logging.getLogger(__name__)
 
@@ -85,14 +86,46 @@ class SwapPlanner:
         self.copied: deque[Copied] = deque(maxlen=MAX_SAMPLES)
         """The last copies, as workers measured them."""
         self.copies_measured = 0
+        self.engine_block_bytes = block_bytes * workers
+        """Bytes of a block in all workers together."""
         self._workers = workers
-        self._token_bytes = block_bytes / block_size
+        self._block_size = block_size
+        self._token_bytes = dict.fromkeys(range(workers), block_bytes / block_size)
+        self._paces: dict[Direction, WorkersPace] = {
+            "out": WorkersPace(workers),
+            "in": WorkersPace(workers),
+        }
         self._saving: dict[int, _Saving] = {}
         self._wishes: list[tuple[Block, Key]] = []
         self._settled: list[Key] = []
         self._jobs = 0
         self._failures = 0
         self._said_full = False
+
+    # -- the engine starts -----------------------------------------------------------------------
+
+    def agree(self, workers: Collection[WorkerMemory]) -> None:
+        """Adapt to what the workers have: each holds its share of every block.
+
+        Stages of a pipeline may differ in their layers, so the worker with the fewest slots
+        decides. A worker that cannot swap switches swapping off.
+        """
+        slots = min((each.slots for each in workers), default=0)
+        if len(workers) < self._workers or not slots:
+            unable = sorted(each.worker for each in workers if not each.slots)
+            logger.warning(
+                "swapping is off: of %d workers %d have told of their host memory, and these"
+                " cannot swap: %s; the workers' own warnings give the reason",
+                self._workers,
+                len(workers),
+                unable,
+            )
+            self.works = False
+            return
+        self.store.shrink(slots)
+        self.engine_block_bytes = sum(each.block_bytes for each in workers)
+        for each in workers:
+            self._token_bytes[each.worker] = each.block_bytes / self._block_size
 
     # -- a request is paused ---------------------------------------------------------------------
 
@@ -157,12 +190,16 @@ class SwapPlanner:
             self._confirm(job, workers, failed=True)
         for job, workers in report.saved.items():
             self._confirm(job, workers, failed=False)
-        ways: tuple[tuple[Direction, Traffic], ...] = (("out", report.out), ("in", report.into))
-        for direction, way in ways:
-            tokens = round(way.bytes / self._workers / self._token_bytes)
-            if tokens:
-                self.copied.append(Copied(direction, tokens, way.seconds, way.beside))
-                self.copies_measured += 1
+        for each in report.by_worker():
+            token_bytes = self._token_bytes.get(each.worker, self._token_bytes[0])
+            for direction, pace in self._paces.items():
+                way = each.out if direction == "out" else each.into
+                if not way.bytes:
+                    continue
+                done = pace.add(each.worker, way.bytes / token_bytes, way.seconds, way.beside)
+                if done is not None:
+                    self.copied.append(Copied(direction, *done))
+                    self.copies_measured += 1
 
     def _confirm(self, job: int, workers: int, failed: bool) -> None:
         saving = self._saving[job]
@@ -171,6 +208,8 @@ class SwapPlanner:
         if saving.confirmed < self._workers:
             return
         del self._saving[job]
+        if saving.failed:
+            self._paces["out"].forget()  # some workers made a copy that others did not
         for key in saving.keys:
             if saving.failed or saving.called_off:
                 self.store.fail(key)
@@ -188,6 +227,10 @@ class SwapPlanner:
                 " recomputed",
                 self._failures,
             )
+
+    def loads_failed(self) -> None:
+        """Drop the measures of loads that some workers made and others did not."""
+        self._paces["in"].forget()
 
     def take_settled(self) -> list[Key]:
         """Return the keys whose copy was made, failed or was lost since the last call."""

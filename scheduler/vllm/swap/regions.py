@@ -50,12 +50,25 @@ def block_bytes(config: KVCacheConfig) -> int:
 def host_slots(config: KVCacheConfig, host_bytes: int) -> int:
     """Return how many blocks fit into `host_bytes`; 0 if the cache cannot be swapped.
 
-    Both sides of the connector call this function, so they agree without a message.
+    Both sides of the connector call this function. The scheduler knows the KV cache of the first
+    worker only, so workers tell theirs at the start (`WorkerMemory`).
     """
     try:
         return max(host_bytes, 0) // block_bytes(config)
     except SwapUnavailable:
         return 0
+
+
+def worker_share(config: KVCacheConfig, layers: int, workers: int, stages: int) -> float:
+    """Return a worker's share of the KV of every block, and so of the engine's host memory.
+
+    Each of `stages` stages of a pipeline holds some of the model's `layers`; its workers divide
+    their heads evenly.
+    """
+    if stages == 1:
+        return 1 / workers
+    own = sum(len(group.layer_names) for group in config.kv_cache_groups)
+    return min(1.0, own / layers) * stages / workers
 
 
 def find_layers(kv_caches: dict[str, Any], config: KVCacheConfig) -> list[Layer]:

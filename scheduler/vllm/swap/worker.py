@@ -15,8 +15,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransfe
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from caesura.scheduler.vllm.swap.copier import Copier, Task
-from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport
-from caesura.scheduler.vllm.swap.regions import Layer, SwapUnavailable, find_layers, host_slots
+from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders, SwapReport, WorkerMemory
+from caesura.scheduler.vllm.swap.regions import (
+    Layer,
+    SwapUnavailable,
+    block_bytes,
+    find_layers,
+    host_slots,
+)
 from caesura.scheduler.vllm.swap.threads import ThreadCopier
 
 logger = logging.getLogger(__name__)
@@ -49,8 +55,13 @@ class SwapWorker:
         host_bytes: int,
         kv_cache_config: KVCacheConfig,
         copier: CopierFactory | None = None,
+        rank: int = 0,
     ) -> None:
-        """Create a worker; `copier` creates the copier, by default for the KV cache's device."""
+        """Create the worker of this `rank` in its engine.
+
+        `copier` creates the copier, by default for the KV cache's device.
+        """
+        self._rank = rank
         self._config = kv_cache_config
         self._slots = host_slots(kv_cache_config, host_bytes)
         self._factory = copier or _copier_for_device
@@ -60,12 +71,19 @@ class SwapWorker:
         self._forward = False
         self._arrivals: dict[str, _Arrival] = {}
         self._bad_blocks: set[int] = set()
-        self._report = SwapReport()
+        self._report = SwapReport(rank)
 
     @property
     def slots(self) -> int:
         """Number of blocks that fit into host memory."""
         return self._slots
+
+    def memory(self) -> WorkerMemory:
+        """Return what the scheduler must know of this worker, once the KV cache is registered."""
+        works = self._copier is not None
+        return WorkerMemory(
+            self._rank, self._slots if works else 0, block_bytes(self._config) if works else 0
+        )
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         """Map the KV cache and allocate host memory; switch swapping off if that fails."""
@@ -141,9 +159,10 @@ class SwapWorker:
     def report(self) -> SwapReport | None:
         """Return the copies made since the last call; None without any."""
         self._collect()
-        if self._report == SwapReport():
+        empty = SwapReport(self._rank)
+        if self._report == empty:
             return None
-        report, self._report = self._report, SwapReport()
+        report, self._report = self._report, empty
         return report
 
     def shutdown(self) -> None:

@@ -23,16 +23,10 @@ FULL_SECONDS = (28.0, 12.0)
 async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibration:
     """Return a calibration measured on an idle engine, and restore the engine's state.
 
-    The scheduler keeps its previous cost model; `adopt` installs the new one. Raises `UsageError`
-    for an engine that cannot be measured, and `EngineFailed`.
+    Of several data-parallel engines the first is measured, while the others are idle. The scheduler
+    keeps its previous cost model; `adopt` installs the new one. Raises `UsageError` for an engine
+    that cannot be measured, and `EngineFailed`.
     """
-    config = engine.llm.vllm_config
-    if config.parallel_config.data_parallel_size > 1:
-        raise UsageError(
-            "data-parallel engines cannot be measured together, got --data-parallel-size"
-            f" {config.parallel_config.data_parallel_size}: run `caesura calibrate` without it;"
-            " the file is valid for each engine"
-        )
     seconds = QUICK_SECONDS if quick else FULL_SECONDS
     share = seconds[0] / sum(seconds)
     traffic = Traffic(engine)
@@ -61,8 +55,8 @@ async def measure(engine: VllmEngine, quick: bool, progress: Progress) -> Calibr
 
 
 async def adopt(engine: VllmEngine, calibration: Calibration) -> None:
-    """Install the calibration in the scheduler of a running engine."""
-    await engine.command({"command": "calibrate", "cost": calibration.cost.to_wire()})
+    """Install the calibration in the schedulers of a running engine."""
+    await engine.command_all({"command": "calibrate", "cost": calibration.cost.to_wire()})
     engine.calibration = calibration
 
 

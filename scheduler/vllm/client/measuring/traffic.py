@@ -21,7 +21,10 @@ from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
 
 
 class Traffic:
-    """Drives one engine; every prompt is random, so the prefix cache never holds one."""
+    """Drives one engine, the first of data-parallel ones.
+
+    Every prompt is random, so the prefix cache never holds one.
+    """
 
     def __init__(self, engine: VllmEngine, seed: int = 1) -> None:
         self.engine = engine
@@ -78,7 +81,10 @@ class Traffic:
             temperature=0, max_tokens=tokens, ignore_eos=True, detokenize=False, output_kind=kind
         )
         outputs = self.engine.llm.generate(
-            tokens_input(list(prompt)), params, f"measure-{uuid.uuid4().hex}"
+            tokens_input(list(prompt)),
+            params,
+            f"measure-{uuid.uuid4().hex}",
+            data_parallel_rank=self.engine.routes.first.rank,
         )
         try:
             async with aclosing(outputs):
@@ -107,7 +113,9 @@ class PausedSession:
             output_kind=RequestOutputKind.DELTA,
         )
         name = f"measure-{uuid.uuid4().hex}"
-        self._live = LiveRequest(engine.llm, name, prompt, self._params, resumable=True)
+        self._live = LiveRequest(
+            engine.llm, name, prompt, self._params, resumable=True, route=engine.routes.first
+        )
 
     async def read(self) -> None:
         """Wait until the session pauses; raise `EngineFailed` if it does not."""

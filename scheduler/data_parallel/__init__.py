@@ -1,0 +1,1 @@
+"""Which of several data-parallel engines serves a request, pure."""

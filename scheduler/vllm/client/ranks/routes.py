@@ -1,0 +1,148 @@
+"""Where the requests of one client go, among data-parallel engines ("ranks").
+
+vLLM's load balancer goes by the number of requests. `caesura.scheduler.data_parallel` also knows
+which engine has the KV of a context. A request names its rank, also in every later chunk: vLLM
+forgets where a session was as soon as the session has ended in the engine.
+"""
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+from prometheus_client import Counter
+from vllm.config import VllmConfig
+from vllm.outputs import RequestOutput
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from caesura.scheduler.data_parallel.router import Router
+from caesura.scheduler.data_parallel.trail import Trail
+
+_ROUTED = Counter(
+    "caesura_routed_requests",
+    "Requests routed to data-parallel engines: kept where their KV is, moved since that engine is"
+    " busy, or new.",
+    ["engine", "why"],
+)
+
+_ROUTES: "WeakKeyDictionary[AsyncLLM, Routes]" = WeakKeyDictionary()
+
+
+class Route:
+    """The rank that a request names, None for any, where nothing is counted."""
+
+    def __init__(self, rank: int | None = None) -> None:
+        self.rank = rank
+
+    def pushed(self, tokens: Sequence[int]) -> None:
+        """Take note that a further turn begins with these tokens."""
+
+    def sampled(self, output: RequestOutput) -> None:
+        """Take note of sampled tokens."""
+
+    def ended(self) -> None:
+        """Take note that a turn has ended, however it ended; a second call does nothing."""
+
+
+class CountedRoute(Route):
+    """A request's rank where there are several, and what the request does there."""
+
+    def __init__(self, router: Router, tokens: Sequence[int], salt: str | None) -> None:
+        """Choose a rank for a request with these tokens, whose first turn begins."""
+        self._router = router
+        self._trail = Trail(salt)
+        self._trail.extend(tokens)
+        routed = router.choose(self._trail, len(tokens))
+        _ROUTED.labels(str(routed.engine), routed.why).inc()
+        super().__init__(routed.engine)
+        self._engine = routed.engine
+        self._prefills = 0
+        self._decoded = 0
+        self._in_turn = False
+        self._begin(len(tokens) - routed.held_tokens)
+        router.holds(self._engine, self._trail.chunks)
+
+    def pushed(self, tokens: Sequence[int]) -> None:
+        """Count the begin of a further turn; the first token was sampled last, and is known."""
+        self._begin(len(tokens))
+        self._took(tokens[1:])
+
+    def sampled(self, output: RequestOutput) -> None:
+        """Count sampled tokens, and the end of a turn."""
+        if self._prefills:
+            self._router.decodes(self._engine, self._prefills)
+            self._prefills = 0
+        piece = output.outputs[0]
+        self._decoded += len(piece.token_ids)
+        self._took(list(piece.token_ids))
+        if piece.finish_reason is not None:
+            self.ended()
+
+    def ended(self) -> None:
+        """Count the end of a turn, once."""
+        if not self._in_turn:
+            return
+        self._in_turn = False
+        if self._prefills:
+            self._router.decodes(self._engine, self._prefills)
+            self._prefills = 0
+        self._router.ends(self._engine, self._decoded)
+        self._decoded = 0
+
+    def _begin(self, tokens: int) -> None:
+        self.ended()
+        self._in_turn = True
+        self._prefills = max(1, tokens)
+        self._router.begins(self._engine, self._prefills)
+
+    def _took(self, tokens: Sequence[int]) -> None:
+        new = self._trail.extend(tokens)
+        if new:
+            self._router.holds(self._engine, new)
+
+
+class Routes:
+    """Gives each request of a client its route."""
+
+    def __init__(self, config: VllmConfig) -> None:
+        """Create it for a client whose engines have started, from its configuration."""
+        self.ranks = ranks_of(config)
+        """The numbers of the engines that this client may name."""
+        tokens = kv_tokens_of(config)
+        self._router = Router(len(self.ranks), tokens) if len(self.ranks) > 1 else None
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several engines."""
+        return self._router is not None
+
+    @property
+    def first(self) -> Route:
+        """The route of requests that only the first engine is to serve."""
+        return Route(0 if self.several else None)
+
+    def of(self, tokens: Sequence[int], salt: str | None = None) -> Route:
+        """Return the route of a new request with these tokens."""
+        if self._router is None:
+            return Route()
+        return CountedRoute(self._router, tokens, salt)
+
+
+def routes_of(llm: AsyncLLM) -> Routes:
+    """Return the routes of a client's requests, one object for each client."""
+    found = _ROUTES.get(llm)
+    if found is None:
+        found = _ROUTES[llm] = Routes(llm.vllm_config)
+    return found
+
+
+def ranks_of(config: VllmConfig) -> range:
+    """Return the ranks that requests of this process can name: all that the process has started."""
+    parallel = config.parallel_config
+    if parallel.local_engines_only:
+        return range(parallel.data_parallel_size_local)
+    return range(parallel.data_parallel_size)
+
+
+def kv_tokens_of(config: VllmConfig) -> int:
+    """Return the tokens of KV of one engine; its client knows the blocks of all together."""
+    cache = config.cache_config
+    return int(cache.num_gpu_blocks or 0) * int(cache.block_size or 1) // len(ranks_of(config))
