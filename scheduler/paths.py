@@ -40,6 +40,11 @@ def control_secret_path() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "control.secret"
 
 
+def journal_path() -> Path:
+    """Return the default file of journals."""
+    return _base("XDG_STATE_HOME", ".local/state") / "journal.sqlite"
+
+
 def _base(variable: str, default: str) -> Path:
     # The specification says to ignore a path that is not absolute.
     given = Path(os.environ.get(variable, ""))

@@ -109,6 +109,10 @@ async def _close(kept: _Kept) -> None:
         await kept.close(kept.made.result())
 
 
+async def _nothing() -> None:
+    """Do nothing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CallContext:
     """One running call."""
@@ -124,6 +128,11 @@ class CallContext:
     expect: Callable[[float], None] = field(default=lambda seconds: None)
     """Says how many more seconds the call will take, for the handling of the paused request's KV.
     A later forecast replaces an earlier one. Call it on the event loop."""
+    starts: Callable[[], Awaitable[None]] = field(default=_nothing)
+    """Awaited right before the tool runs, behind any approval. It may raise: then it must not run.
+    """
+    notice: str = ""
+    """What a person must know who approves the call; empty for most calls."""
     asker: str = ""
     """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
     usable: Callable[[], Awaitable[None]] | None = None

@@ -5,7 +5,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, Unpack, cast, overload
+from typing import Any, Literal, TypedDict, Unpack, cast, overload
 
 from caesura.tools.dispatch.threads import in_thread
 from caesura.tools.schema.arguments import arguments_object
@@ -37,6 +37,10 @@ class Tool:
     """Further attempts after a failure or time-out; needs `safe_to_repeat`."""
     safe_to_repeat: bool = False
     """Whether running a call twice has no more effect than running it once."""
+    when_unknown: Literal["ask", "fail"] = "ask"
+    """What follows if the server died during a call, so that nobody knows whether it took effect.
+    A tool that is `safe_to_repeat` runs again. Otherwise a person is asked whether it runs again,
+    or the call fails, which the model reads."""
     concurrency: int | None = None
     """Calls at the same time, over all sessions that share a registry; None: no limit."""
     max_result_tokens: int | None = None
@@ -107,6 +111,7 @@ class ToolOptions(TypedDict, total=False):
     timeout_seconds: float | None
     retries: int
     safe_to_repeat: bool
+    when_unknown: Literal["ask", "fail"]
     concurrency: int | None
     max_result_tokens: int | None
     breaker: int | None
@@ -169,6 +174,10 @@ def _check(tool: Tool) -> None:
         raise ValueError(f"tool {tool.name!r}: retries must be >= 0, got {tool.retries}")
     if tool.retries and not tool.safe_to_repeat:
         raise ValueError(f"tool {tool.name!r}: retries need safe_to_repeat=True")
+    if tool.when_unknown not in ("ask", "fail"):
+        raise ValueError(
+            f"tool {tool.name!r}: when_unknown must be 'ask' or 'fail', got {tool.when_unknown!r}"
+        )
     for name in ("concurrency", "max_result_tokens", "breaker"):
         number = getattr(tool, name)
         if number is not None and number < 1:

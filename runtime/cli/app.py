@@ -30,6 +30,7 @@ from caesura.runtime.cli.people import commands as people
 from caesura.runtime.cli.plan import commands as planning
 from caesura.runtime.cli.predict.commands import app as predict_app
 from caesura.runtime.cli.serve.connections import ConnectionOptions
+from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.cli.simulate.commands import replay, simulate
 from caesura.runtime.cli.tools import commands as tools
@@ -109,6 +110,7 @@ def serve(
     source: ModelOptions,
     server: ServerOptions,
     connections: ConnectionOptions,
+    kept: Kept,
     paused: Scheduling,
     traces: Traces,
     verbose: Verbose = False,
@@ -118,7 +120,10 @@ def serve(
     from caesura.runtime.cli.serve.serve import serve_model
     from caesura.runtime.server.listen import loop_factory
 
-    run(serve_model(source, server, connections, paused, traces), loop_factory())
+    run(
+        serve_model(source, server, kept, connections, paused, traces),
+        loop_factory(),
+    )
 
 
 @app.command()

@@ -6,6 +6,7 @@ resumes the paused turn when all its calls have results.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -47,6 +48,7 @@ async def run(
     sampling: Sampling | None = None,
     pausing: bool = True,
     pictures: Pictures = NO_PICTURES,
+    results_first: Sequence[str] = (),
     clock: Clock = time.monotonic,
 ) -> AsyncGenerator[RunEvent, None]:
     """Send `messages` and yield the run's events; `RunEnded` comes last.
@@ -57,6 +59,8 @@ async def run(
     `sampling` replaces the session's for every turn, unless it is None. If it requires a call, then
     only until the model has made one. `pausing` must be as in the session's `SessionSpec`; if it is
     False, all calls are the caller's. `pictures` shows the model those that tools make.
+    `results_first` are the ids of calls whose results come in this order, before any others: those
+    of a run that is driven again.
 
     The caller closes the session. The session can take another run only after a run that ended
     with `stop` or `length`. To leave early, close the iterator (`contextlib.aclosing`), which
@@ -66,6 +70,7 @@ async def run(
     """
     budget = Budget(limits, clock)
     usage = UsageCount()
+    order = deque(results_first)
     lead = ""  # text before in-line calls, whose sentence the next turn continues
     feed = messages
     while True:
@@ -82,7 +87,7 @@ async def run(
                 yield ended
                 return
             while turn.waiting:
-                yield await budget.wait(turn.next_of_tools(session))
+                yield await budget.wait(turn.next_of_tools(session, order))
             sampling = _after_a_call(sampling)
             lead = lead + turn.text if turn.inline else ""
             feed = await turn.answers(pictures)
@@ -122,6 +127,8 @@ class _Turn:
         dispatcher.on_expect = self._expect
         self._forecasts = PauseForecasts(clock)
         self._results: dict[str, ToolResult] = {}
+        self._early: dict[str, ToolResult] = {}
+        """Results that came before those that must come first."""
         self._end: TurnEnded | None = None
         self._telling: list[asyncio.Task[None]] = []
         self.inline = False
@@ -203,23 +210,40 @@ class _Turn:
         if self._returned.qsize() < MAX_REPORTS:
             self._returned.put_nowait(_FORECAST)
 
-    async def next_of_tools(self, session: EngineSession) -> ToolReturned | ToolReported:
+    async def next_of_tools(
+        self, session: EngineSession, order: deque[str]
+    ) -> ToolReturned | ToolReported:
         """Wait for the next result or progress report of a tool, and return it.
 
-        Meanwhile the session, which is paused, is told how long the calls are expected to last.
+        The results of the calls in `order` come first. Meanwhile the session, which is paused, is
+        told how long the calls are expected to last.
         """
+        if order and order[0] not in self._calls:
+            order.clear()  # they are of another run, which whoever gave them finds out
         while True:
+            if (early := self._early.pop(order[0] if order else "", None)) is not None:
+                return self._return(early, order)
+            if not order and self._early:
+                return self._return(self._early.pop(next(iter(self._early))), order)
             told = await self._returned.get()
             if isinstance(told, ToolReported):
                 return told
             if isinstance(told, asyncio.Future):
                 result = told.result()
-                self._results[result.call_id] = result
-                return ToolReturned(self._calls[result.call_id], result)
+                if not order or order[0] == result.call_id:
+                    return self._return(result, order)
+                self._early[result.call_id] = result
+                continue
             left = self._forecasts.left_seconds(self._calls.keys() - self._results.keys())
             if left is not None:
                 # In a task of its own, since the answer must not hold back a tool's result.
                 self._telling.append(asyncio.create_task(session.expect_pause(left)))
+
+    def _return(self, result: ToolResult, order: deque[str]) -> ToolReturned:
+        if order:
+            order.popleft()
+        self._results[result.call_id] = result
+        return ToolReturned(self._calls[result.call_id], result)
 
     async def answers(self, pictures: Pictures) -> list[Message]:
         """Return the results as messages for the model, in call order."""

@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
+from caesura.runtime.journal.store import JournalStore
+from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.http_log import HttpLog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
@@ -101,12 +103,19 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def start(self) -> None:
-        """Load the items that wait for a person. Call it before the first request."""
+        """Load the items that wait for a person, and go on with runs that were broken off.
+
+        Call it before the first request.
+        """
         if self._state.people is not None:
             await self._state.people.start()
+        if self._state.journal is not None:
+            self._state.journal.on_left_behind = self._responses.go_on
+            await self._responses.resume(await self._state.journal.start())
 
     async def leave(self) -> None:
         """End the streams of watchers, and keep the questions of requests for the next process."""
+        self._responses.is_leaving = True
         await self._traces.dismiss()
         if self._state.people is not None:
             await self._state.people.leave()
@@ -116,6 +125,8 @@ class Application:
         if self._state.replays is not None:
             await self._state.replays.cancel()
         await self._responses.aclose()
+        if self._state.journal is not None:
+            await self._state.journal.aclose()
         await self._state.media.aclose()
         if self._log is not None:
             self._log.flush()
@@ -164,6 +175,7 @@ def create_app(
     allow_private: bool = False,
     replays: Replays | None = None,
     sockets: SocketLimits = SOCKETS,
+    journal: JournalStore | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
@@ -180,6 +192,7 @@ def create_app(
     `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
     may name private addresses. `replays` simulate what was recorded. `vllm` answers every other
     route, and chat completions and messages without `server_tools`. `sockets` bound connections.
+    `journal` keeps runs, so that they go on after this process has died; without it they are lost.
     The caller closes the engine, the people and the recorder. Raises `UsageError` for wrong ones.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
@@ -198,6 +211,7 @@ def create_app(
         people=people,
         tracing=spans,
         replays=replays,
+        journal=None if journal is None else JournalWriter(journal),
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
+from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.pictures import Pictures, count_pictures
 from caesura.runtime.server.chat.plan import Plan
@@ -59,19 +60,28 @@ def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
 
 
 async def decode(
-    state: State, plan: Plan, session: EngineSession, name: str, headers: Mapping[str, str]
+    state: State,
+    plan: Plan,
+    session: EngineSession,
+    name: str,
+    headers: Mapping[str, str],
+    kept: KeptRun | None = None,
 ) -> AsyncGenerator[RunEvent, None]:
     """Run the plan to its end, and yield the run's events.
 
     `name` is the id of the answer, which the traces and questions to people tell. `headers` are
-    those of the request. Raises what `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
+    those of the request. `kept` is the run's journal, if it has one. Raises what
+    `caesura.runtime.run.loop.run` raises, and `MediaRefused`.
     """
     rules = state.engine.media_rules
     messages = await state.media.inlined(plan.messages, rules)
     pictures = Pictures(rules, count_pictures(messages))
     async with Dispatcher(plan.registry, scope=Scope(name)) as dispatcher:
         dispatcher.conversation = plan.conversation
-        dispatcher.asker = asker_of(plan.user, headers)
+        dispatcher.asker = plan.asker or asker_of(plan.user, headers)
+        if kept is not None:
+            dispatcher.asker = dispatcher.asker or kept.asker
+            dispatcher.log = kept.calls
         dispatcher.count_by(state.engine.count_tokens, state.engine.context_tokens)
         dispatcher.usable = partial(until_alive, state.engine)
         trace = None
@@ -89,6 +99,7 @@ async def decode(
             sampling=plan.sampling,
             pausing=plan.spec.pausing,
             pictures=pictures,
+            results_first=() if kept is None else kept.results_first,
         )
         if trace is not None:
             events = trace.events(events)

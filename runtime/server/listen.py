@@ -15,6 +15,7 @@ import uvicorn
 
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
+from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
@@ -61,6 +62,7 @@ class AppOptions(DoorOptions, total=False):
     vllm: VllmServer | None
     allow_private: bool
     replays: Replays | None
+    journal: JournalStore | None
 
 
 def _print(url: str) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
@@ -31,3 +32,4 @@ class State:
     people: People | None = None
     tracing: "Tracing | None" = None
     replays: Replays | None = None
+    journal: JournalWriter | None = None

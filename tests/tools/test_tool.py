@@ -161,6 +161,7 @@ def test_the_decorator_takes_every_option():
         "timeout_seconds": 5.0,
         "retries": 2,
         "safe_to_repeat": True,
+        "when_unknown": "fail",
         "concurrency": 4,
         "max_result_tokens": 500,
         "breaker": 3,

@@ -92,7 +92,7 @@ def format_number(value: Number) -> str:
     return str(value)
 
 
-@tool
+@tool(safe_to_repeat=True)
 def calculator(expression: str) -> str:
     """Work out an arithmetic expression exactly and return its value.
 

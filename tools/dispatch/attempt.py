@@ -122,6 +122,8 @@ class Runner:
             flight.attempts += 1
             failed: bool | None = None
             try:
+                if not tool.approval:  # a call with an approval starts behind it
+                    await context.starts()
                 outcome = _success(await self._bounded(tool, kwargs, flight, context))
                 failed = False
             except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
+from typing import Any
 
 from caesura.tools.closing import AsyncClosing
-from caesura.tools.context import CallContext, Scope
+from caesura.tools.context import CallContext, Scope, enter, leave
 from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests
 from caesura.tools.dispatch.bounded import GRACE_SECONDS
+from caesura.tools.dispatch.call_log import CallLog
 from caesura.tools.dispatch.call_observer import OnCall
 from caesura.tools.dispatch.truncate import DEFAULT_MAX_TOKENS, fit_tokens
 from caesura.tools.registry import Registry
@@ -87,6 +90,8 @@ class Dispatcher(AsyncClosing):
         """Receives tools' progress reports, one line each; the owner sets it before a run."""
         self.on_expect: Callable[[ToolCall, float], None] | None = None
         """Receives tools' forecasts, in seconds from now; the owner sets it before a run."""
+        self.log: CallLog | None = None
+        """Knows the results of calls that were made before; the owner sets it before a run."""
         self.on_call: OnCall | None = None
         """Returns the observer of each call that starts; the owner sets it before a run."""
         self.usable: Callable[[], Awaitable[None]] | None = None
@@ -179,6 +184,8 @@ class Dispatcher(AsyncClosing):
     async def _call_to_result(self, flight: Flight) -> ToolResult:
         """Run the body of a call's task."""
         flight.begun = True
+        if self.log is not None and (known := self.log.result_of(flight.call)) is not None:
+            return known
         outcome = _CANCELLED
         if not flight.cancelled:
             with suppress(asyncio.CancelledError):  # its cause is determined below
@@ -192,6 +199,8 @@ class Dispatcher(AsyncClosing):
             raise asyncio.CancelledError
         if flight.unusable is not None:
             raise flight.unusable
+        if self.log is not None and result.error != "cancelled":
+            self.log.ended(result)
         return result
 
     def _call_ended(self, task: asyncio.Task[ToolResult]) -> None:
@@ -251,6 +260,10 @@ class Dispatcher(AsyncClosing):
             asker=self.asker,
             usable=self.usable,
         )
+        if self.log is not None:
+            context = _logged(context, tool, self.log)
+            if context.notice and (why := await _settled(context, tool, kwargs, self.log)):
+                return Outcome(error_text(why), "failed")
         return await self._runner.run(tool, kwargs, flight, context)
 
     async def _fitted(self, content: str, tool: Tool | None) -> str:
@@ -271,3 +284,23 @@ def _cancel(task: asyncio.Task[ToolResult], flight: Flight) -> None:
     if flight.begun and not flight.cancelled:
         task.cancel()
     flight.cancelled = True
+
+
+def _logged(context: CallContext, tool: Tool, log: CallLog) -> CallContext:
+    """Return the context of a call that writes down when its tool runs."""
+    return replace(
+        context,
+        starts=partial(log.starts, context.call, tool),
+        notice=log.notice(context.call, tool),
+    )
+
+
+async def _settled(
+    context: CallContext, tool: Tool, arguments: dict[str, Any], log: CallLog
+) -> str | None:
+    """Decide about a call that may have been made already; return why it is not made again."""
+    token = enter(context)  # a person may be asked on behalf of the call
+    try:
+        return await log.settle(context.call, tool, arguments, context.notice)
+    finally:
+        leave(token)

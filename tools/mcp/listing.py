@@ -64,7 +64,8 @@ def _tool(
     schema: dict[str, Any] = copy.deepcopy(dict(listed.input_schema))
     without_patterns(schema)
     description = (listed.description or listed.title or "")[:MAX_DESCRIPTION_CHARACTERS]
-    if old is not None and (old.description, old.parameters) == (description, schema):
+    known = (description, schema, _is_safe(listed))
+    if old is not None and (old.description, old.parameters, old.safe_to_repeat) == known:
         return old
     remote = listed.name
 
@@ -81,7 +82,14 @@ def _tool(
         max_result_tokens=settings.max_result_tokens,
         breaker=settings.breaker,
         approval=settings.asks(listed.name),
+        safe_to_repeat=_is_safe(listed),
     )
+
+
+def _is_safe(listed: "Listed") -> bool:
+    """Return whether the server says that a call can be repeated without a further effect."""
+    hints = listed.annotations
+    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def _line(error: Exception) -> str:

@@ -39,16 +39,18 @@ class ApprovedCall:
         Raises NoAnswer without approval, TimedOut when the run takes too long, and what the tool
         raises.
         """
-        await self._approval(arguments)
+        context = await self._approval(arguments)
         seconds = self._tool.timeout_seconds
         async with self._slots.slot(self._tool):
+            if context is not None:
+                await context.starts()
             try:
                 return await run_bounded(partial(self._tool.call, **arguments), seconds)
             except Expired:
                 raise TimedOut(f"no answer within {seconds:g} seconds") from None
 
-    async def _approval(self, arguments: dict[str, Any]) -> None:
-        """Wait for the approval, unless this is a retry of an approved call.
+    async def _approval(self, arguments: dict[str, Any]) -> CallContext | None:
+        """Wait for the approval, unless this is a retry of an approved call; return the call.
 
         A person may take an hour. An approved call whose result nobody can use must not run.
         """
@@ -58,12 +60,16 @@ class ApprovedCall:
             context = None
         if context is None or context not in self._approved:
             await self._people.approve(
-                self._tool.name, arguments, deadline_seconds=self.deadline_seconds
+                self._tool.name,
+                arguments,
+                deadline_seconds=self.deadline_seconds,
+                notice="" if context is None else context.notice,
             )
         if context is not None:
             self._approved.add(context)
             if context.usable is not None:
                 await context.usable()
+        return context
 
 
 def with_approval(tool: Tool, people: People) -> Tool:

@@ -24,6 +24,7 @@ def make_ask_user(people: People, settings: Settings | None = None) -> Tool:
     @tool(
         timeout_seconds=timeout_seconds,
         waits_for_person=True,
+        safe_to_repeat=True,  # asked again, a question waits for the same answer
         expected_seconds=min(people.settings.expected_seconds, deadline_seconds),
     )
     async def ask_user(question: str, options: list[str] = []) -> str:  # noqa: B006

@@ -57,7 +57,7 @@ class Pending:
     tool: str
     """The tool that asks, or whose call needs approval."""
     question: str
-    """The question; empty for an approval."""
+    """The question. For an approval, what the person must know beside the call; mostly empty."""
     arguments: str
     """The arguments of the call to approve, as JSON text; empty for a question."""
     options: tuple[str, ...]

@@ -80,12 +80,16 @@ class People:
         return settled.answer
 
     async def approve(
-        self, tool: str, arguments: Mapping[str, Any], *, deadline_seconds: float
+        self, tool: str, arguments: Mapping[str, Any], *, deadline_seconds: float, notice: str = ""
     ) -> None:
-        """Return when a person has approved a call. Raises NoAnswer without an approval."""
+        """Return when a person has approved a call. Raises NoAnswer without an approval.
+
+        `notice` is shown beside the call. An approval counts for the same notice only.
+        """
         text = shown(arguments)
-        item = replace(self._desk.new("approval", tool, deadline_seconds), arguments=text)
-        settled = await self._settled(item, text, self.on_approval)
+        item = self._desk.new("approval", tool, deadline_seconds)
+        item = replace(item, arguments=text, question=notice)
+        settled = await self._settled(item, [text, notice] if notice else text, self.on_approval)
         if settled.state == "answered" and not settled.approved:
             reason = f": {settled.answer}" if settled.answer else ""
             raise NoAnswer(f"a person denied this call of {tool}{reason}")

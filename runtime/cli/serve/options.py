@@ -12,10 +12,8 @@ from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.request.origin import tenant_of
-from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.paths import responses_path
 from caesura.scheduler.prompt_lengths.predictor import Description
 from caesura.scheduler.rank import RANKINGS
 from caesura.scheduler.settings import Settings
@@ -112,22 +110,6 @@ class ServerOptions:
     max_concurrent: Annotated[
         int, typer.Option(help="The most requests in flight; more get a 429.")
     ] = 1024
-    responses: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False,
-            help="The file of stored responses and conversations. "
-            "Default: in the user's state directory.",
-        ),
-    ] = None
-    no_responses: Annotated[
-        bool,
-        typer.Option(
-            "--no-responses",
-            help="Keep stored responses and conversations in memory only, until the server ends.",
-        ),
-    ] = False
-
     no_what_if: Annotated[
         bool,
         typer.Option("--no-what-if", help="Offer no replays of recordings on the page."),
@@ -169,10 +151,6 @@ class ServerOptions:
                 f"--api-key-file {self.api_key_file} holds no key: write one in a line of it"
             )
         return found
-
-    def store(self) -> Store:
-        """Return the store of responses and conversations."""
-        return Store(None if self.no_responses else self.responses or responses_path())
 
 
 @dataclass(frozen=True, slots=True)

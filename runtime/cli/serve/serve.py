@@ -9,6 +9,7 @@ from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.connections import ConnectionOptions
+from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
@@ -33,6 +34,7 @@ OPEN_TO_ALL = (
 async def serve_model(
     source: ModelOptions,
     server: ServerOptions,
+    kept: Kept,
     connections: ConnectionOptions,
     paused: Scheduling,
     traces: Traces,
@@ -81,7 +83,8 @@ async def serve_model(
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
                 recorder=recorder,
-                store=server.store(),
+                store=kept.store(),
+                journal=kept.journal_store(),
                 allow_private=read.allow_private,
                 vllm=vllm,
                 replays=replays_of(engine, None if server.no_what_if else recorder),

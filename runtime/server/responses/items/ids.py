@@ -1,5 +1,6 @@
 """Ids of responses, conversations and their items."""
 
+import hashlib
 import uuid
 
 CALL, CALL_OUTPUT, MESSAGE, REASONING = "fc", "fco", "msg", "rs"
@@ -13,9 +14,28 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-def new_turn() -> str:
-    """Return a new name for a turn of server calls."""
-    return uuid.uuid4().hex[:16]
+class Derived:
+    """Ids that follow from a response's id and their order.
+
+    A response that is made again, from its journal, gets the same ids. Its own id is random, so
+    that its items' ids cannot be guessed either.
+    """
+
+    def __init__(self, response_id: str) -> None:
+        self._seed = response_id
+        self._count = 0
+
+    def item(self, prefix: str) -> str:
+        """Return the id of the next item."""
+        return f"{prefix}_{self._next()[:32]}"
+
+    def turn(self) -> str:
+        """Return the name of the next turn of server calls."""
+        return self._next()[:16]
+
+    def _next(self) -> str:
+        self._count += 1
+        return hashlib.sha256(f"{self._seed} {self._count}".encode()).hexdigest()
 
 
 def server_call_id(turn: str, call_id: str) -> str:

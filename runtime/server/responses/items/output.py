@@ -19,7 +19,9 @@ Event = dict[str, Any]
 class Outputs:
     """The output items of one response, and their events in the order of sending."""
 
-    def __init__(self) -> None:
+    def __init__(self, response_id: str) -> None:
+        self.ids = ids.Derived(response_id)
+        """The ids of the items, the same whenever the response is made again."""
         self._items: list[OutputItem] = []
         self._open = 0
         """The number of the first item that is not closed, whose events may be sent."""
@@ -98,7 +100,7 @@ class MessageItem(OutputItem):
     def __init__(self, outputs: Outputs) -> None:
         item = {
             "type": "message",
-            "id": ids.new_id(ids.MESSAGE),
+            "id": outputs.ids.item(ids.MESSAGE),
             "status": "in_progress",
             "role": "assistant",
             "content": [],
@@ -146,7 +148,7 @@ class ReasoningItem(OutputItem):
     def __init__(self, outputs: Outputs) -> None:
         item = {
             "type": "reasoning",
-            "id": ids.new_id(ids.REASONING),
+            "id": outputs.ids.item(ids.REASONING),
             "status": "in_progress",
             "summary": [],
             "content": [],
@@ -190,7 +192,7 @@ class CallItem(OutputItem):
     def __init__(self, outputs: Outputs, call_id: str, name: str, namespace: str | None) -> None:
         item = {
             "type": "function_call",
-            "id": ids.new_id(ids.CALL),
+            "id": outputs.ids.item(ids.CALL),
             "status": "in_progress",
             "call_id": call_id,
             "name": name,
@@ -283,7 +285,7 @@ class ListToolsItem(OutputItem):
     def __init__(self, outputs: Outputs, label: str, tools: list[Item]) -> None:
         item: Item = {
             "type": "mcp_list_tools",
-            "id": ids.new_id(ids.LIST_TOOLS),
+            "id": outputs.ids.item(ids.LIST_TOOLS),
             "server_label": label,
             "tools": [],
             "error": None,

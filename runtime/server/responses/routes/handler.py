@@ -71,7 +71,7 @@ class ResponseHandlers:
                 whole = part.answer.resource.public()
         finally:
             if not asked.background and not part.feed.is_ended:
-                await asyncio.shield(run.cancel())
+                await asyncio.shield(self._responses.left(part, run))
         await JsonAnswer(whole)(request.scope, request.receive, send)
 
     async def get(self, request: Request, send: Send) -> None:

@@ -16,7 +16,7 @@ from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.errors import ApiError, from_exception, invalid
 from caesura.runtime.server.responses.items.output import Event
 from caesura.runtime.server.responses.request.schema import ResponseRequest, parse
-from caesura.runtime.server.responses.run.live import Part
+from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.responses.run.service import Responses
 from caesura.runtime.server.responses.store import Stored
 
@@ -108,7 +108,7 @@ class _Connection:
                 await self._send(event, stream_id)
         finally:
             if run is not None and not part.feed.is_ended:
-                await asyncio.shield(run.cancel())
+                await asyncio.shield(self._responses.left(part, run))
         if part.feed.error is not None:
             self._recent.pop(str(asked.previous_response_id), None)
         else:

@@ -78,14 +78,14 @@ class Answer:
         self.resource = resource
         self.calls = {} if calls is None else calls
         self._shown = shown
-        self._outputs = Outputs()
+        self._outputs = Outputs(resource.id)
         self._sequence = 0
         self._message: MessageItem | None = None
         self._reasoning: ReasoningItem | None = None
         self._spaces: list[TextDelta] = []
         """White space that no text followed yet; calls are often written behind some."""
         self._called: dict[str, CallItem] = {}
-        self._turn = ids.new_turn()
+        self._turn = self._outputs.ids.turn()
         self._turn_has_ended = calls is not None
         self._last_call_is_inline = False
         self._tally = RunTally()
@@ -326,7 +326,7 @@ class Answer:
         if event.reason == "call":
             self._close_reasoning()
         self._turn_has_ended = True
-        self._turn = ids.new_turn()
+        self._turn = self._outputs.ids.turn()
 
     def _return(self, event: ToolReturned) -> None:
         call = self.calls.pop(event.call.id, None)

@@ -4,13 +4,15 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
+from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.events import RunEvent
 from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.decoding import decode, owned
+from caesura.runtime.server.decoding import decode
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses.request.truncation import shortened
-from caesura.runtime.server.responses.run.live import LiveRun, Part
+from caesura.runtime.server.responses.run.live import LiveRun
+from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.state import State
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
@@ -22,11 +24,16 @@ class Decoding:
     def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
         self.run: LiveRun | None = None
         self._state = state
-        self._plan = owned(plan, headers, part.id)
+        self._plan = plan
+        self._kept = part.kept
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
         self._headers = headers
-        self._session = state.engine.open(self._plan.spec)
+        self._session = self._opened(plan)
+
+    def _opened(self, plan: Plan) -> EngineSession:
+        log = None if self._kept is None else self._kept.journal
+        return self._state.engine.open(plan.spec, log)
 
     async def events(self) -> AsyncGenerator[RunEvent, None]:
         """Yield the run's events; tell the run of items that wait for a person."""
@@ -35,7 +42,7 @@ class Decoding:
         async with watching:
             plan = self._plan
             while True:
-                decoding = decode(self._state, plan, self._session, self._name, self._headers)
+                decoding = self._decoded(plan)
                 try:
                     async with aclosing(decoding) as events:
                         async for event in events:
@@ -48,7 +55,10 @@ class Decoding:
                         raise
                     plan = shorter
                     await self._session.close()
-                    self._session = self._state.engine.open(plan.spec)
+                    self._session = self._opened(plan)
+
+    def _decoded(self, plan: Plan) -> AsyncGenerator[RunEvent, None]:
+        return decode(self._state, plan, self._session, self._name, self._headers, self._kept)
 
     def _shortened(self, plan: Plan) -> Plan | None:
         """Return the plan with fewer messages, or None if the run must not be tried again."""

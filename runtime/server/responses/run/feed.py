@@ -8,9 +8,13 @@ from caesura.runtime.server.responses.items.output import Event
 
 
 class Feed:
-    """Events so far, and whether more will come. The event's number is its `sequence_number`."""
+    """Events so far, and whether more will come. The event's number is its `sequence_number`.
+
+    Events that are held back are not read before they are released, or the feed ends.
+    """
 
     def __init__(self) -> None:
+        self._released = 0
         self._events: list[Event] = []
         self._changed = asyncio.Event()
         self.is_ended = False
@@ -19,15 +23,22 @@ class Feed:
         self.failed_first = False
         """Whether the error came before any event of the run."""
 
-    def push(self, events: Sequence[Event]) -> None:
-        """Append events, and wake the readers."""
-        if events:
-            self._events.extend(events)
+    def push(self, events: Sequence[Event], *, held: bool = False) -> None:
+        """Append events, and wake the readers unless the events are held back."""
+        self._events.extend(events)
+        if not held:
+            self.release(len(self._events))
+
+    def release(self, count: int) -> None:
+        """Let the first `count` events be read."""
+        if count > self._released:
+            self._released = count
             self._wake()
 
     def end(self, error: ApiError | None = None, *, failed_first: bool = False) -> None:
         """Record that no more events will come."""
         self.is_ended, self.error, self.failed_first = True, error, failed_first
+        self._released = len(self._events)
         self._wake()
 
     async def read(self, after: int = -1) -> AsyncGenerator[Event, None]:
@@ -35,7 +46,7 @@ class Feed:
         position = after + 1
         while True:
             changed = self._changed
-            while position < len(self._events):
+            while position < self._released:
                 yield self._events[position]
                 position += 1
             if self.is_ended:

@@ -9,22 +9,23 @@ import copy
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.errors import ContextOverflow, LimitReached
 from caesura.runtime.events import RunEnded, RunEvent
+from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.transcript import Transcript
 from caesura.runtime.server.http.errors import ApiError, from_exception
 from caesura.runtime.server.responses.items import ids
-from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.items.output import Event
-from caesura.runtime.server.responses.run.answer import Answer, Shown
-from caesura.runtime.server.responses.run.feed import Feed
-from caesura.runtime.server.responses.store import Stored
+from caesura.runtime.server.responses.run.answer import Shown
+from caesura.runtime.server.responses.run.part import Part
+from caesura.runtime.server.responses.run.resumed import Attended
 from caesura.scheduler.messages import Message
 from caesura.tools.people import Pending
 
@@ -32,79 +33,13 @@ UNATTENDED_SECONDS = 600.0
 """How long a run waits for its client after an approval was decided without the client."""
 
 
-class Part:
-    """One response of a run: its answer, its feed, and what is kept of it."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The client's decision about a call that waits for an approval."""
 
-    def __init__(
-        self,
-        answer: Answer,
-        input_items: Sequence[Item],
-        tools: Sequence[Item] | None = None,
-        *,
-        history: Sequence[Message] = (),
-        covers_previous: bool = False,
-    ) -> None:
-        self.answer = answer
-        self.feed = Feed()
-        self.input_items = input_items
-        self.history = history
-        """The messages before those of the response."""
-        self._tools = tools
-        self.covers_previous = covers_previous
-        self._messages: Sequence[Message] = ()
-
-    @property
-    def id(self) -> str:
-        """The response's id."""
-        return self.answer.resource.id
-
-    def begin(self) -> None:
-        """Send the first events, unless they were sent."""
-        if not self.answer.has_begun:
-            queued = bool(self.answer.resource.request.background)
-            self.feed.push(self.answer.begin(self._tools, queued=queued))
-
-    def take(self, event: RunEvent) -> bool:
-        """Send what an event of the run adds; return whether it adds anything."""
-        self.begin()
-        events = self.answer.take(event)
-        self.feed.push(events)
-        return bool(events)
-
-    def ask(self, call_id: str, request_id: str, arguments: str) -> None:
-        """Send the request to approve a call."""
-        self.begin()
-        self.feed.push(self.answer.ask(call_id, request_id, arguments))
-
-    async def end(
-        self,
-        finish: Callable[[], list[Event]],
-        messages: Sequence[Message],
-        save: Callable[["Part"], Awaitable[None]],
-        error: ApiError | None = None,
-    ) -> None:
-        """Send the last events, after keeping the response with the messages of its run."""
-        failed_first = error is not None and not self.answer.has_begun
-        self.begin()
-        events = finish()
-        self._messages = messages
-        await save(self)
-        self.feed.push(events)
-        self.feed.end(error, failed_first=failed_first)
-
-    def stored(self) -> Stored:
-        """Return what the store keeps of the response in its present state."""
-        public = self.answer.snapshot()
-        return Stored(
-            public, self.input_items, public["output"], self._messages, self.covers_previous
-        )
-
-    def remembered(self) -> Stored:
-        """Return the response with all that it continues, for a client that does not store it."""
-        stored = self.stored()
-        resource = stored.resource | {"previous_response_id": None, "conversation": None}
-        messages = [*self.history, *self._messages]
-        return Stored(resource, stored.input, stored.output, messages)
+    request_id: str
+    approve: bool
+    reason: str
 
 
 class LiveRun:
@@ -113,9 +48,11 @@ class LiveRun:
     `decoding` yields the run's events. `history` are the messages before the input, whose own
     messages are `own`. `save` keeps a response that has ended, and `forget` drops one that its
     client never learned of. `parked` is called when a response ends while the run waits for
-    approvals. `close` ends the engine's session; it learns whether calls of the client are left
-    open, and the forms in which a follow-up may hold the run's messages. `place` is the request's
-    place among those under way, which a waiting run gives back.
+    approvals. `decide` tells the people of a client's decision; it returns False if another one
+    came first. `attended` makes the later responses of a run that is driven again. `close` ends the
+    engine's session; it learns whether calls of the client are left open, and the forms in which a
+    follow-up may hold the run's messages. `place` is the request's place among those under way,
+    which a waiting run gives back.
     """
 
     def __init__(
@@ -123,6 +60,8 @@ class LiveRun:
         part: Part,
         decoding: AsyncGenerator[RunEvent, None],
         *,
+        attended: "Callable[[LiveRun, Attended], Part]",
+        decide: "Callable[[Decision], Awaitable[bool]]",
         history: Sequence[Message],
         own: Sequence[Message],
         shown: Shown,
@@ -134,7 +73,12 @@ class LiveRun:
         on_output: Callable[[], None],
     ) -> None:
         self.part = self._first = part
-        self._decoding = decoding
+        self._kept = part.kept
+        self._decoding = decoding if part.kept is None else part.kept.events(decoding)
+        self._made_again = attended
+        self._decide = decide
+        self._decisions: dict[str, Decision] = {}
+        """The client's decisions of an earlier process, by approval request."""
         self._transcript = Transcript([*history, *own])
         self._history_length = len(history)
         self._asked_length = len(history) + len(own)
@@ -148,7 +92,7 @@ class LiveRun:
         self._attended = asyncio.Event()
         self._attended.set()
         self._started = asyncio.Event()
-        self._is_cancelled = False
+        self._is_cancelled = self._is_left = False
         self._leaves_calls = False
         self._has_malformed_call = False
         self._has_released = False
@@ -176,6 +120,9 @@ class LiveRun:
         if item.kind == "approval" and item.tool in self._shown.approved:
             self._asked.append(item)
             await self._show_asked()
+            decided = self._decisions.pop(approval_request_id(item.id), None)
+            if decided is not None:
+                await self._decide(decided)
 
     async def _show_asked(self) -> None:
         self._asked = [item for item in self._asked if not self._show(item)]
@@ -184,21 +131,64 @@ class LiveRun:
     def _show(self, item: Pending) -> bool:
         """Show an approval request; return False if its call was not read yet."""
         answer = self.part.answer
-        waiting = [
-            call_id
-            for call_id, call in answer.calls.items()
-            if call.name == item.tool and call.request_id is None
-        ]
+        request_id = approval_request_id(item.id)
+        if request_id in self.requests:
+            return True  # it was shown before the server was started again
+        called = [call_id for call_id, call in answer.calls.items() if call.name == item.tool]
+        waiting = [call_id for call_id in called if answer.calls[call_id].request_id is None]
+        if not waiting and self._kept is not None and self._kept.is_resumed:
+            waiting = called  # the earlier approval was lost with its process
         if not waiting:
             return False
         asked = _parsed(item.arguments)
         same = [each for each in waiting if _parsed(answer.calls[each].arguments) == asked]
-        request_id = approval_request_id(item.id)
-        self.part.ask((same or waiting)[0], request_id, item.arguments)
+        asked_of = (same or waiting)[0]
+        if self._kept is not None:
+            self._kept.step({"asked": [asked_of, request_id, item.arguments]})
+        self.part.ask(asked_of, request_id, item.arguments)
         return True
+
+    async def decide(self, decision: "Decision") -> None:
+        """Tell the people of the client's decision about a call that waits."""
+        call_id = self.requests[decision.request_id]
+        self._set_denied(call_id, not decision.approve)
+        if self._kept is not None:
+            self._kept.step({"decided": asdict(decision)})
+        if not await self._decide(decision):  # another person decided first
+            self._set_denied(call_id, False)
+            if self._kept is not None:
+                self._kept.step({"undecided": call_id})
+
+    def _set_denied(self, call_id: str, denied: bool) -> None:
+        if (call := self.part.answer.calls.get(call_id)) is not None:
+            call.is_denied = denied
+
+    async def _repeat(self, step: dict[str, Any]) -> None:
+        """Repeat a step of the server's own, of a run that is driven again."""
+        try:
+            if "asked" in step:
+                call_id, request_id, arguments = step["asked"]
+                self.part.ask(call_id, request_id, arguments)
+                await self._park_if_waiting()
+            elif "decided" in step:
+                decision = Decision(**step["decided"])
+                self._decisions[decision.request_id] = decision
+                self._set_denied(self.requests[decision.request_id], not decision.approve)
+            elif "undecided" in step:
+                self._set_denied(step["undecided"], False)
+            else:
+                part = self._made_again(self, Attended.read(step["attended"]))
+                self._attend(part, nullcontext())
+        except (LookupError, ValueError, TypeError) as error:
+            raise BadJournal(f"a step of the run cannot be repeated: {error!r}") from None
 
     def attend(self, part: Part, place: AbstractContextManager[None]) -> None:
         """Go on with the run as the response `part`."""
+        if self._kept is not None:
+            self._kept.step({"attended": Attended.of(part).told()})
+        self._attend(part, place)
+
+    def _attend(self, part: Part, place: AbstractContextManager[None]) -> None:
         if not part.covers_previous:
             self._history_length = 0  # the new response continues none that holds the history
         self.part = part
@@ -208,6 +198,11 @@ class LiveRun:
     async def cancel(self) -> None:
         """Break off the run for its client, and wait until it has ended."""
         self._is_cancelled = True
+        await self.stop()
+
+    async def leave(self) -> None:
+        """Break off the run; with a journal, a later process goes on with it."""
+        self._is_left = True
         await self.stop()
 
     async def stop(self) -> None:
@@ -226,6 +221,9 @@ class LiveRun:
         except asyncio.CancelledError:
             # Shielded, since a second cancellation must not leave the session in the engine.
             await asyncio.shield(self._release())
+            if self._is_left and self._kept is not None and self._kept.journal.goes_on:
+                self.part.feed.end(_goes_on(self.part))
+                return
             if self._is_cancelled:
                 await asyncio.shield(self._end(self.part.answer.cancel))
             else:
@@ -234,11 +232,16 @@ class LiveRun:
         except Exception as error:
             await asyncio.shield(self._release())
             await self._fail(error)
+        if self._kept is not None:
+            self._kept.journal.finish()
 
     async def _read(self) -> None:
         try:
             async with aclosing(self._decoding) as events:
                 async for event in events:
+                    if isinstance(event, dict):
+                        await self._repeat(event)
+                        continue
                     await self._attendance()
                     self._transcript.take(event)
                     await self._take(event)
@@ -284,6 +287,8 @@ class LiveRun:
     async def _fail(self, error: Exception) -> None:
         if self.is_parked:
             return
+        if isinstance(error, BadJournal):
+            error = ApiError(500, f"The response cannot go on: {error}.", code="journal")
         told = from_exception(error)
         if isinstance(error, ContextOverflow):
             told.param = "input"
@@ -331,6 +336,15 @@ class LiveRun:
         if self._place is not None:
             place, self._place = self._place, None
             place.__exit__(None, None, None)
+
+
+def _goes_on(part: Part) -> ApiError:
+    return ApiError(
+        503,
+        f"The server stopped before the response {part.id} was complete. It goes on after the "
+        f"restart: get it by GET /v1/responses/{part.id}.",
+        code="server_stopped",
+    )
 
 
 def approval_request_id(pending_id: str) -> str:

@@ -4,27 +4,30 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.record import BadJournal, Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.responses.items.given import REFERENCE, Item
-from caesura.runtime.server.responses.items.messages import messages_of
+from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
-from caesura.runtime.server.responses.request.schema import Continued, ResponseRequest
+from caesura.runtime.server.responses.request.schema import ResponseRequest
 from caesura.runtime.server.responses.run.answer import Answer
 from caesura.runtime.server.responses.run.decoding import Decoding
-from caesura.runtime.server.responses.run.live import LiveRun, Part, pending_id
-from caesura.runtime.server.responses.run.resource import FINAL, Resource
-from caesura.runtime.server.responses.store import NotStored, Store, Stored, history_of
+from caesura.runtime.server.responses.run.inputs import Inputs
+from caesura.runtime.server.responses.run.live import Decision, LiveRun, pending_id
+from caesura.runtime.server.responses.run.part import Part
+from caesura.runtime.server.responses.run.resource import Resource
+from caesura.runtime.server.responses.run.resumed import Attended, Begun, Sender
+from caesura.runtime.server.responses.store import NotStored, Store, Stored
 from caesura.runtime.server.state import State
+from caesura.scheduler.media import has_media
 from caesura.tools.people import NotPending
-
-T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
@@ -35,12 +38,14 @@ MAX_FEEDS = 64
 WHO = "mcp_approval_response"
 
 
-class Responses:
+class Responses(Inputs):
     """The responses of one application."""
 
     def __init__(self, state: State, store: Store) -> None:
+        super().__init__(store)
         self._state = state
-        self._store = store
+        self.is_leaving = False
+        """Whether the server is about to end."""
         self._live: dict[str, LiveRun] = {}
         self._parked: dict[str, LiveRun] = {}
         """Runs that wait for approvals, by the id of each approval request."""
@@ -67,8 +72,64 @@ class Responses:
         if (found := await self._resumed(request, items)) is not None:
             return found
         plan = await self._planned(request, items, history)
-        part = self._part(request, items, history, plan)
-        return part, await self._start(part, plan, history, headers, started)
+        part = self._part(self._resource(request), items, history, plan)
+        sender = Sender.of(plan.run, headers, part.id)
+        part.kept = self._journaled(part, history, plan, sender)
+        return part, await self._start(part, plan, history, sender, headers, started)
+
+    def _journaled(
+        self, part: Part, history: History, plan: ResponsePlan, sender: Sender
+    ) -> KeptRun | None:
+        """Begin the journal of a run whose client can come back for its response."""
+        writer, request = self._state.journal, part.answer.resource.request
+        # Tokens alone bring back neither their probabilities nor the pictures before them.
+        lost = plan.run.sampling.logprobs is not None or has_media(plan.run.messages)
+        if writer is None or not request.stored or lost:
+            return None
+        begun = Begun(Attended.of(part), history, sender)
+        return KeptRun(writer, writer.begin(part.id, begun.told()), self._state.people)
+
+    async def resume(self, records: Sequence[Recorded]) -> None:
+        """Go on with the runs of responses among those that an ended process has left."""
+        for record in records:
+            assert self._state.journal is not None
+            journal = self._state.journal.resume(record)
+            try:
+                begun = Begun.read(record)
+                if begun is not None:
+                    kept = KeptRun(self._state.journal, journal, self._state.people, record)
+                    await self._begin_again(begun, kept)
+            except (BadJournal, ApiError) as error:
+                LOG.warning("the response %s does not go on: %s", record.run, error)
+                journal.finish()
+
+    def go_on(self, records: Sequence[Recorded]) -> None:
+        """Go on with runs that another server has left, in the background."""
+        self._in_background(self.resume(records))
+
+    async def _begin_again(self, begun: Begun, kept: KeptRun) -> None:
+        first, engine = begun.first, self._state.engine
+        plan = await self._planned(first.request, first.items, begun.history)
+        resource = first.resource(engine.model, engine.default_sampling)
+        part = self._part(resource, first.items, begun.history, plan)
+        part.kept = kept
+        await self._start(part, plan, begun.history, begun.sender, {}, 0.0)
+
+    def _attended(self, run: LiveRun, attended: Attended) -> Part:
+        """Return the response in which a run went on, as it was before the server ended."""
+        engine = self._state.engine
+        resource = attended.resource(engine.model, engine.default_sampling)
+        answer = run.part.answer.following(resource)
+        return self._following(run, answer, attended.items, attended.covers_previous)
+
+    def _following(self, run: LiveRun, answer: Answer, items: Sequence[Item], covers: bool) -> Part:
+        """Return the next response of a run that waits for approvals."""
+        before = run.part
+        history = before.history if covers else ()
+        part = Part(answer, items, history=history, covers_previous=covers, kept=before.kept)
+        self._unpark(run)
+        self._live[part.id] = run
+        return part
 
     async def prepare(
         self,
@@ -84,7 +145,7 @@ class Responses:
         items = await self.resolved(given)
         history = await self.history(request, recent or {})
         plan = await self._planned(request, items, history)
-        part = self._part(request, items, history, plan)
+        part = self._part(self._resource(request), items, history, plan)
         await part.end(partial(part.answer.skip, time.time()), plan.own, self._save)
         return part, None
 
@@ -96,9 +157,9 @@ class Responses:
         return await asyncio.to_thread(make_plan, request, items, history, *about)
 
     def _part(
-        self, request: ResponseRequest, items: Sequence[Item], history: History, plan: ResponsePlan
+        self, resource: Resource, items: Sequence[Item], history: History, plan: ResponsePlan
     ) -> Part:
-        answer = Answer(self._resource(request), plan.shown)
+        answer = Answer(resource, plan.shown)
         return Part(answer, items, plan.listed, history=history.messages)
 
     def _resource(self, request: ResponseRequest) -> Resource:
@@ -110,12 +171,14 @@ class Responses:
         part: Part,
         plan: ResponsePlan,
         history: History,
+        sender: Sender,
         headers: Mapping[str, str],
         started: float,
     ) -> LiveRun:
-        place = self._enter()
+        is_resumed = part.kept is not None and part.kept.is_resumed
+        place = nullcontext() if is_resumed else self._enter()
         try:
-            decoding = Decoding(self._state, plan.run, part, headers)
+            decoding = Decoding(self._state, sender.of_plan(plan.run), part, headers)
         except BaseException:
             place.__exit__(None, None, None)
             raise
@@ -130,6 +193,8 @@ class Responses:
         run = LiveRun(
             part,
             decoding.events(),
+            attended=self._attended,
+            decide=self._decide,
             history=history.messages,
             own=plan.own,
             shown=plan.shown,
@@ -143,10 +208,15 @@ class Responses:
         decoding.run = run
         run.when_ended(self._unpark)
         self._live[part.id] = run
+        if part.kept is not None:
+            part.kept.journal.on_taken_over = partial(self._leave, run)
         if part.answer.resource.request.background:
             await self._write(part.stored())
             part.begin()
         return run
+
+    def _leave(self, run: LiveRun) -> None:
+        self._in_background(run.leave())
 
     def _enter(self) -> AbstractContextManager[None]:
         """Take a place among the requests under way, until the place's context is left."""
@@ -178,87 +248,23 @@ class Responses:
         place = self._enter()
         covers = request.previous_response_id == run.part.id
         answer = run.part.answer.following(self._resource(request))
-        before = run.part.history if covers else ()
-        part = Part(answer, items, history=before, covers_previous=covers)
-        self._unpark(run)
+        part = self._following(run, answer, items, covers)
         run.attend(part, place)
-        self._live[part.id] = run
-        for key, call_id in run.requests.items():
+        for key in run.requests:
             if key in decisions:
-                await self._decide(part, call_id, key, decisions[key])
+                asked = Decision(key, decisions[key]["approve"], decisions[key].get("reason") or "")
+                await run.decide(asked)
         return part, run
 
-    async def _decide(self, part: Part, call_id: str, key: str, decision: Item) -> None:
+    async def _decide(self, decision: Decision) -> bool:
+        """Tell the people of a decision; return False if another person decided first."""
         assert self._state.people is not None
-        call = part.answer.calls[call_id]
-        call.is_denied = not decision["approve"]
+        item = pending_id(decision.request_id)
         try:
-            await self._state.people.decide(
-                pending_id(key), decision["approve"], decision.get("reason") or "", WHO
-            )
+            await self._state.people.decide(item, decision.approve, decision.reason, WHO)
         except NotPending:
-            call.is_denied = False  # another person decided first
-
-    # -- what goes into a request ----------------------------------------------------------------
-
-    async def resolved(self, items: Sequence[Item]) -> list[Item]:
-        """Return the items, with references replaced by the items that they name."""
-        return [
-            await self._referenced(item["id"]) if item["type"] == REFERENCE else item
-            for item in items
-        ]
-
-    async def _referenced(self, item_id: str) -> Item:
-        try:
-            return await self.stored(self._store.item, item_id)
-        except NotStored:
-            message = f"input: there is no item with the id {item_id[:80]!r}."
-            raise ApiError(404, message, param="input", code="item_not_found") from None
-
-    async def history(self, request: Continued, recent: Mapping[str, Stored]) -> History:
-        """Return what came before a request; raise `ApiError` 404 if it is not stored."""
-        if request.conversation is not None:
-            items = await self.conversation_items(request.conversation)
-            return History(messages_of(items), items)
-        if request.previous_response_id is None:
-            return History()
-        chain = await self._chain(request.previous_response_id, recent)
-        if chain[-1].resource["status"] not in FINAL:
-            message = "previous_response_id names a response that is not complete: wait for it."
-            raise invalid(message, "previous_response_id")
-        items = [item for each in chain for item in (*each.input, *each.output)]
-        return History(history_of(chain), items)
-
-    async def _chain(self, response_id: str, recent: Mapping[str, Stored]) -> list[Stored]:
-        newest: list[Stored] = []
-        following: str | None = response_id
-        while following is not None and following in recent:
-            newest.append(recent[following])
-            following = newest[-1].previous
-        if following is None:
-            return newest[::-1]
-        try:
-            return [*await self.stored(self._store.chain, following), *newest[::-1]]
-        except NotStored as error:
-            raise ApiError(
-                404,
-                f"There is no response with the id {error.missing[:80]!r}: it was not stored, was "
-                "deleted, or is too old.",
-                param="previous_response_id",
-                code="previous_response_not_found",
-            ) from None
-
-    async def conversation_items(self, conversation_id: str) -> list[Item]:
-        """Return the items of a conversation; raise `ApiError` 404 if there is none."""
-        try:
-            return await self.stored(self._store.conversation_items, conversation_id)
-        except NotStored:
-            raise ApiError(
-                404,
-                f"There is no conversation with the id {conversation_id[:80]!r}.",
-                param="conversation",
-                code="conversation_not_found",
-            ) from None
+            return False
+        return True
 
     # -- finding ---------------------------------------------------------------------------------
 
@@ -272,9 +278,9 @@ class Responses:
         return self._live.get(response_id)
 
     def with_events(self, response_id: str) -> Part | None:
-        """Return a background response whose events can be streamed, or None."""
+        """Return a response whose events can be streamed again, or None."""
         part = self.under_way(response_id)
-        if part is not None and part.answer.resource.request.background:
+        if part is not None and part.can_be_read_again:
             return part
         return self._feeds.get(response_id)
 
@@ -288,6 +294,11 @@ class Responses:
         except NotStored:
             raise _no_response(response_id) from None
 
+    async def left(self, part: Part, run: LiveRun) -> None:
+        """Cancel a response whose client has left, unless the server leaves and it can go on."""
+        if not (self.is_leaving and part.kept is not None):
+            await run.cancel()
+
     async def delete(self, response_id: str) -> None:
         """Delete a response, and cancel it if it is under way; raise `ApiError` 404."""
         run = self.run_of(response_id)
@@ -299,23 +310,13 @@ class Responses:
         except NotStored:
             raise _no_response(response_id) from None
 
-    async def stored(self, work: Callable[..., T], *values: object) -> T:
-        """Return the result of the store's method `work`; raise `ApiError` 503 if it fails."""
-        try:
-            return await asyncio.to_thread(work, *values)
-        except (sqlite3.Error, UsageError) as error:
-            LOG.warning("stored responses cannot be used: %s", error)
-            raise ApiError(503, "Stored responses cannot be read now.", code="store") from None
-
-    @property
-    def store(self) -> Store:
-        """The store of responses and conversations."""
-        return self._store
-
     async def aclose(self) -> None:
-        """End the runs under way and those that wait for approvals, and close the store."""
+        """End the runs under way and those that wait for approvals, and close the store.
+
+        Those with a journal go on in the next process.
+        """
         runs = {*self._live.values(), *self._parked.values()}
-        await asyncio.gather(*(run.stop() for run in runs))
+        await asyncio.gather(*(run.leave() for run in runs))
         await asyncio.to_thread(self._store.close)
 
     # -- the end of a response -------------------------------------------------------------------
@@ -327,7 +328,7 @@ class Responses:
         """Keep a response that has ended; its client gets it even if it cannot be stored."""
         await self._forget(part)
         request = part.answer.resource.request
-        if request.background:
+        if part.can_be_read_again:
             self._feeds[part.id] = part
             while len(self._feeds) > MAX_FEEDS:
                 del self._feeds[next(iter(self._feeds))]
@@ -346,9 +347,12 @@ class Responses:
         while len(self._parked) > MAX_PARKED:
             oldest = next(iter(self._parked.values()))
             self._unpark(oldest)
-            stopping = asyncio.create_task(oldest.stop())
-            self._stopping.add(stopping)
-            stopping.add_done_callback(self._stopping.discard)
+            self._in_background(oldest.stop())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
 
     def _unpark(self, run: LiveRun) -> None:
         for key in [key for key, each in self._parked.items() if each is run]:

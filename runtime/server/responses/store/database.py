@@ -88,6 +88,12 @@ def _fail_unfinished(db: sqlite3.Connection) -> None:
             )
 
 
+def is_final(db: sqlite3.Connection, record: str) -> bool:
+    """Return whether a response has ended in a way that cannot change any more."""
+    row = db.execute("SELECT status FROM records WHERE id = ?", (record,)).fetchone()
+    return row is not None and row[0] in ("completed", "incomplete", "cancelled")
+
+
 def add_items(
     db: sqlite3.Connection, record: str, part: str, items: Iterable[Item], first: int = 0
 ) -> int:

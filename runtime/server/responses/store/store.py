@@ -59,6 +59,8 @@ class Store:
         status = resource["status"]
         with self._lock, transaction(self._open()):
             db = self._open()
+            if database.is_final(db, stored.id):
+                return  # a run that went on after a restart ends its earlier responses again
             db.execute("DELETE FROM items WHERE record = ?", (stored.id,))
             size = len(body) + len(messages)
             for part in ("input", "output"):

@@ -1,0 +1,54 @@
+"""A run with a journal: what drives it again, and what it writes."""
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from caesura.runtime.events import RunEvent
+from caesura.runtime.journal.calls import JournaledCalls
+from caesura.runtime.journal.record import Recorded
+from caesura.runtime.journal.replay import Replayed
+from caesura.runtime.journal.run_journal import RunJournal
+from caesura.runtime.journal.writer import JournalWriter
+from caesura.tools.people import People
+
+
+class KeptRun:
+    """The journal of one run under way, for the parts of the server that the run passes."""
+
+    def __init__(
+        self,
+        writer: JournalWriter,
+        journal: RunJournal,
+        people: People | None,
+        record: Recorded | None = None,
+    ) -> None:
+        self.journal = journal
+        """Also the log of the run's session."""
+        self.calls = JournaledCalls(writer, journal, record, people)
+        """The log of the run's calls."""
+        self.is_resumed = record is not None
+        """Whether the run was begun by an earlier process."""
+        self._replayed = Replayed(() if record is None else record.steps, journal.told)
+
+    @property
+    def results_first(self) -> list[str]:
+        """The calls whose results were told, in that order."""
+        return self._replayed.results
+
+    @property
+    def asker(self) -> str:
+        """The identity for questions to people of a run whose client has none."""
+        return f"run {self.journal.id}"
+
+    def events(
+        self, events: AsyncGenerator[RunEvent, None]
+    ) -> AsyncGenerator[RunEvent | dict[str, Any], None]:
+        """Yield the run's events as they were told before, and keep the new ones.
+
+        The server's own steps come as objects. Raises `BadJournal` if the run does not fit.
+        """
+        return self._replayed.events(events)
+
+    def step(self, step: dict[str, Any]) -> None:
+        """Keep a step of the server's own."""
+        self.journal.add("step", step)

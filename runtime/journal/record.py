@@ -1,0 +1,124 @@
+"""The entries of a run as JSON text, and what a journal tells of a run when it is read again.
+
+An entry is a pair: its kind and its value. What is read is not trusted: a journal may have been
+written by another version, or by somebody else.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
+from caesura.tools.result import ToolResult
+
+VERSION = 1
+
+Kind = Literal["begin", "turn", "tokens", "outcome", "call", "result", "told", "step", "answer"]
+
+Step = int | str | dict[str, Any]
+"""What a client was told of a run, in order: the length of a piece of text, the id of a call whose
+result came, `OTHER` for any other event, or an object that the run's server understands."""
+OTHER = -1
+"""A step for an event that is neither a piece of text nor a result."""
+
+_TURN = TypeAdapter(LoggedTurn)
+_OUTCOME = TypeAdapter(TurnOutcome)
+_RESULT = TypeAdapter(ToolResult)
+_TOKENS = TypeAdapter(list[int])
+_STEPS = TypeAdapter(list[int | str])
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+class BadJournal(ValueError):
+    """A journal cannot be read; the message is one sentence that says why."""
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What a journal tells of a run."""
+
+    run: str
+    about: dict[str, Any]
+    """What the run's server needs to begin it again."""
+    turns: list[LoggedTurn] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    dispatched: list[str] = field(default_factory=list)
+    """The ids of calls whose tools began to run."""
+    results: dict[str, ToolResult] = field(default_factory=dict)
+    answer: dict[str, Any] | None = None
+    """The answer of a run that has ended, and was not delivered yet."""
+    entries: int = 0
+    """The number of entries; the next one has this number."""
+
+    @property
+    def unknown(self) -> list[str]:
+        """The calls that were dispatched and have no result."""
+        return [call for call in self.dispatched if call not in self.results]
+
+
+def encoded(kind: Kind, value: Any) -> str:
+    """Return the text of an entry."""
+    match kind:
+        case "turn":
+            value = _TURN.dump_python(value, mode="json")
+        case "outcome":
+            value = _OUTCOME.dump_python(value, mode="json")
+        case "result":
+            value = _RESULT.dump_python(value, mode="json")
+        case _:
+            pass
+    return json.dumps([kind, value], separators=(",", ":"))
+
+
+def begun(about: dict[str, Any]) -> str:
+    """Return the text of a run's first entry."""
+    return encoded("begin", {"version": VERSION, "about": about})
+
+
+def recorded(run: str, bodies: Sequence[str]) -> Recorded:
+    """Return what the entries of a run tell; raise `BadJournal` if one of them makes no sense."""
+    place = 0
+    try:
+        kind, first = json.loads(bodies[0])
+        if kind != "begin" or first["version"] != VERSION:
+            raise BadJournal(
+                f"the journal of {run} does not begin with an entry of version {VERSION}, but with"
+                f" {bodies[0][:60]!r}"
+            )
+        told = Recorded(run, _OBJECT.validate_python(first["about"]), entries=len(bodies))
+        for body in bodies[1:]:
+            place += 1
+            _take(told, *json.loads(body))
+    except BadJournal:
+        raise
+    except (ValidationError, ValueError, TypeError, KeyError, LookupError, RecursionError) as error:
+        raise BadJournal(
+            f"entry {place} of the journal of {run} cannot be read: {str(error)[:200]}"
+        ) from None
+    return told
+
+
+def _take(told: Recorded, kind: str, value: Any) -> None:
+    match kind:
+        case "turn":
+            told.turns.append(_TURN.validate_python(value))
+        case "tokens":
+            told.turns[-1].sampled.extend(_TOKENS.validate_python(value))
+        case "outcome":
+            told.turns[-1].outcome = _OUTCOME.validate_python(value)
+        case "call":
+            told.dispatched.append(str(value))
+        case "result":
+            result = _RESULT.validate_python(value)
+            told.results[result.call_id] = result
+        case "told":
+            told.steps += _STEPS.validate_python(value)
+        case "step":
+            told.steps.append(_OBJECT.validate_python(value))
+        case "answer":
+            told.answer = _OBJECT.validate_python(value)
+        case _:
+            raise BadJournal(f"there is no entry of kind {kind[:40]!r}")

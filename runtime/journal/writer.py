@@ -1,0 +1,315 @@
+"""Writing the journals of one server's runs: in batches, in a thread, within bounds."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from caesura.runtime.journal.record import BadJournal, Recorded, recorded
+from caesura.runtime.journal.run_journal import RunJournal
+from caesura.runtime.journal.store import Bounds, Entry, JournalStore, JournalUnavailable
+from caesura.tools.people.owner import RENEW_SECONDS, new_owner
+
+T = TypeVar("T")
+
+LOG = logging.getLogger(__name__)
+
+BATCH_SECONDS = 0.02
+"""The shortest time between two writes; what comes meanwhile is written together."""
+PATIENCE_SECONDS = 0.25
+"""Streams are held back until what they tell is written, but not longer than this."""
+RETRY_SECONDS = 5.0
+"""The time until a store that failed is tried again."""
+RECORD_SECONDS = 5.0
+"""How long a call waits until it is recorded."""
+SWEEP_SECONDS = 600.0
+MAX_WAITING = 100_000
+"""The most entries that wait for a store that fails; then the journals are given up."""
+
+
+class NotRecorded(Exception):
+    """A call could not be written down, so it must not be made."""
+
+
+class JournalWriter:
+    """The journals of one server. All methods but `start` may be called from its event loop only.
+
+    While the store fails, runs go on. Their entries wait, and are written when it works again.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        *,
+        bounds: Bounds | None = None,
+        owner: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.owner = owner or new_owner()
+        self.trouble: str | None = None
+        """Why the store cannot be written now; None: it can."""
+        self.failures = 0
+        """How often the store has failed."""
+        self.given_up = 0
+        """How many runs went on without a journal, since the store failed."""
+        self.is_behind = False
+        """Whether streams must not wait for the store."""
+        self.on_left_behind: Callable[[Sequence[Recorded]], None] | None = None
+        """Receives the runs that this server has taken over from others."""
+        self._store = store
+        self._bounds = bounds or Bounds()
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "caesura-journal")
+        self._runs: dict[str, RunJournal] = {}
+        self._news: dict[str, RunJournal] = {}
+        self._gone: dict[str, RunJournal] = {}
+        self._urgent: list[tuple[RunJournal, asyncio.Future[None]]] = []
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._renew_at = self._sweep_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._is_leaving = False
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def begin(self, run: str, about: dict[str, Any]) -> RunJournal:
+        """Begin the journal of a run. `about` is what is needed to begin the run again."""
+        journal = RunJournal(self, run, about)
+        self._runs[run] = self._news[run] = journal
+        return journal
+
+    def resume(self, record: Recorded) -> RunJournal:
+        """Go on with the journal of a run that was taken over."""
+        journal = RunJournal(self, record.run, record)
+        self._runs[record.run] = journal
+        return journal
+
+    def __len__(self) -> int:
+        """Return the number of runs under way that have a journal."""
+        return len(self._runs)
+
+    def wake(self, run: RunJournal) -> None:
+        """Note that a run has something to write."""
+        self._news[run.id] = run
+        self._wake.set()
+
+    def delete(self, run: RunJournal) -> None:
+        """Delete a run's journal when the store can be written."""
+        self._runs.pop(run.id, None)
+        self._news.pop(run.id, None)
+        if run.was_sent:
+            self._gone[run.id] = run
+            self._wake.set()
+
+    async def record(self, run: RunJournal) -> None:
+        """Return when all that the run has added survives a power failure.
+
+        Returns also if the run has no journal that could be taken up. Raises `NotRecorded` if the
+        store may hold an older state of the run, and cannot be written.
+        """
+        if not run.dropped and not (self.trouble and not run.was_sent):
+            written = asyncio.get_running_loop().create_future()
+            self._urgent.append((run, written))
+            self._wake.set()
+            self._hurry.set()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(written, RECORD_SECONDS)
+                return
+        run.drop()
+        if not run.was_sent:
+            return
+        try:
+            await self._do(self._store.delete, self.owner, [run.id])
+        except JournalUnavailable as error:
+            raise NotRecorded(
+                "the call could not be recorded in the journal, so it was not made; "
+                f"try again later ({error})"
+            ) from None
+        run.was_sent = False
+
+    # -- start and end ---------------------------------------------------------------------------
+
+    async def start(self) -> list[Recorded]:
+        """Begin to write; return the runs that ended processes have left, now ours."""
+        found: list[Recorded] = []
+        try:
+            await self._do(self._store.renew, self.owner)
+            self._renew_at = self._clock() + RENEW_SECONDS
+            found = await self._do(self._taken_over)
+        except JournalUnavailable as error:
+            self._failed(error)
+        self._task = asyncio.create_task(self._write_on(), name="journal")
+        return found
+
+    async def aclose(self) -> None:
+        """Write what waits, give up the lease so that others can go on at once, and close."""
+        self._is_leaving = True
+        self._wake.set()
+        self._hurry.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+        for run in list(self._runs.values()):
+            run.leave()
+        with suppress(JournalUnavailable):
+            await self._do(self._store.leave, self.owner)
+            await self._do(self._store.close)
+        self._thread.shutdown(wait=False)
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    async def _write_on(self) -> None:
+        while not self._is_leaving:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._renew_at - self._clock())):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self._round()
+            with suppress(TimeoutError):  # more entries gather meanwhile
+                async with asyncio.timeout(RETRY_SECONDS if self.trouble else BATCH_SECONDS):
+                    await self._hurry.wait()
+            self._hurry.clear()
+        await self._round()
+
+    async def _round(self) -> None:
+        try:
+            await self._write()
+            if self._clock() >= self._renew_at:
+                await self._renew()
+        except JournalUnavailable as error:
+            self._failed(error)
+        except Exception:  # a mistake of ours must not stop the journal
+            LOG.exception("the journal could not be written")
+            self._release(self._news.values())
+
+    async def _write(self) -> None:
+        runs, self._news = self._news, {}
+        then = [call for run in runs.values() for call in run.taken_callbacks()]
+        urgent, self._urgent = self._urgent, []
+        gone = list(self._gone)
+        entries = [entry for run in runs.values() for entry in run.flushed()]
+        try:
+            if self.trouble is not None:
+                await self._do(self._store.renew, self.owner)
+            if entries:
+                await self._append(runs, entries, bool(urgent), then)
+            if gone:
+                await self._do(self._store.delete, self.owner, gone)
+        except BaseException:
+            self._urgent = urgent + self._urgent
+            self._news = runs | self._news
+            _call(then)
+            raise
+        for id_ in gone:
+            self._gone.pop(id_, None)
+        self._works()
+        _call(then)
+        for run, written in urgent:
+            if not written.done() and run.taken_over:
+                written.set_exception(NotRecorded("another server goes on with this run"))
+            elif not written.done():
+                written.set_result(None)
+
+    async def _append(
+        self,
+        runs: Mapping[str, RunJournal],
+        entries: Sequence[Entry],
+        durable: bool,
+        then: list[Callable[[], None]],
+    ) -> None:
+        for run in runs.values():
+            run.was_sent = True
+        refused = await self._patiently(entries, durable, then)
+        for id_, sent in Counter(entry.run for entry in entries).items():
+            runs[id_].written(sent)
+        for id_ in refused:
+            await self._refused(runs[id_])
+
+    async def _patiently(
+        self, entries: Sequence[Entry], durable: bool, then: list[Callable[[], None]]
+    ) -> frozenset[str]:
+        """Write a batch; streams that wait for it are let go after a while."""
+        writing = asyncio.ensure_future(
+            self._do(lambda: self._store.append(self.owner, entries, durable=durable))
+        )
+        done, _ = await asyncio.wait([writing], timeout=PATIENCE_SECONDS)
+        if not done:
+            self.is_behind = True
+            _call(then)
+        return await writing
+
+    async def _refused(self, run: RunJournal) -> None:
+        """Find out why a run is not ours any more: swept, or taken over by another server."""
+        left = await self._do(self._store.load, run.id)
+        run.leave()
+        run.was_sent = False
+        self._runs.pop(run.id, None)
+        if left:
+            run.taken_over = True
+            LOG.warning("the run %s goes on in another server: its lease had run out", run.id)
+            if run.on_taken_over is not None:
+                run.on_taken_over()
+
+    async def _renew(self) -> None:
+        await self._do(self._store.renew, self.owner)
+        self._renew_at = self._clock() + RENEW_SECONDS
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + SWEEP_SECONDS
+            await self._do(self._store.sweep, self._bounds)
+        found = await self._do(self._taken_over)
+        if found and self.on_left_behind is not None:
+            self.on_left_behind(found)
+
+    def _taken_over(self) -> list[Recorded]:
+        """Claim and read the runs that were left behind; runs in the thread."""
+        found = []
+        for run in self._store.left_behind():
+            if run in self._runs or not self._store.claim(run, self.owner):
+                continue
+            try:
+                found.append(recorded(run, self._store.load(run)))
+            except (BadJournal, LookupError) as error:
+                LOG.warning("a run is not taken up again: %s", error)
+                self._store.delete(self.owner, [run])
+        return found
+
+    # -- trouble ---------------------------------------------------------------------------------
+
+    def _failed(self, error: JournalUnavailable) -> None:
+        if self.trouble is None:
+            LOG.warning(
+                "runs go on without a journal, and are lost if this server ends now: %s", error
+            )
+        self.trouble = str(error)
+        self.failures += 1
+        self.is_behind = True
+        self._renew_at = max(self._renew_at, self._clock() + RETRY_SECONDS)
+        self._wake.set()  # try again after the pause
+        self._release(self._runs.values())
+        if sum(len(run.flushed()) for run in self._runs.values()) > MAX_WAITING:
+            self.given_up += len(self._runs)
+            for run in list(self._runs.values()):
+                run.drop()
+
+    def _works(self) -> None:
+        if self.trouble is not None:
+            LOG.warning("the journal is written again")
+        self.trouble = None
+        self.is_behind = False
+
+    def _release(self, runs: Iterable[RunJournal]) -> None:
+        for run in list(runs):
+            _call(run.taken_callbacks())
+
+    async def _do(self, work: Callable[..., T], *values: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+
+
+def _call(then: list[Callable[[], None]]) -> None:
+    calls, then[:] = list(then), []
+    for call in calls:
+        call()

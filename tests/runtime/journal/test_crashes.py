@@ -1,0 +1,183 @@
+"""Responses whose server dies: each prefix of a journal leads to the same end."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from caesura.runtime.journal.record import recorded
+from caesura.runtime.journal.store import Entry
+from caesura.runtime.testing import call, calls, say
+from caesura.tools.people import People
+from caesura.tools.tool import tool
+
+from .conftest import MODEL, LoggingEngine, Spy, until
+
+MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double", "pay"]}
+TEXTS = (
+    "Let me see what it costs.",
+    "One more.",
+    "You paid twelve euros in all, and four doubled is eight.",
+)
+SCRIPT = [
+    calls(call("double", number=4), call("pay", euros=5), text=TEXTS[0]),
+    calls(call("pay", euros=7), text=TEXTS[1]),
+    say(TEXTS[2]),
+]
+
+
+class Shop:
+    """A tool that must not run twice, and one that may."""
+
+    def __init__(self, when_unknown: Any = "ask") -> None:
+        self.paid: list[int] = []
+        self.doubled = 0
+
+        @tool(when_unknown=when_unknown)
+        async def pay(euros: int) -> str:
+            """Pay."""
+            self.paid.append(euros)
+            return f"paid {euros}"
+
+        @tool(safe_to_repeat=True)
+        async def double(number: int) -> int:
+            """Double."""
+            self.doubled += 1
+            return 2 * number
+
+        self.tools = [pay, double]
+
+
+def plain(events: list[dict[str, Any]]) -> list[Any]:
+    """Events without times."""
+    for event in events:
+        if "response" in event:
+            for name in ("completed_at", "caesura"):
+                event["response"].pop(name, None)
+    return events
+
+
+async def lived_through(serve: Any, **fields: Any) -> tuple[list[Any], list[Entry], Shop]:
+    """A response that nothing disturbs: its events, and the entries of its journal."""
+    shop, journal = Shop(), Spy()
+    seen = 0
+
+    async def all_is_written(event: Any) -> None:
+        """Let the journal take each event, so that it is there in all of its states."""
+        nonlocal seen
+        await until(lambda: len(journal.steps) >= seen)
+        seen += 1
+
+    engine = LoggingEngine(SCRIPT, model=MODEL, pace=all_is_written)
+    server = await serve(engine, shop.tools, journal)
+    events = await server.streamed(input="Buy it.", tools=[MCP], **fields)
+    await until(lambda: journal.count == 0)  # nothing is left of a run that has ended
+    return plain(events), journal.all, shop
+
+
+async def test_each_prefix_of_a_journal_leads_to_the_same_end(serve: Any) -> None:
+    whole, entries, shop = await lived_through(serve)
+    assert shop.paid == [5, 7] and len(entries) > 10
+    response = entries[0].run
+    for length in range(1, len(entries) + 1):
+        told = recorded(response, [entry.body for entry in entries[:length]])
+        again, journal = Shop("fail"), Spy(entries[:length])
+        server = await serve(SCRIPT, again.tools, journal)
+        events = plain(await server.events(response))
+        paid = len(again.paid) + sum("paid" in r.content for r in told.results.values())
+        # Only a call of which nobody knows whether it was made may change the end.
+        unknown = "it is unknown whether it took effect" in str(events)
+        assert (events == whole) == (not unknown), f"prefix of {length} entries"
+        assert paid == 2 - str(events[-1]).count("it is unknown whether it took effect")
+        await _empty(journal)
+        await server.http.close()
+
+
+async def test_what_was_decoded_is_not_decoded_again(serve: Any) -> None:
+    _, entries, _ = await lived_through(serve)
+    characters = sum(len(text) for text in TEXTS)
+    for length in (3, len(entries) // 2, len(entries)):
+        shop, told = Shop(), recorded("r", [entry.body for entry in entries[:length]])
+        logged = sum(len(turn.sampled) for turn in told.turns)
+        server = await serve(SCRIPT, shop.tools, Spy(entries[:length]))
+        await server.events(entries[0].run)
+        assert server.engine.decoded == characters - logged
+    assert logged and shop.paid == [] and shop.doubled == 0
+
+
+async def test_a_client_that_comes_back_sees_no_gap_and_no_repeat(serve: Any) -> None:
+    whole, entries, _ = await lived_through(serve)
+    for after in (0, 3, len(whole) // 2, len(whole) - 2):
+        server = await serve(SCRIPT, Shop().tools, Spy(entries[:3]))
+        events = plain(await server.events(entries[0].run, after))
+        assert events == whole[after + 1 :]
+
+
+async def test_other_cuts_of_the_text_do_not_change_the_events(serve: Any) -> None:
+    whole, entries, _ = await lived_through(serve)
+    for size in (1, 2, 5, 100):
+        engine = LoggingEngine(SCRIPT, model=MODEL, piece_characters=size)
+        server = await serve(engine, Shop().tools, Spy(entries))
+        assert plain(await server.events(entries[0].run)) == whole
+
+
+async def test_an_unknown_call_is_asked_about_and_runs_again_if_a_person_says_so(
+    serve: Any,
+) -> None:
+    _, entries, _ = await lived_through(serve)
+    cut = _between_dispatch_and_result(entries)
+    for approve, paid in ((True, [7]), (False, [])):
+        shop, people = Shop(), People()
+        server = await serve(SCRIPT, shop.tools, Spy(entries[:cut]), people=people)
+        (item,) = await _pending(server)
+        assert item["tool"] == "pay" and "nobody knows" in item["question"]
+        await server.post(f"/v1/pending/{item['id']}", model=None, approve=approve)
+        events = await server.events(entries[0].run)
+        assert events[-1]["type"] == "response.completed"
+        assert shop.paid == paid
+        text = str(events[-1])
+        assert ("it is unknown whether it took effect" in text) == (not approve)
+        await people.aclose()
+
+
+async def _empty(journal: Spy) -> None:
+    await until(lambda: journal.count == 0)
+
+
+async def _pending(server: Any) -> list[Any]:
+    async with asyncio.timeout(20):
+        while not (items := (await server.get("/v1/pending"))["data"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return list(items)
+
+
+def _between_dispatch_and_result(entries: list[Entry]) -> int:
+    """The length of a journal that ends where the second payment was dispatched."""
+    for length in range(len(entries), 0, -1):
+        told = recorded("r", [entry.body for entry in entries[:length]])
+        if told.unknown and len(told.turns) == 2:
+            return length
+    raise AssertionError("no such place")
+
+
+async def test_a_journal_without_sense_is_skipped_with_a_warning(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, entries, _ = await lived_through(serve)
+    for bad in ('["told", [{}]]', "{", '["turn", 5]', '["odd", 1]', '["begin", {}]', "7"):
+        journal = Spy([*entries[:4], Entry(entries[0].run, 4, bad)])
+        server = await serve(SCRIPT, Shop().tools, journal)
+        await _empty(journal)
+        assert "does not go on" in caplog.text or "is not taken up again" in caplog.text
+        with pytest.raises(AssertionError, match="response_not_found"):
+            await server.get(f"/v1/responses/{entries[0].run}")
+        caplog.clear()
+
+
+async def test_a_journal_of_another_run_fails_the_response_clearly(serve: Any) -> None:
+    _, entries, _ = await lived_through(serve)
+    other = [say("Something else entirely.")]
+    server = await serve(other, Shop().tools, Spy(entries))
+    events = await server.events(entries[0].run)
+    assert events[-1]["type"] == "response.failed"
+    assert "the journal does not fit the run" in events[-1]["response"]["error"]["message"]
