@@ -179,21 +179,18 @@ def create_app(
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
-    A client may ask the server to run any of `tools`, with the field `server_tools`.
-    With `api_key`, one or several, every route except `/health` and the files under `/ui/`
-    requires a key, as a bearer token or as `x-api-key`. Without a key, a request must address the
-    server by an IP address, `localhost` or one of `allowed_hosts`, and not come from a foreign web
-    page. Pages of `allowed_origins` may read the answers (CORS).
-
-    The routes under `/artifacts/` serve the tools' files, and those under `/v1/pending` the items
-    that wait for a person. `limits` bound the run of each request. `max_concurrent` bounds the
-    chat completions under way, and `client_max_size` the bytes of a body. A stream that was
-    silent for `keep_alive_seconds` gets a comment. `tracing` and `recorder` are as in `Agent`.
-    `store` keeps responses and conversations, in memory by default. With `allow_private`, messages
-    may name private addresses. `replays` simulate what was recorded. `vllm` answers every other
-    route, and chat completions and messages without `server_tools`. `sockets` bound connections.
-    `journal` keeps runs, so that they go on after this process has died; without it they are lost.
-    The caller closes the engine, the people and the recorder. Raises `UsageError` for wrong ones.
+    A client may ask the server to run any of `tools`, with the field `server_tools`. With
+    `api_key`, one or several, every route but `/health` and the page's files requires a key, as a
+    bearer token or as `x-api-key`. Without one, a request must address the server by an IP address,
+    `localhost` or one of `allowed_hosts`, and not come from a foreign web page. Pages of
+    `allowed_origins` may read the answers (CORS). `limits` bound the run of each request.
+    `max_concurrent` bounds the chat completions under way, `client_max_size` the bytes of a body,
+    and `sockets` connections. A stream that was silent for `keep_alive_seconds` gets a comment.
+    `tracing` and `recorder` are as in `Agent`. `store` keeps responses and conversations, in memory
+    by default. `journal` keeps runs, so that they go on after this process has died. With
+    `allow_private`, messages may name private addresses. `replays` simulate what was recorded.
+    `vllm` answers every other route, and chat completions and messages without `server_tools`.
+    The caller closes the engine, the people and the recorder. Raises `UsageError` for wrong values.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
