@@ -97,9 +97,14 @@ async def _healthy(url: str, process: subprocess.Popen[bytes]) -> None:
     async with aiohttp.ClientSession() as http:
         while time.monotonic() < ends and process.poll() is None:
             try:
-                async with http.get(f"{url}/health") as answer:
-                    if answer.status == 200:
-                        return
+                # vLLM's own server has no /ready, and no /health before it takes work.
+                for path in ("/ready", "/health"):
+                    async with http.get(f"{url}{path}") as answer:
+                        status = answer.status
+                    if status != 404:
+                        break
+                if status == 200:
+                    return
             except aiohttp.ClientError:
                 await asyncio.sleep(0.5)
     raise RuntimeError(f"the server at {url} did not start")

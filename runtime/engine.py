@@ -5,7 +5,7 @@
 inside the engine: no caller can render or tokenise a history again, so a resume is token-exact.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -185,3 +185,5 @@ class VllmServer:
     """Whether it alone can read the model's answers: calls of another format, or thinking."""
     listens: bool = False
     """Whether it is the server that listens, and answers for models, health and metrics."""
+    renew: Callable[[], Awaitable[None]] | None = None
+    """Builds the application anew on an engine that was started again."""

@@ -143,23 +143,47 @@ def _parsed(arguments: Sequence[str], serves: bool) -> tuple[Mapping[str, Any], 
 async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
     """Yield vLLM's own HTTP application on an engine, or None for an engine other than vLLM's.
 
-    Raises `UsageError` for options that vLLM's server refuses.
+    Await its `renew` after the engine was started again. Raises `UsageError` for options that
+    vLLM's server refuses.
     """
     if not _is_real(engine):
         yield None
         return
     from caesura.scheduler.vllm.api_server.alone import parses_alone
-    from caesura.scheduler.vllm.api_server.app import vllm_app
+    from caesura.scheduler.vllm.api_server.app import RenewedApp
     from caesura.scheduler.vllm.api_server.splicing import server_splicing
 
     real = _real(engine)
-    async with vllm_app(real) as app:
+    app = RenewedApp(real)
+    await app.renew()
+    try:
         yield VllmServer(
             app,
             real.max_characters,
             splicing=server_splicing(real),
             parses_alone=parses_alone(real),
+            renew=app.renew,
         )
+    finally:
+        await app.aclose()
+
+
+async def ask(engine: Engine) -> None:
+    """Return once the engine's process has answered, between two steps; it may be busy till then.
+
+    An engine other than vLLM's answers at once.
+    """
+    if _is_real(engine):
+        await _real(engine).llm.is_sleeping()  # any question would do; this one changes nothing
+
+
+def cause_of_death(engine: Engine) -> str:
+    """Return how the processes of a dead engine ended, or an empty text if that is not known."""
+    if not _is_real(engine):
+        return ""
+    from caesura.scheduler.vllm.client.recovery.ends import ends_of
+
+    return ends_of(_real(engine).llm)
 
 
 async def _in_thread(launch: Callable[[], Engine]) -> Engine:

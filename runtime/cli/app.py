@@ -31,6 +31,7 @@ from caesura.runtime.cli.plan import commands as planning
 from caesura.runtime.cli.predict.commands import app as predict_app
 from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
+from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
 from caesura.runtime.cli.simulate.commands import replay, simulate
 from caesura.runtime.cli.tools import commands as tools
@@ -111,6 +112,7 @@ def serve(
     server: ServerOptions,
     connections: ConnectionOptions,
     kept: Kept,
+    lifetime: LifetimeOptions,
     paused: Scheduling,
     traces: Traces,
     verbose: Verbose = False,
@@ -121,7 +123,7 @@ def serve(
     from caesura.runtime.server.listen import loop_factory
 
     run(
-        serve_model(source, server, kept, connections, paused, traces),
+        serve_model(source, server, kept, connections, lifetime, paused, traces),
         loop_factory(),
     )
 

@@ -1,16 +1,20 @@
-"""What the server tells about itself: `/v1/models`, `/health` and `/metrics`."""
+"""What the server tells about itself: `/v1/models`, `/health`, `/ready` and `/metrics`."""
 
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from caesura.runtime.server.http.access import HEALTH
+from caesura.runtime.server.http.access import HEALTH, READY
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.metrics import CONTENT_TYPE
 from caesura.runtime.server.state import State
+from caesura.runtime.supervision.readiness import NotReady, Phase, Readiness
+
+_CODES = {"draining": "server_shutting_down"}
 
 
 def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
@@ -35,8 +39,16 @@ def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
         return JsonAnswer(model)
 
     async def health(request: Request) -> Response:
-        await state.engine.check_health()
-        return JsonAnswer({"status": "ok"})
+        if state.readiness is None:
+            await state.engine.check_health()
+            return JsonAnswer({"status": "ok"})
+        return _health(state.readiness)
+
+    async def ready(request: Request) -> Response:
+        if state.readiness is None:
+            await state.engine.check_health()
+            return JsonAnswer({"status": Phase.READY})
+        return _ready(state.readiness)
 
     async def metrics(request: Request) -> Response:
         return Response(state.metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
@@ -46,5 +58,52 @@ def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
         *routes,
         Route("/v1/models/{id:path}", one_model),  # names of models contain slashes
         Route(HEALTH, health),
+        Route(READY, ready),
         Route("/metrics", metrics),
     ]
+
+
+def loading_app(readiness: Readiness) -> ASGIApp:
+    """Return what answers while the engine loads: probes, and a 503 for everything else."""
+
+    async def health(request: Request) -> Response:
+        return _health(readiness)
+
+    async def ready(request: Request) -> Response:
+        return _ready(readiness)
+
+    async def nothing_yet(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            why = readiness.not_ready
+            await unavailable(why).response(scope["path"])(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1013})
+
+    routes = [Route(HEALTH, health), Route(READY, ready)]
+    return Router(routes, redirect_slashes=False, default=nothing_yet)
+
+
+def unavailable(why: NotReady | None) -> ApiError:
+    """Return the error of status 503 for work that the server does not take now."""
+    reason, seconds = ("it has just started", 1) if why is None else (why.reason, why.retry_seconds)
+    return ApiError(
+        503,
+        f"This server takes no work at this moment, since {reason}: try again in {seconds} s.",
+        code="engine_loading" if why is None else _CODES.get(why.status, f"engine_{why.status}"),
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def _health(readiness: Readiness) -> Response:
+    if readiness.dead is not None:
+        return JsonAnswer({"status": Phase.FAILED, "reason": readiness.dead}, 503)
+    status = "ok" if readiness.phase is Phase.READY else readiness.phase
+    return JsonAnswer({"status": status})
+
+
+def _ready(readiness: Readiness) -> Response:
+    why = readiness.not_ready
+    if why is None:
+        return JsonAnswer({"status": Phase.READY})
+    body = {"status": why.status, "reason": why.reason}
+    return JsonAnswer(body, 503, {"Retry-After": str(why.retry_seconds)})

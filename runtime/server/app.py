@@ -1,7 +1,7 @@
 """The ASGI application: its routes, and the middlewares of every request."""
 
-import time
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.middleware import Middleware
@@ -17,7 +17,7 @@ from caesura.runtime.recording.http_log import HttpLog
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
-from caesura.runtime.server.about import about_routes
+from caesura.runtime.server.about import about_routes, unavailable
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.delegation import Delegation
@@ -40,6 +40,9 @@ from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.server.ui import page_routes
+from caesura.runtime.supervision.metrics import EngineMetrics
+from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.supervisor import Supervisor
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import whatif_routes
@@ -55,6 +58,13 @@ MAX_BODY_BYTES = 16 * 2**20
 KEEP_ALIVE_SECONDS = 15.0
 SOCKETS = SocketLimits()
 CHAT = "/v1/chat/completions"
+_LEFT_WAITING = ApiError(
+    503,
+    "The server is shutting down, and this request waits for a person or a long tool: send it "
+    "again. A question to a person is kept.",
+    code="server_shutting_down",
+    headers={"Retry-After": "1"},
+)
 
 
 class Application:
@@ -150,6 +160,27 @@ class Application:
         """The number of completions under way."""
         return len(self._state.gate)
 
+    def drain(self) -> None:
+        """Take no more work, and say so to probes. What is under way goes on."""
+        if self._state.readiness is not None:
+            self._state.readiness.draining = True
+
+    async def break_off(self, error: Exception) -> None:
+        """End the runs that wait for tools or people with `error`: they cannot go on.
+
+        Their open items are closed as cancelled.
+        """
+        await self._state.runs.break_off(error)
+
+    async def break_off_long(self, seconds: float) -> None:
+        """End the runs that wait for people, or for tools that need more than `seconds`.
+
+        Call it after `leave`, which keeps the open items.
+        """
+        people = self._state.people
+        asked = {item.session for item in people.waited_for} if people is not None else set()
+        await self._state.runs.break_off_long(_LEFT_WAITING, asked, seconds)
+
     def cancel_all(self) -> None:
         """Cancel all requests under way, downloads and streams too."""
         self._connections.cancel_all()
@@ -176,21 +207,21 @@ def create_app(
     replays: Replays | None = None,
     sockets: SocketLimits = SOCKETS,
     journal: JournalStore | None = None,
+    supervisor: Supervisor | None = None,
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
-    A client may ask the server to run any of `tools`, with the field `server_tools`. With
-    `api_key`, one or several, every route but `/health` and the page's files requires a key, as a
-    bearer token or as `x-api-key`. Without one, a request must address the server by an IP address,
-    `localhost` or one of `allowed_hosts`, and not come from a foreign web page. Pages of
-    `allowed_origins` may read the answers (CORS). `limits` bound the run of each request.
+    A client may ask the server to run any of `tools`, with the field `server_tools`. `api_key` is
+    one or several; without one, a request must address the server by an IP address, `localhost` or
+    one of `allowed_hosts` (see `access_check`). Pages of `allowed_origins` may read the answers
+    (CORS). `limits` bound the run of each request.
     `max_concurrent` bounds the chat completions under way, `client_max_size` the bytes of a body,
     and `sockets` connections. A stream that was silent for `keep_alive_seconds` gets a comment.
     `tracing` and `recorder` are as in `Agent`. `store` keeps responses and conversations, in memory
     by default. `journal` keeps runs, so that they go on after this process has died. With
     `allow_private`, messages may name private addresses. `replays` simulate what was recorded.
-    `vllm` answers every other route, and chat completions and messages without `server_tools`.
-    The caller closes the engine, the people and the recorder. Raises `UsageError` for wrong values.
+    `vllm` answers other routes, and what needs no `server_tools`. The caller closes the engine, the
+    people and the recorder, and runs the `supervisor`. Raises `UsageError` for wrong values.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     access = access_check(api_key, allowed_hosts, allowed_origins)
@@ -201,14 +232,14 @@ def create_app(
         tools=tools,
         limits=limits or Limits(),
         metrics=metrics,
-        gate=Gate(max_concurrent, metrics.in_flight),
+        gate=Gate(max_concurrent, metrics.in_flight, partial(_check_draining, supervisor)),
         keep_alive_seconds=keep_alive_seconds,
-        started_at=int(time.time()),
         media=MediaFetcher(allow_private=allow_private),
         people=people,
         tracing=spans,
         replays=replays,
         journal=None if journal is None else JournalWriter(journal),
+        readiness=_readiness(supervisor, metrics),
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))
@@ -225,7 +256,9 @@ def _router(
     artifacts: ArtifactStore | None,
 ) -> Router:
     engine = state.engine
-    delegation = Delegation(vllm, state.gate, engine, state.media) if vllm else None
+    delegation = (
+        Delegation(vllm, state.gate, engine, state.media, state.readiness) if vllm else None
+    )
     splicing = vllm.splicing if vllm else None
     chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)
@@ -257,6 +290,20 @@ def _check_positive(max_concurrent: int, client_max_size: int, keep_alive_second
             "max_concurrent, client_max_size and keep_alive_seconds must be positive, "
             f"got {max_concurrent}, {client_max_size} and {keep_alive_seconds:g}"
         )
+
+
+def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | None:
+    """Return what a supervisor knows, if there is one, and show it among the metrics."""
+    if supervisor is None:
+        return None
+    metrics.include(EngineMetrics(supervisor))
+    return supervisor.readiness
+
+
+def _check_draining(supervisor: Supervisor | None) -> None:
+    """Raise `ApiError` 503 while the server finishes its work and takes no more."""
+    if supervisor is not None and supervisor.readiness.draining:
+        raise unavailable(supervisor.readiness.not_ready)
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

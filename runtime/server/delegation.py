@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.errors import EngineFailed
 from caesura.runtime.run.media import MediaFetcher
+from caesura.runtime.server.about import unavailable
 from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
@@ -24,6 +26,7 @@ from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.request.origin import origin_of, with_origin
 from caesura.runtime.server.request.sampling import MAX_BAD_WORDS, MAX_STOPS
+from caesura.runtime.supervision.readiness import Readiness
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -51,11 +54,23 @@ _ARGUMENTS = "arguments"
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
-    def __init__(self, vllm: VllmServer, gate: Gate, engine: Engine, media: MediaFetcher) -> None:
-        """Create it for the server on an engine; `media` fetches the media of its requests."""
+    def __init__(
+        self,
+        vllm: VllmServer,
+        gate: Gate,
+        engine: Engine,
+        media: MediaFetcher,
+        readiness: Readiness | None = None,
+    ) -> None:
+        """Create it for the server on an engine; `media` fetches the media of its requests.
+
+        `readiness` tells of an engine that somebody supervises.
+        """
         self._media = media
         self._rules = engine.media_rules
-        self._app = OwnErrors(vllm.app)
+        self._app = OwnErrors(vllm.app, self._explained)
+        self._engine = engine
+        self._readiness = readiness
         self._gate = gate
         self._context_tokens = engine.context_tokens
         self._max_characters = vllm.max_characters
@@ -104,8 +119,11 @@ class Delegation:
     async def answer(self, request: Request, send: Send, body: bytes | None = None) -> None:
         """Let vLLM answer a request whose body was parsed; `body` replaces its own, if given.
 
-        Raises `ApiError` 429, and `MediaRefused` for media that cannot be fetched.
+        Raises `ApiError` 429, 503 while the engine is started again, and `MediaRefused` for media
+        that cannot be fetched.
         """
+        if self._readiness is not None and self._readiness.not_ready is not None:
+            raise unavailable(self._readiness.not_ready)
         if body is None:
             body = await request.body()
         origin = origin_of(request.headers)
@@ -114,6 +132,19 @@ class Delegation:
             if request.url.path.endswith(_GENERATE):
                 body = await parsed(partial(with_origin, origin=origin), body)
             await self._app(request.scope, Again(body, request.receive), send)
+
+    async def _explained(self, error: ApiError) -> ApiError:
+        """Return the error of a request that ended with the engine; any other as it is.
+
+        Caesura's sessions survive the engine. vLLM's requests do not, so their clients are told
+        when to come back.
+        """
+        try:
+            await self._engine.check_health()
+        except EngineFailed:
+            if self._readiness is not None:
+                return unavailable(self._readiness.after_death)
+        return error
 
     async def _with_media(self, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.

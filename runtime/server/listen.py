@@ -1,28 +1,25 @@
 """Serving an application on a port, by uvicorn, until a signal stops it."""
 
 import asyncio
-import errno
 import gc
-import logging
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import uvicorn
 
 from caesura.runtime.engine import Engine, VllmServer
-from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.responses.store import Store
-from caesura.runtime.server.sockets.limits import SocketLimits, notice_dead_peers
-from caesura.runtime.server.sockets.protocol import protocol_of
+from caesura.runtime.server.sockets.limits import SocketLimits
+from caesura.runtime.server.sockets.listener import CANCEL_SECONDS, Listener, open_listener
+from caesura.runtime.supervision.supervisor import EngineLost, Supervisor
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -63,6 +60,7 @@ class AppOptions(DoorOptions, total=False):
     allow_private: bool
     replays: Replays | None
     journal: JournalStore | None
+    supervisor: Supervisor | None
 
 
 def _print(url: str) -> None:
@@ -101,34 +99,108 @@ async def serve(
     port: int = 8000,
     *,
     shutdown_timeout: float = SHUTDOWN_SECONDS,
+    drain_delay: float = 0.0,
     announce: Callable[[str], object] = _print,
+    listener: Listener | None = None,
     **options: Unpack[AppOptions],
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation; call `announce` with the base URL once ready.
 
     `options` are those of `create_app`. `port` 0 picks a free port. Requests may address the
-    server as `host`. After the first signal the server accepts no connections, and requests under
-    way have `shutdown_timeout` seconds to finish. A second signal cancels them at once. The
-    caller closes the engine.
+    server as `host`. `listener` listens on them already. After the first signal the server takes no
+    more work; with SIGTERM the port stays open for `drain_delay` seconds, so that balancers notice.
+    Requests under way then have `shutdown_timeout` seconds to finish, except those that wait for
+    people or for tools that need longer. A second signal cancels all at once. A `supervisor`
+    among the options runs meanwhile. The caller closes the engine.
 
-    Raises `UsageError` if the server cannot listen on the address.
+    Raises `UsageError` if the server cannot listen on the address, and `EngineLost` once the
+    supervisor gives the engine up.
     """
     if needs_mention(host):
         options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
     app = create_app(engine, tools, **options)
     allow_thread_switches()
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    with _on_signals(lambda: hurry.set() if stop.is_set() else stop.set()), frozen_heap():
-        async with listening(app, host, port, shutdown_timeout, hurry) as actual_port:
-            announce(f"http://{_authority(host, actual_port)}/v1")
-            await stop.wait()
-            if under_way := app.completions:
-                print(
-                    f"waiting for {under_way} requests under way, {shutdown_timeout:g} s at most; "
-                    "a second signal cancels them",
-                    file=sys.stderr,
-                    flush=True,
-                )
+    signals = _Signals()
+    async with AsyncExitStack() as stack:
+        if listener is None:
+            listener = await stack.enter_async_context(open_listener(host, port, app.sockets))
+        stack.enter_context(_on_signals(signals.take))
+        stack.enter_context(frozen_heap())
+        supervisor = options.get("supervisor")
+        # It ends last: an engine that dies while requests finish is still started again.
+        supervising = stack.enter_context(_supervising(supervisor))
+        await stack.enter_async_context(_behind(app, listener, shutdown_timeout, signals.hurry))
+        announce(f"http://{_authority(host, listener.port)}/v1")
+        await _until_stopped(app, supervising, signals.stop)
+        app.drain()
+        if under_way := app.completions:
+            _say_waiting(under_way, shutdown_timeout)
+        if signals.terminated:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(signals.hurry.wait(), drain_delay)
+
+
+@contextmanager
+def _supervising(supervisor: Supervisor | None) -> Iterator[asyncio.Future[None]]:
+    """Run a supervisor while the context lasts; yield its task, or one that never ends."""
+    task = asyncio.ensure_future(_nobody() if supervisor is None else supervisor.run())
+    # An engine that is lost while requests finish has told them so itself.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    try:
+        yield task
+    finally:
+        task.cancel()
+
+
+async def _nobody() -> None:
+    await asyncio.Event().wait()
+
+
+async def _until_stopped(
+    app: Application, supervising: asyncio.Future[None], stop: asyncio.Event
+) -> None:
+    """Return at a signal; raise `EngineLost` once the engine is given up."""
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        either: set[asyncio.Future[Any]] = {supervising, stopping}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+    if stop.is_set():
+        return
+    try:
+        await supervising
+    except EngineLost as lost:
+        app.drain()
+        # Their items are closed as cancelled: no later process runs their calls.
+        await app.break_off(lost)
+        raise
+
+
+def _say_waiting(under_way: int, seconds: float) -> None:
+    print(
+        f"waiting for {under_way} requests under way, {seconds:g} s at most; "
+        "a second signal cancels them",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+class _Signals:
+    """What the signals ask for."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.terminated = False
+        """Whether the first signal came from a program rather than from a terminal."""
+
+    def take(self, number: int) -> None:
+        """Take a signal."""
+        if self.stop.is_set():
+            self.hurry.set()
+        self.terminated = self.terminated or number == signal.SIGTERM
+        self.stop.set()
 
 
 @asynccontextmanager
@@ -144,91 +216,58 @@ async def listening(
     At the end of the context, requests under way have `shutdown_timeout` seconds to finish, or
     until `hurry` is set. The rest is cancelled. Raises `UsageError` if the port can't be opened.
     """
-    sockets = await _open(host, port)
+    async with (
+        open_listener(host, port, app.sockets) as listener,
+        _behind(app, listener, shutdown_timeout, hurry or asyncio.Event()),
+    ):
+        yield listener.port
+
+
+@asynccontextmanager
+async def _behind(
+    app: Application, listener: Listener, shutdown_timeout: float, hurry: asyncio.Event
+) -> AsyncIterator[None]:
+    """Put an application behind a listener; at the end, close that and finish the requests."""
     await app.start()
-    server = _Server(
-        uvicorn.Config(
-            app,
-            lifespan="off",  # `start` and `leave` are called here, in the right order
-            log_config=None,
-            log_level=logging.CRITICAL,
-            access_log=False,
-            server_header=False,
-            http=protocol_of(app.sockets),
-            timeout_keep_alive=app.sockets.idle_seconds,
-        )
-    )
-    serving = asyncio.ensure_future(server.serve(sockets))
+    listener.app = app
     try:
-        await server.ready.wait()
-        yield sockets[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        await asyncio.shield(_shut(serving, app, hurry or asyncio.Event(), shutdown_timeout))
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to `serve`, and says when it takes requests."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
         yield
+    finally:
+        listener.close()
+        await asyncio.shield(_shut(listener, app, hurry, shutdown_timeout))
 
 
-async def _open(host: str, port: int) -> list[socket.socket]:
-    """Return a listening socket for every address of the host, all with the same port."""
-    opened: list[socket.socket] = []
-    try:
-        addresses = await asyncio.get_running_loop().getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, *_, address in dict.fromkeys(addresses):
-            number = opened[0].getsockname()[1] if opened else port
-            place = (address[0], number, *address[2:])
-            opened.append(socket.create_server(place, family=family, backlog=BACKLOG))
-            notice_dead_peers(opened[-1])
-    except OSError as error:
-        for each in opened:
-            each.close()
-        if error.errno == errno.EADDRINUSE:
-            raise UsageError(f"port {port} of {host} is in use: choose another port") from error
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}") from error
-    return opened
-
-
-async def _shut(
-    serving: asyncio.Future[None], app: Application, hurry: asyncio.Event, seconds: float
-) -> None:
+async def _shut(listener: Listener, app: Application, hurry: asyncio.Event, seconds: float) -> None:
     """Wait for the requests under way; cancel those that are left after `seconds`."""
-    leaving = asyncio.ensure_future(app.leave())
+    leaving = asyncio.ensure_future(_leave(app, seconds))
     impatience = asyncio.ensure_future(hurry.wait())
     try:
-        either: set[asyncio.Future[Any]] = {serving, impatience}
+        either: set[asyncio.Future[Any]] = {listener.serving, impatience}
         await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         impatience.cancel()
         app.cancel_all()
-        await asyncio.gather(serving, leaving)
+        await asyncio.wait({listener.serving}, timeout=CANCEL_SECONDS)
+        listener.close(hurry=True)  # whatever still hangs does not hold the end of the server
+        await asyncio.gather(listener.serving, leaving)
         await app.close()
 
 
+async def _leave(app: Application, seconds: float) -> None:
+    """Keep the questions to people, and end the runs that would outlast the time to finish."""
+    await app.leave()
+    await app.break_off_long(seconds)
+
+
 @contextmanager
-def _on_signals(handle: Callable[[], None]) -> Iterator[None]:
+def _on_signals(handle: Callable[[int], None]) -> Iterator[None]:
     """Call `handle` on SIGINT and SIGTERM, if the loop supports it: in Unix's main thread."""
     loop = asyncio.get_running_loop()
     installed: list[signal.Signals] = []
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             try:
-                loop.add_signal_handler(number, handle)
+                loop.add_signal_handler(number, handle, number)
             except (NotImplementedError, RuntimeError, ValueError):
                 break
             installed.append(number)

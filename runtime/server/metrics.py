@@ -116,6 +116,10 @@ class Metrics:
             "cached_tokens", "Tokens of context that were in the KV cache when a turn began."
         )
 
+    def include(self, collector: Collector) -> None:
+        """Add the metrics of somebody else to these."""
+        self._registry.register(collector)
+
     def join(self, registry: CollectorRegistry) -> None:
         """Make these metrics a part of another registry, for a server that shows that one."""
         registry.register(self._registry)

@@ -1,6 +1,7 @@
 """The state that the handlers of one application share."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from caesura.runtime.engine import Engine
@@ -9,6 +10,8 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.metrics import Metrics
+from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.runs import Runs
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -27,9 +30,12 @@ class State:
     metrics: Metrics
     gate: Gate
     keep_alive_seconds: float
-    started_at: int
     media: MediaFetcher
     people: People | None = None
     tracing: "Tracing | None" = None
     replays: Replays | None = None
     journal: JournalWriter | None = None
+    readiness: Readiness | None = None
+    """Whether the engine and the server take work; None where nobody supervises the engine."""
+    runs: Runs = field(default_factory=Runs)
+    started_at: int = field(default_factory=lambda: int(time.time()))

@@ -53,11 +53,15 @@ class Readiness:
     def enter(self, phase: Phase, reason: str = "", wait_seconds: float = 0.0) -> None:
         """Enter a phase. A start begins after `wait_seconds`; its end measures how long it took."""
         now = self._clock()
-        if phase is Phase.READY and self._phase is not Phase.READY:
+        if phase is Phase.READY and self._phase is Phase.RESTARTING:
             self.start_seconds = max(0.0, now - self._since - self._extra_seconds)
         self._phase, self._since, self._extra_seconds = phase, now, wait_seconds
         if reason:
             self.reason = reason
+
+    def engine_started(self) -> None:
+        """Measure the first start, whose beginning was the beginning of the phase."""
+        self.start_seconds = self._clock() - self._since
 
     @property
     def dead(self) -> str | None:
@@ -78,7 +82,14 @@ class Readiness:
         return None
 
     @property
+    def after_death(self) -> NotReady:
+        """What holds for a client whose request ended with the engine, perhaps just now."""
+        just_died = NotReady("restarting", "the engine has died", self._retry_seconds)
+        return self.not_ready or just_died
+
+    @property
     def _retry_seconds(self) -> int:
         """The whole seconds until the engine is expected to take work, at least 1."""
-        passed = self._clock() - self._since
+        ready = self._phase is Phase.READY
+        passed = 0.0 if ready else self._clock() - self._since
         return max(1, math.ceil(self.start_seconds + self._extra_seconds - passed))

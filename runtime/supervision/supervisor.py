@@ -58,7 +58,8 @@ class Supervisor:
         awaited before sessions go on. `tell` is told what happened.
         """
         self._engine = engine
-        self._readiness = readiness
+        self.readiness = readiness
+        """Whether the engine and the server take work."""
         self._restarts = restarts
         self._policy = RestartPolicy(rules or RestartRules())
         self._timeout = engine_timeout_seconds
@@ -127,7 +128,7 @@ class Supervisor:
             wait_seconds = self._policy.died(self._clock()) if self._restarts else None
             if wait_seconds is None:
                 raise self._lost(reason)
-            self._readiness.enter(Phase.RESTARTING, reason, wait_seconds)
+            self.readiness.enter(Phase.RESTARTING, reason, wait_seconds)
             await self._sleep(wait_seconds)
             began = self._clock()
             try:
@@ -139,7 +140,7 @@ class Supervisor:
                 continue
             self.restarts += 1
             seconds = self._clock() - began
-            self._readiness.enter(Phase.READY)
+            self.readiness.enter(Phase.READY)
             self._tell("restarted", reason, seconds)
             log.warning("the engine was started again in %.1f s", seconds)
             return
@@ -151,7 +152,7 @@ class Supervisor:
         else:
             said = f"the engine has died and is not restarted (--no-restart): {reason}"
         error = EngineLost(said)
-        self._readiness.enter(Phase.FAILED, said)
+        self.readiness.enter(Phase.FAILED, said)
         self._engine.revival.give_up(error)
         self._tell("gave_up", said, 0.0)
         return error

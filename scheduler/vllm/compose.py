@@ -34,6 +34,7 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.slo import Slo
 from caesura.scheduler.vllm.call_detection import CallDetector
 from caesura.scheduler.vllm.call_stop import CallStops
+from caesura.scheduler.vllm.client.recovery.orphan import end_with_parent
 from caesura.scheduler.vllm.control.commands import Commands, ControlPort, EngineControl, with_link
 from caesura.scheduler.vllm.engine_state import EngineState, engine_state_of
 from caesura.scheduler.vllm.history_file import HistoryFile, file_of_engine
@@ -125,6 +126,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     """
     config = scheduler.vllm_config
     check_speculation(config)
+    end_with_parent()
     settings = settings_of(config)
     port, clock = engine_state_of(scheduler), given.clock
     planner = _planner_of(port, settings)

@@ -110,7 +110,11 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path) -> None
     ends = time.monotonic() + START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
         try:
-            if httpx.get(f"{url}/health", timeout=5).status_code == 200:
+            # vLLM's own server has no /ready, and no /health before it takes work.
+            answer = httpx.get(f"{url}/ready", timeout=5)
+            if answer.status_code == 404:
+                answer = httpx.get(f"{url}/health", timeout=5)
+            if answer.status_code == 200:
                 return
         except httpx.TransportError:
             time.sleep(0.5)

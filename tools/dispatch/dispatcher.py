@@ -155,19 +155,34 @@ class Dispatcher(AsyncClosing):
         if flights:
             await asyncio.wait(flights)
 
-    def break_off(self, error: Exception) -> None:
-        """Cancel every call in flight, since nobody can use the results.
+    async def break_off(self, error: Exception) -> None:
+        """Cancel every call in flight, since nobody can use the results; wait until each has ended.
 
-        Their tasks raise `error`, and so does the run that waits for them. Returns at once.
+        Their tasks raise `error`, and so does the run that waits for them.
         """
-        for task, flight in self._flights.items():
+        flights = dict(self._flights)
+        for task, flight in flights.items():
             flight.unusable = error
             _cancel(task, flight)
+        if flights:
+            await asyncio.wait(flights)
 
-    @property
-    def under_way(self) -> tuple[tuple[ToolCall, float], ...]:
-        """The calls in flight, each with the time at which it started, by the clock."""
-        return tuple((flight.call, flight.started_at) for flight in self._flights.values())
+    def expected_seconds_left(self) -> float:
+        """Return how long the calls in flight are expected to take from now, at least 0.
+
+        A call's duration is what its tool states, or the mean of its earlier calls. A call without
+        either is expected to end at once.
+        """
+        return max(map(self._left, self._flights.values()), default=0.0)
+
+    def _left(self, flight: Flight) -> float:
+        tool = self._registry.get(flight.call.name)
+        if tool is None:
+            return 0.0
+        seconds = tool.expected_seconds
+        if seconds is None:
+            seconds = self._registry.observed[tool.name].mean_seconds or 0.0
+        return max(0.0, seconds - (self._clock() - flight.started_at))
 
     async def aclose(self) -> None:
         """End the session: cancel its calls and refuse new ones. May be called twice.

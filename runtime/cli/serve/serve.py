@@ -1,5 +1,8 @@
 """`caesura serve`."""
 
+import time
+from contextlib import AbstractAsyncContextManager
+
 from rich.console import Console
 from rich.markup import escape
 
@@ -10,15 +13,20 @@ from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.recording import recorded
 from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
+from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
+from caesura.runtime.cli.serve.supervised import supervisor_of
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
 from caesura.runtime.launch import adopt, calibration_of, vllm_server
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
+from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.http.access import access_check, is_loopback
 from caesura.runtime.server.listen import DoorOptions
+from caesura.runtime.server.sockets.listener import open_listener
+from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.config.caesura_toml import Config
 from caesura.tools.people import people_of
@@ -36,34 +44,30 @@ async def serve_model(
     server: ServerOptions,
     kept: Kept,
     connections: ConnectionOptions,
+    lifetime: LifetimeOptions,
     paused: Scheduling,
     traces: Traces,
 ) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
-    An engine without a calibration is measured before it serves, unless `no_calibrate` is set.
+    An engine without a calibration is measured before it serves, unless `no_calibrate` is set. The
+    port is opened first, so that a taken one is found at once. Raises `EngineLost` once the engine
+    is given up.
     """
     paused.check()
     traces.check()
     keys, weights = server.keys(), server.weights()
     access_check(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
+    readiness = Readiness(time.monotonic, Phase.LOADING)
+    first, limits = loading_app(readiness), connections.limits
     async with (
+        open_listener(server.host, server.port, limits, first) as listener,
         read.toolset() as toolset,
-        engine_on(
-            source.model,
-            source.format,
-            source.vllm_args or (),
-            server.served_model_name,
-            settings={**paused.settings, **({"weights": weights} if weights else {})},
-            connector=paused.connector,
-            splice=not paused.no_splice,
-            thinking_as_text=source.thinking_as_text,
-            special_tokens_in_text=source.special_tokens_in_text,
-            serves=True,
-        ) as engine,
+        _engine(source, server, paused, weights) as engine,
         vllm_server(engine) as vllm,
     ):
+        readiness.engine_started()
         if not paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
@@ -73,6 +77,7 @@ async def serve_model(
             _say(traces_line(recorder))
             if keys is None and not is_loopback(server.host):
                 console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
+            readiness.enter(Phase.READY)
             await serve(
                 engine,
                 toolset.registry,
@@ -89,7 +94,29 @@ async def serve_model(
                 vllm=vllm,
                 replays=replays_of(engine, None if server.no_what_if else recorder),
                 announce=_announce if recorder else _print,
+                listener=listener,
+                supervisor=supervisor_of(engine, vllm, readiness, lifetime),
+                drain_delay=lifetime.drain_delay,
+                shutdown_timeout=lifetime.shutdown_timeout,
             )
+
+
+def _engine(
+    source: ModelOptions, server: ServerOptions, paused: Scheduling, weights: dict[str, float]
+) -> AbstractAsyncContextManager[Engine]:
+    """Return the context in which the engine of these options runs."""
+    return engine_on(
+        source.model,
+        source.format,
+        source.vllm_args or (),
+        server.served_model_name,
+        settings={**paused.settings, **({"weights": weights} if weights else {})},
+        connector=paused.connector,
+        splice=not paused.no_splice,
+        thinking_as_text=source.thinking_as_text,
+        special_tokens_in_text=source.special_tokens_in_text,
+        serves=True,
+    )
 
 
 def door(

@@ -21,7 +21,10 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.ui import OPEN
 
 HEALTH = "/health"
-WITHOUT_KEY = OPEN | {HEALTH}
+READY = "/ready"
+PROBES = frozenset({HEALTH, READY})
+"""What probes ask for, under any name of the server and without a key."""
+WITHOUT_KEY = OPEN | PROBES
 """The routes that hold no data and need no key."""
 LOOPBACK_NAME = "localhost"
 JSON = "application/json"
@@ -99,12 +102,12 @@ def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:
 
     `Host` may be `localhost`, one of `allowed_hosts` (names without a port) or an IP address.
     DNS rebinding cannot forge an IP address. An `Origin` must be the address in `Host`, one of
-    `origins`, or have one of the allowed names. `/health` is answered under every name.
+    `origins`, or have one of the allowed names. Probes are answered under every name.
     """
     allowed = frozenset(map(_checked, allowed_hosts))
 
     def refuse_foreign(request: HTTPConnection) -> None:
-        if request.scope["path"] != HEALTH:
+        if request.scope["path"] not in PROBES:
             for host in request.headers.getlist("Host"):
                 _check_host(host, allowed)
             for origin in set(request.headers.getlist("Origin")) - origins:

@@ -12,7 +12,7 @@ CLIENT_LEFT = 499
 API = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 """Paths by which a request is recorded that was refused before it had a route."""
 UNRECORDED = (
-    *("/health", "/metrics", "/ui", "/artifacts"),
+    *("/health", "/ready", "/metrics", "/ui", "/artifacts"),
     *("/v1/trace", "/v1/pending", "/v1/what-if"),
 )
 """What watches the server, and what people and browsers fetch. `/favicon.ico` is one of those."""

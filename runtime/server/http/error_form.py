@@ -1,6 +1,7 @@
 """Errors of vLLM's own server, in the form and with the codes of ours."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -10,14 +11,18 @@ from caesura.runtime.server.http.errors import ApiError
 
 MAX_ERROR_BYTES = 2**20
 """A longer body is no error message, and is left as it is."""
+Explain = Callable[[ApiError], Awaitable[ApiError]]
+"""Returns the error to send instead of one of the application's."""
 _CODES = {401: "invalid_api_key", 405: "method_not_allowed", 415: "unsupported_media_type"}
 
 
 class OwnErrors:
     """Middleware that rewrites the JSON errors of an application."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, explain: Explain | None = None) -> None:
+        """Create it; `explain` may replace errors of status 500 and above."""
         self._app = app
+        self._explain = explain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, and an error in the form of the path's API."""
@@ -36,13 +41,27 @@ class OwnErrors:
             else:
                 pieces.append(message.get("body", b""))
                 if not message.get("more_body", False):
-                    await _answer(held, b"".join(pieces), scope, receive, send)
+                    await self._answer(held, b"".join(pieces), scope, receive, send)
 
         await self._app(scope, receive, rewritten)
 
+    async def _answer(
+        self, head: Message, body: bytes, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        error = _error(head["status"], body)
+        if error is not None and error.status >= 500 and self._explain is not None:
+            error = await self._explain(error)
+        await _answer(error, head, body, scope, receive, send)
 
-async def _answer(head: Message, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-    error = _error(head["status"], body)
+
+async def _answer(
+    error: ApiError | None,
+    head: Message,
+    body: bytes,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
     if error is None:
         await send(head)
         await send({"type": "http.response.body", "body": body, "more_body": False})

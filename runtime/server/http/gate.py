@@ -1,6 +1,6 @@
 """The bound on concurrent requests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import Gauge
@@ -13,14 +13,22 @@ RETRY_SECONDS = 1
 class Gate:
     """Admits up to `capacity` requests at once, and refuses more with a time to retry."""
 
-    def __init__(self, capacity: int, in_flight: Gauge) -> None:
+    def __init__(
+        self, capacity: int, in_flight: Gauge, check: Callable[[], None] = lambda: None
+    ) -> None:
+        """Create it; `check` raises `ApiError` while the server takes no new work at all."""
+        self._check = check
         self._capacity = capacity
         self._in_flight = in_flight
         self._count = 0
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Hold one place while the context lasts; raise `ApiError` 429 if all are taken."""
+        """Hold one place while the context lasts; raise `ApiError` 429 if all are taken.
+
+        Raises `ApiError` 503 while the server takes no new work.
+        """
+        self._check()
         if self._count >= self._capacity:
             raise ApiError(
                 429,

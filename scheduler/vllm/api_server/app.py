@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
 
@@ -15,6 +16,8 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.api_server.options import server_args
 from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
 from caesura.scheduler.vllm.client.engine import VllmEngine
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -59,6 +62,42 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
         logging.getLogger().setLevel(level)
     async with app.router.lifespan_context(app):
         yield app
+
+
+class RenewedApp:
+    """vLLM's application on an engine; after a restart of the engine it is built anew.
+
+    A request that is under way meanwhile ends with the application that took it.
+    """
+
+    def __init__(self, engine: VllmEngine) -> None:
+        """Create it without an application; await `renew` before the first request."""
+        self._engine = engine
+        self._app: ASGIApp | None = None
+        self._stack = AsyncExitStack()
+
+    async def renew(self) -> None:
+        """Build the application on the engine's present process. Raises `UsageError`."""
+        old, self._stack = self._stack, AsyncExitStack()
+        await _closed(old)
+        self._app = await self._stack.enter_async_context(vllm_app(self._engine))
+
+    async def aclose(self) -> None:
+        """End the application."""
+        await self._stack.aclose()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request by the application of this moment."""
+        assert self._app is not None
+        await self._app(scope, receive, send)
+
+
+async def _closed(stack: AsyncExitStack) -> None:
+    """End an application whose engine may be dead."""
+    try:
+        await stack.aclose()
+    except Exception as error:
+        logger.warning("vLLM's application on the dead engine did not end: %s", error)
 
 
 def _parser_options(engine: VllmEngine) -> dict[str, Any]:

@@ -319,7 +319,7 @@ async def test_broken_off_calls_raise_the_reason():
     dispatcher = Dispatcher(Registry([endless.tool]))
     running = dispatcher.start(call("endless"))
     await endless.begun.wait()
-    dispatcher.break_off(LookupError("nobody can use it"))
+    await dispatcher.break_off(LookupError("nobody can use it"))
     with pytest.raises(LookupError, match="nobody can use it"):
         await running
     assert endless.log == ["begun", "ended"]

@@ -1,0 +1,28 @@
+"""The supervisor of the engine of `caesura serve`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from caesura.runtime.cli.serve.lifetime import LifetimeOptions
+from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.launch import ask, cause_of_death
+from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.supervisor import Supervisor
+
+
+def supervisor_of(
+    engine: Engine, vllm: VllmServer | None, readiness: Readiness, lifetime: LifetimeOptions
+) -> Supervisor:
+    """Return the supervisor of an engine, and of vLLM's application on it."""
+    after: Sequence[Callable[[], Awaitable[None]]] = ()
+    if vllm is not None and vllm.renew is not None:
+        after = (vllm.renew,)
+    return Supervisor(
+        engine,
+        readiness,
+        restarts=not lifetime.no_restart,
+        engine_timeout_seconds=lifetime.engine_timeout,
+        ask=partial(ask, engine),
+        why_dead=partial(cause_of_death, engine),
+        after_restart=after,
+    )
