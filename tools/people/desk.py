@@ -1,7 +1,9 @@
 """The life of items: opening, waiting runs, notifications, answers and deadlines."""
 
 import asyncio
+import logging
 import secrets
+import sqlite3
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -9,6 +11,7 @@ from typing import Any, TypeVar
 
 from caesura.tools.context import Scope, current
 from caesura.tools.people.callback import Callback, called
+from caesura.tools.people.owner import RENEW_SECONDS
 from caesura.tools.people.pending import (
     OPEN,
     Kind,
@@ -23,7 +26,11 @@ from caesura.tools.people.waiting import Listeners, Waiting
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 LONGEST_TIMER_SECONDS = 86_400.0
+POLL_SECONDS = 1.0
+"""How often answers that other processes took are looked for, while runs wait."""
 
 
 class Desk:
@@ -44,6 +51,7 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._leaving = False
+        self._beating: asyncio.Task[None] | None = None
 
     def new(self, kind: Kind, tool: str, deadline_seconds: float) -> Pending:
         """Return a new item for the current call, or for none outside of a call."""
@@ -119,6 +127,7 @@ class Desk:
     async def leave(self) -> None:
         """Make runs that end from now on leave their items open for the next process."""
         self._leaving = True
+        self._stop_beating()
         self.listeners.end()
         if self._timer is not None:
             self._timer.cancel()
@@ -147,6 +156,7 @@ class Desk:
             # The runs that waited in a closed loop have ended.
             self._loop, self._opening, self.waiting = loop, asyncio.Lock(), {}
             self._tasks.clear()
+            self._beating = None
 
     def _shared(self, identity: str) -> Waiting | None:
         """Return the wait that already exists for the same question, if any.
@@ -160,6 +170,7 @@ class Desk:
         return None
 
     async def _claim(self, item: Pending, identity: str) -> Pending:
+        await self._begin_beating()
         await self.sweep()
         claiming = self._spawn(asyncio.to_thread(self.store.claim, item, identity))
         try:
@@ -169,6 +180,34 @@ class Desk:
             if claiming.exception() is None and claiming.result().state == "open":
                 await self._shielded(self._cancel(claiming.result()))
             raise
+
+    async def _begin_beating(self) -> None:
+        """Let other processes know that this one lives, before it has items."""
+        if not self.store.is_shared or self._beating is not None or self._leaving:
+            return
+        self._beating = asyncio.get_running_loop().create_task(self._beat(), name="people")
+        await self.do(self.store.renew, self._clock())
+
+    def _stop_beating(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        self._beating = None
+
+    async def _beat(self) -> None:
+        """Renew the lease, and hear what other processes settled, until the end."""
+        loop = asyncio.get_running_loop()
+        renew_at = loop.time() + RENEW_SECONDS
+        while True:
+            await asyncio.sleep(POLL_SECONDS if self.waiting else RENEW_SECONDS)
+            try:
+                if loop.time() >= renew_at:
+                    renew_at = loop.time() + RENEW_SECONDS
+                    await self.do(self.store.renew, self._clock())
+                if self.waiting:
+                    for item in await self.do(self.store.news, tuple(self.waiting)):
+                        self._tell(item)
+            except (sqlite3.Error, OSError) as error:  # the next call tries again
+                logger.warning("pending questions cannot be read now: %s", error)
 
     def _open(self, item: Pending, identity: str, callback: Callback | None) -> Waiting:
         waiting = self.waiting[item.id] = Waiting(item, identity)
@@ -240,8 +279,6 @@ class Desk:
         item = await self.do(self.store.get, item_id)
         if item is None:
             return f"there is no pending item {item_id[:64]!r}"
-        if item.state == "open":
-            return "another process waits for this item; answer it there"
         return f"this item is already {item.state}"
 
     async def _follow_session(self) -> None:

@@ -10,21 +10,24 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from caesura.tools.people import owner as leases
 from caesura.tools.people.database import INSERT, ITEM, MAX_BYTES, Database
-from caesura.tools.people.owner import is_alive, new_owner
 from caesura.tools.people.pending import UNSETTLED, NoAnswer, Pending, State
 
 
 class Store:
-    """The items of one user of a file, and the orphaned ones, whose runs have ended.
+    """The items of all users of a file; those of users that have ended are orphaned.
 
-    path: None keeps them in memory.
+    A user that renews its lease (`renew`) counts as alive, wherever it runs. path: None keeps the
+    items in memory.
     """
 
     def __init__(
         self, path: Path | None, *, max_items: int = 1000, max_bytes: int = MAX_BYTES
     ) -> None:
-        self.owner = new_owner()
+        self.owner = leases.new_owner()
+        self.is_shared = path is not None
+        """Whether other processes may answer our items."""
         self._db = Database(path, max_bytes)
         self._max_items = max_items
 
@@ -62,27 +65,48 @@ class Store:
     ) -> Pending | None:
         """Change an item from a state in `of` and return it; None: it is in another state.
 
-        Another live user's open item stays as it is. taken: the waiting run has the answer.
+        Another live user's open item can be answered, which that user finds by `news`. taken: the
+        waiting run has the answer.
         """
+        theirs = '"state" = \'open\' AND "owner" != ?'
         change = (
-            'UPDATE items SET "state" = ?, "answer" = ?, "approved" = ?, "who" = ?, "taken" = ?'
+            'UPDATE items SET "state" = ?, "answer" = ?, "approved" = ?, "who" = ?,'
+            f' "taken" = CASE WHEN {theirs} THEN 3 ELSE ? END'
             f' WHERE "id" = ? AND "state" IN ({_placeholders(of)})'
-            ' AND ("state" != \'open\' OR "owner" = ?) RETURNING *'
+            f" AND (? = 'answered' OR NOT ({theirs})) RETURNING *"
         )
-        values = (state, answer, approved, who, int(taken), item_id, *of, self.owner)
-        return self._one(change, values)
+        said = (state, answer, approved, who, self.owner, int(taken))
+        return self._one(change, (*said, item_id, *of, state, self.owner))
+
+    def news(self, ids: Collection[str]) -> list[Pending]:
+        """Return those of our open items that another user has settled, and take their answers.
+
+        An item that another user took for orphaned becomes ours again.
+        """
+        chosen = f'"id" IN ({_placeholders(ids)}) AND "owner" = ?'
+        values = (*ids, self.owner)
+        again = f"UPDATE items SET \"state\" = 'open' WHERE \"state\" = 'orphaned' AND {chosen}"
+        self._db.run(lambda db: db.execute(again, values))
+        self._db.run(
+            lambda db: db.execute(
+                f'UPDATE items SET "taken" = 1 WHERE "taken" = 3 AND {chosen}', values
+            )
+        )
+        query = f"SELECT * FROM items WHERE \"state\" != 'open' AND {chosen}"
+        return self._all(query, values)
+
+    def renew(self, now: float) -> None:
+        """Let this user count as alive for a while."""
+        self._db.run(lambda db: leases.renew(db, self.owner, now))
 
     def get(self, item_id: str) -> Pending | None:
         """Return the item of that id, or None."""
         return self._one('SELECT * FROM items WHERE "id" = ?', (item_id,))
 
     def listed(self, states: Collection[State]) -> list[Pending]:
-        """Return items in these states, oldest first, without open items of other live users."""
-        query = (
-            f'SELECT * FROM items WHERE "state" IN ({_placeholders(states)})'
-            ' AND ("state" != \'open\' OR "owner" = ?) ORDER BY "created", "id"'
-        )
-        return self._all(query, (*states, self.owner))
+        """Return items in these states, oldest first, also those of other users."""
+        query = f'SELECT * FROM items WHERE "state" IN ({_placeholders(states)})'
+        return self._all(f'{query} ORDER BY "created", "id"', states)
 
     def finish(self, session: str) -> None:
         """Mark the answers of an ended session as used, so that they are not returned again."""
@@ -101,7 +125,7 @@ class Store:
         Settled items created before `oldest` are deleted, and the oldest beyond the number of
         items to keep.
         """
-        changed = [item for owner in self._gone() for item in self._orphan(owner)]
+        changed = [item for owner in self._gone(now) for item in self._orphan(owner)]
         expire = (
             'UPDATE items SET "state" = \'expired\', "answer" = "default"'
             ' WHERE "state" = \'orphaned\' AND "deadline" <= ? RETURNING *'
@@ -118,7 +142,9 @@ class Store:
 
     def leave(self) -> list[Pending]:
         """Orphan our open items before our runs end, so that they can still be answered."""
-        return self._orphan(self.owner)
+        orphaned = self._orphan(self.owner)
+        self._db.run(lambda db: leases.end_lease(db, self.owner))
+        return orphaned
 
     def close(self) -> None:
         """Close the file. The next use opens it again."""
@@ -137,18 +163,22 @@ class Store:
             (self.owner, item.session, item.deadline, identity),
         )
 
-    def _gone(self) -> list[str]:
-        """Return the other users of the file whose process has ended and left items."""
-        query = 'SELECT DISTINCT "owner" FROM items WHERE "state" = \'open\' OR "taken" = 1'
-        owners = self._db.run(lambda db: [row[0] for row in db.execute(query)])
-        return [owner for owner in owners if owner != self.owner and not is_alive(owner)]
+    def _gone(self, now: float) -> list[str]:
+        """Return the other users of the file that have ended and left items."""
+        query = 'SELECT DISTINCT "owner" FROM items WHERE "state" = \'open\' OR "taken" IN (1, 3)'
+
+        def gone(db: sqlite3.Connection) -> list[str]:
+            owners = [row[0] for row in db.execute(query) if row[0] != self.owner]
+            return [owner for owner in owners if leases.is_gone(db, owner, now)]
+
+        return self._db.run(gone)
 
     def _orphan(self, owner: str) -> list[Pending]:
         # An answer to a question can serve the run that asks again after its own run died. An
-        # approval cannot: its call may have been made.
+        # approval can if its run has not read it: otherwise its call may have been made.
         again = (
-            'UPDATE items SET "taken" = CASE "kind" WHEN \'question\' THEN 0 ELSE 2 END'
-            ' WHERE "owner" = ? AND "taken" = 1'
+            'UPDATE items SET "taken" = CASE WHEN "kind" = \'question\' OR "taken" = 3 THEN 0'
+            ' ELSE 2 END WHERE "owner" = ? AND "taken" IN (1, 3)'
         )
         self._db.run(lambda db: db.execute(again, (owner,)))
         # An approval without an identity cannot match any later run.

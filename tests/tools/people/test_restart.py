@@ -11,6 +11,8 @@ import pytest
 
 from caesura.tools.people import NotPending, make_ask_user, with_approval
 from caesura.tools.people.owner import is_alive, new_owner
+from caesura.tools.people.pending import Pending
+from caesura.tools.people.store import Store
 from caesura.tools.tool import tool
 
 from .conftest import SAID
@@ -292,15 +294,80 @@ async def test_deadlines_go_on_over_a_restart(asking: Any, eventually: Any) -> N
         await later.answer(item.id, "late")
 
 
-async def test_another_living_process_keeps_its_questions(asking: Any) -> None:
+async def test_a_question_of_another_living_process_is_answered_anywhere(asking: Any) -> None:
     people, other = asking.people(), asking.people()
     task = asking.call(asking.session(make_ask_user(people)), "ask_user", question="Q?")
     item = await asking.opened(people)
-    assert await other.listed() == []
-    with pytest.raises(NotPending, match="another process waits"):
-        await other.answer(item.id, "from afar")
-    await people.answer(item.id, "from here")
-    assert (await task).content == "from here"
+    assert [(each.id, each.state) for each in await other.listed()] == [(item.id, "open")]
+    await other.answer(item.id, "from afar")
+    assert (await task).content == "from afar"
+    with pytest.raises(NotPending, match="already answered"):
+        await people.answer(item.id, "from here")
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes owners of other containers: nothing of them is in our process table."""
+
+    def store(path: Path) -> Store:
+        made = Store(path)
+        made.owner = made.owner.partition("@")[0].replace(str(os.getpid()), "1") + "@elsewhere"
+        return made
+
+    return store
+
+
+def test_a_process_in_another_container_is_not_taken_for_dead(asking: Any, elsewhere: Any) -> None:
+    there, here = elsewhere(asking.path), Store(asking.path)
+    there.renew(now=1000.0)
+    there.claim(item_of("a"), "identity")
+    assert here.sweep(1010.0, 0.0) == []
+    assert [each.state for each in here.listed(("open", "orphaned"))] == ["open"]
+    there.renew(now=1020.0)
+    assert here.sweep(1045.0, 0.0) == [], "its lease was renewed"
+    (gone,) = here.sweep(1051.0, 0.0)
+    assert gone.state == "orphaned"
+
+
+def test_an_approval_given_elsewhere_is_used_by_its_own_run_alone(
+    asking: Any, elsewhere: Any
+) -> None:
+    there, here = elsewhere(asking.path), Store(asking.path)
+    there.renew(now=1000.0)
+    there.claim(item_of("a", kind="approval"), "identity")
+    assert here.settle("a", "answered", approved=True) is not None
+    again = here.claim(item_of("b", kind="approval"), "identity")
+    assert (again.id, again.state) == ("b", "open"), "another run needs an approval of its own"
+    (said,) = there.news(["a"])
+    assert (said.id, said.approved) == ("a", True)
+    assert here.settle("a", "answered", approved=False) is None
+
+
+def test_an_approval_that_its_run_never_read_serves_the_run_that_asks_again(
+    asking: Any, elsewhere: Any
+) -> None:
+    there, here = elsewhere(asking.path), Store(asking.path)
+    there.renew(now=1000.0)
+    there.claim(item_of("a", kind="approval"), "identity")
+    here.settle("a", "answered", approved=True)
+    here.sweep(1060.0, 0.0)  # the other container is gone
+    found = here.claim(item_of("b", kind="approval"), "identity")
+    assert (found.id, found.approved) == ("a", True)
+
+
+def test_an_item_that_was_orphaned_by_mistake_is_ours_again(asking: Any, elsewhere: Any) -> None:
+    there, here = elsewhere(asking.path), Store(asking.path)
+    there.renew(now=1000.0)
+    there.claim(item_of("a"), "identity")
+    here.sweep(1060.0, 0.0)  # the other process was stopped for a minute, and goes on
+    assert there.news(["a"]) == []
+    assert [each.state for each in here.listed(("open", "orphaned"))] == ["open"]
+
+
+def item_of(item_id: str, kind: Any = "question") -> Pending:
+    facts = {"session": "s", "conversation": "c", "tool": "t", "question": "Q?", "arguments": ""}
+    times: Any = {"created": 1000.0, "deadline": 9e9, "default": None, "options": ()}
+    return Pending(id=item_id, kind=kind, **facts, **times)
 
 
 def test_an_owner_lives_as_long_as_its_process() -> None:

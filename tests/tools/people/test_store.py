@@ -1,5 +1,6 @@
 """The file of pending items: its bounds, and what happens when it fails."""
 
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from caesura.tools.people import People, PeopleSettings, make_ask_user
+from caesura.tools.people.database import MAX_BYTES, Database
 from caesura.tools.people.pending import STATES, Pending
 from caesura.tools.people.store import Store
 
@@ -70,7 +72,7 @@ def test_a_full_disk_goes_on_in_memory_and_says_so(
     assert number < 500
     assert store.trouble is not None
     assert "full" in store.trouble
-    assert "in memory only" in caplog.text
+    assert "in memory until" in caplog.text
     assert len(store.listed(STATES)) == number, "nothing that was asked is lost"
     assert store.settle("0000", "answered", answer="yes") is not None
 
@@ -86,6 +88,65 @@ def test_a_locked_file_goes_on_in_memory(path: Path, monkeypatch: pytest.MonkeyP
     assert "locked" in store.trouble
     assert [each.id for each in store.listed(STATES)] == ["0001", "0002"]
     other.close()
+
+
+@pytest.fixture
+def clocked(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A database whose file is waited for shortly, and the seconds of its clock."""
+    monkeypatch.setattr("caesura.tools.people.database.BUSY_SECONDS", 0.05)
+    now = [0.0]
+    store = Store(path)
+    store._db = Database(path, MAX_BYTES, clock=lambda: now[0])
+    return store, now
+
+
+def test_a_file_comes_back_after_a_lock_and_nothing_is_lost(path: Path, clocked: Any) -> None:
+    store, now = clocked
+    for number in (1, 2, 3):
+        store.claim(item(number), "")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store.claim(item(4), "")
+    store.settle("0001", "answered", answer="in memory")
+    other.execute("UPDATE items SET state = 'answered', answer = 'meanwhile' WHERE id = '0002'")
+    other.execute("COMMIT")
+    assert store.trouble is not None, "it is not tried again at once"
+    now[0] = 5.0
+    assert store.get("0004") is not None
+    assert store.trouble is None
+    for seen in (store, Store(path)):
+        answers = [(each.id, each.answer) for each in seen.listed(STATES)]
+        assert answers == [
+            ("0001", "in memory"),
+            ("0002", "meanwhile"),
+            ("0003", None),
+            ("0004", None),
+        ]
+
+
+def test_a_file_that_stays_locked_is_tried_again_later(path: Path, clocked: Any) -> None:
+    store, now = clocked
+    other = sqlite3.connect(path, isolation_level=None) if path.parent.mkdir() is None else None
+    assert other is not None
+    other.execute("BEGIN EXCLUSIVE")
+    for number in range(4):
+        now[0] = 5.0 * number
+        store.claim(item(number), "")
+        assert store.trouble is not None
+    other.execute("ROLLBACK")
+    now[0] += 5.0
+    assert len(store.listed(STATES)) == 4 and store.trouble is None
+    assert len(Store(path).listed(STATES)) == 4
+
+
+def test_a_deleted_directory_is_written_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(path)
+    store.claim(item(1), "")
+    shutil.rmtree(path.parent)
+    store.claim(item(2), "")
+    assert "was deleted or replaced" in caplog.text
+    assert [each.id for each in Store(path).listed(STATES)] == ["0001", "0002"]
+    assert store.trouble is None
 
 
 @pytest.mark.parametrize("data", [b"this is no data base" * 100, b"\0" * 5000])
