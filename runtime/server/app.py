@@ -119,6 +119,7 @@ class Application:
         """
         if self._state.people is not None:
             await self._state.people.start()
+        self._responses.start()
         if self._state.journal is not None:
             self._state.journal.on_left_behind = self._responses.go_on
             await self._responses.resume(await self._state.journal.start())

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from caesura.runtime.server.responses.store import NotStored, Store, Stored
 from caesura.runtime.server.state import State
 from caesura.scheduler.media import has_media
 from caesura.tools.people import NotPending
+from caesura.tools.people.owner import RENEW_SECONDS
 
 LOG = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Responses(Inputs):
         self._parked: dict[str, LiveRun] = {}
         """Runs that wait for approvals, by the id of each approval request."""
         self._stopping: set[asyncio.Task[None]] = set()
+        self._beating: asyncio.Task[None] | None = None
         self._feeds: dict[str, Part] = {}
         """Ended background responses, the oldest first."""
 
@@ -102,6 +104,16 @@ class Responses(Inputs):
             except (BadJournal, ApiError) as error:
                 LOG.warning("the response %s does not go on: %s", record.run, error)
                 journal.finish()
+
+    def start(self) -> None:
+        """Let other servers over the same store know that this one lives."""
+        self._beating = asyncio.create_task(self._beat(), name="responses")
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with suppress(sqlite3.Error, UsageError):  # the next use of the store says so
+                await asyncio.to_thread(self._store.renew)
 
     def go_on(self, records: Sequence[Recorded]) -> None:
         """Go on with runs that another server has left, in the background."""
@@ -315,6 +327,8 @@ class Responses(Inputs):
 
         Those with a journal go on in the next process.
         """
+        if self._beating is not None:
+            self._beating.cancel()
         runs = {*self._live.values(), *self._parked.values()}
         await asyncio.gather(*(run.leave() for run in runs))
         await asyncio.to_thread(self._store.close)

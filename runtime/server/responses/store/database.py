@@ -10,7 +10,7 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.storage.database import transaction
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.store.records import Bounds
-from caesura.tools.people.owner import is_alive
+from caesura.tools.people import owner as leases
 
 LOG = logging.getLogger(__name__)
 
@@ -34,11 +34,12 @@ CREATE INDEX IF NOT EXISTS by_status ON records (status);
 CREATE TABLE IF NOT EXISTS items (record TEXT, part TEXT, position INTEGER, id TEXT, body TEXT,
   PRIMARY KEY (record, part, position)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_id ON items (id);
+{leases.SCHEMA};
 PRAGMA user_version = {VERSION};
 """
 
 
-def opened(path: Path | None) -> sqlite3.Connection:
+def opened(path: Path | None, now: float) -> sqlite3.Connection:
     """Return a connection to the file, which is created if needed; None keeps all in memory.
 
     Responses that a killed process left unfinished become failed ones. Raises `UsageError` for a
@@ -53,7 +54,7 @@ def opened(path: Path | None) -> sqlite3.Connection:
         )
         try:
             _prepare(db)
-            _fail_unfinished(db)
+            _fail_unfinished(db, now)
         except BaseException:
             db.close()
             raise
@@ -77,10 +78,11 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.executescript(_SCHEMA)
 
 
-def _fail_unfinished(db: sqlite3.Connection) -> None:
+def _fail_unfinished(db: sqlite3.Connection, now: float) -> None:
+    # Those with a journal are unfinished again as soon as they go on.
     query = "SELECT id, owner, body FROM records WHERE status IN ('queued', 'in_progress')"
     for record, owner, body in db.execute(query).fetchall():
-        if not is_alive(owner):
+        if leases.is_gone(db, owner, now):
             told = json.loads(body) | {"status": "failed", "error": STOPPED}
             db.execute(
                 "UPDATE records SET status = 'failed', body = ? WHERE id = ?",

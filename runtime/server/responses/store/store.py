@@ -17,7 +17,7 @@ from caesura.runtime.server.responses.store.records import (
     NotStored,
     Stored,
 )
-from caesura.tools.people.owner import new_owner
+from caesura.tools.people import owner as leases
 
 RESPONSE, CONVERSATION = "response", "conversation"
 SWEEP_EVERY = 64
@@ -41,7 +41,7 @@ class Store:
         self.path = path
         self._bounds = bounds or Bounds()
         self._clock = clock
-        self._owner = new_owner()
+        self._owner = leases.new_owner()
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._writes = 0
@@ -163,6 +163,12 @@ class Store:
 
     # -- the file --------------------------------------------------------------------------------
 
+    def renew(self) -> None:
+        """Let other users of the file know that this one lives, if it has opened the file."""
+        with self._lock:
+            if self._db is not None:
+                leases.renew(self._db, self._owner, self._clock())
+
     def close(self) -> None:
         """Close the file; the next use opens it again. What is in memory is lost."""
         with self._lock:
@@ -172,7 +178,8 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         if self._db is None:
-            self._db = database.opened(self.path)
+            self._db = database.opened(self.path, self._clock())
+            leases.renew(self._db, self._owner, self._clock())
         return self._db
 
     def _get(self, db: sqlite3.Connection, response_id: str) -> Stored:
