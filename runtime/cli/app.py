@@ -164,9 +164,22 @@ app.command()(replay)
 
 
 @app.command()
-def demo(trace: TraceFile = None, trace_title: TraceTitle = None, verbose: Verbose = False) -> None:
+def demo(
+    trace: TraceFile = None,
+    trace_title: TraceTitle = None,
+    kill_engine: Annotated[
+        bool,
+        typer.Option("--kill-engine", help="Kill the engine in the middle of a server's answers."),
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
     """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
     set_log_level(verbose)
+    if kill_engine:
+        from caesura.runtime.cli.demo.kill_engine import show as show_death
+
+        run(show_death())
+        return
     from caesura.runtime.cli.demo import show
 
     run(show(trace=trace, title=trace_title))

@@ -14,7 +14,7 @@ from typing import Any
 
 NAME = "EngineCore"
 """How the names of vLLM's engine processes begin."""
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 """How long the process may take to end by itself."""
 _WATCHED = threading.Event()
 

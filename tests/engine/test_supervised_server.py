@@ -1,0 +1,141 @@
+"""`caesura serve` as a process of its own, whose engine dies or hangs, and which is killed."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from caesura.runtime.cli.demo.kill_engine import (
+    QUESTIONS,
+    Server,
+    ask_all,
+    ask_and_kill,
+    same,
+    serving,
+)
+
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
+
+DEADLINE_SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[Server]:
+    async with serving("--engine-timeout", "15") as server:
+        yield server
+
+
+async def until(found: Callable[[], Any]) -> Any:
+    """Return what `found` returns or awaits to, once that is true."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            said = found()
+            if asyncio.iscoroutine(said):
+                said = await said
+            if said:
+                return said
+            await asyncio.sleep(0.05)
+
+
+class Probes:
+    """What the server's routes say."""
+
+    def __init__(self, server: Server, http: aiohttp.ClientSession) -> None:
+        self._root = server.url.removesuffix("/v1")
+        self._http = http
+
+    async def status(self, path: str) -> int:
+        async with self._http.get(f"{self._root}{path}") as response:
+            return response.status
+
+    async def ready(self) -> bool:
+        return await self.status("/ready") == 200
+
+    async def unready(self) -> bool:
+        return not await self.ready()
+
+    async def metrics(self) -> str:
+        async with self._http.get(f"{self._root}/metrics") as response:
+            return await response.text()
+
+    async def complete(self) -> tuple[int, Any, str | None]:
+        """Ask vLLM's own application."""
+        body = {"model": "caesura-tiny", "prompt": "Hello", "max_tokens": 4, "temperature": 0}
+        url = f"{self._root}/v1/completions"
+        async with self._http.post(url, json=body) as response:
+            return response.status, await response.json(), response.headers.get("Retry-After")
+
+
+@pytest.fixture
+async def probes(server: Server) -> AsyncIterator[Probes]:
+    async with aiohttp.ClientSession() as http:
+        probes = Probes(server, http)
+        await until(probes.ready)
+        yield probes
+
+
+async def test_vllms_application_is_built_anew(server: Server, probes: Probes) -> None:
+    before = await probes.complete()
+    assert before[0] == 200
+    (engine,) = server.engines()
+    os.kill(engine, signal.SIGKILL)
+    await until(probes.unready)
+    assert await probes.status("/health") == 200
+    status, body, retry = await probes.complete()
+    assert (status, body["error"]["code"]) == (503, "engine_restarting")
+    assert int(retry or 0) >= 1
+    await until(probes.ready)
+    after = await probes.complete()
+    assert after[1]["choices"] == before[1]["choices"]
+    metrics = await probes.metrics()
+    assert (
+        'caesura_engine_last_death{reason="the process EngineCore was ended by SIGKILL"}' in metrics
+    )
+
+
+async def test_twelve_answers_survive_the_death_of_the_engine(
+    server: Server, probes: Probes
+) -> None:
+    undisturbed = await ask_all(server.url)
+    assert [each.error for each in undisturbed] == [""] * len(QUESTIONS)
+    assert sum(each.tools for each in undisturbed) >= 8
+    pieces = sum(len(each.times) for each in undisturbed)
+    streams, killed = await ask_and_kill(server, pieces // 2)
+    assert [same(*pair) for pair in zip(streams, undisturbed, strict=True)] == [True] * 12
+    assert any(stream.times[0] < killed < stream.times[-1] for stream in streams)
+
+
+async def test_a_hung_engine_is_started_again(server: Server, probes: Probes) -> None:
+    (engine,) = server.engines()
+    os.kill(engine, signal.SIGSTOP)
+    await until(probes.unready)
+    await until(probes.ready)
+    assert 'caesura_engine_deaths_total{kind="hung"} 1.0' in await probes.metrics()
+    assert not Path(f"/proc/{engine}").exists()
+    assert (await probes.complete())[0] == 200
+
+
+async def test_an_engine_ends_with_its_server(server: Server, probes: Probes) -> None:
+    (engine,) = server.engines()
+    server.process.kill()
+    await server.process.wait()
+    await until(lambda: not Path(f"/proc/{engine}").exists())
+
+
+async def test_a_taken_port_is_found_before_the_engine_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "caesura", "serve", "--port", port, "--model", "/nowhere"),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert f"port {port} of 127.0.0.1 is in use" in errors.decode()
