@@ -166,20 +166,28 @@ class Application:
         if self._state.readiness is not None:
             self._state.readiness.draining = True
 
-    async def break_off(self, error: Exception) -> None:
-        """End the runs that wait for tools or people with `error`: they cannot go on.
+    async def lose_engine(self, error: Exception) -> None:
+        """Take no more work, and end the runs that wait for tools or people with `error`.
 
-        Their open items are closed as cancelled.
+        Their open items are closed as cancelled, so that no later process runs their calls. Runs
+        that a later process goes on with keep theirs.
         """
+        self.drain()
         await self._state.runs.break_off(error)
+        if self._state.people is not None:
+            await self._state.people.leave()
+        await self._responses.leave()
 
     async def break_off_long(self, seconds: float) -> None:
         """End the runs that wait for people, or for tools that need more than `seconds`.
+
+        A later process goes on with those that the journal keeps. The others get an error.
 
         Call it after `leave`, which keeps the open items.
         """
         people = self._state.people
         asked = {item.session for item in people.waited_for} if people is not None else set()
+        await self._responses.leave(self._state.runs.kept_long(asked, seconds))
         await self._state.runs.break_off_long(_LEFT_WAITING, asked, seconds)
 
     def cancel_all(self) -> None:

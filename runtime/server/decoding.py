@@ -77,7 +77,7 @@ async def decode(
     messages = await state.media.inlined(plan.messages, rules)
     pictures = Pictures(rules, count_pictures(messages))
     async with Dispatcher(plan.registry, scope=Scope(name)) as dispatcher:
-        state.runs.add(dispatcher)
+        state.runs.add(dispatcher, kept=kept is not None)
         dispatcher.conversation = plan.conversation
         dispatcher.asker = plan.asker or asker_of(plan.user, headers)
         if kept is not None:

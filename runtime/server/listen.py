@@ -19,7 +19,7 @@ from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.responses.store import Store
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.sockets.listener import CANCEL_SECONDS, Listener, open_listener
-from caesura.runtime.supervision.supervisor import EngineLost, Supervisor
+from caesura.runtime.supervision.supervisor import Supervisor
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
@@ -127,11 +127,13 @@ async def serve(
         stack.enter_context(_on_signals(signals.take))
         stack.enter_context(frozen_heap())
         supervisor = options.get("supervisor")
+        if supervisor is not None:
+            supervisor.before_giving_up = app.lose_engine
         # It ends last: an engine that dies while requests finish is still started again.
         supervising = stack.enter_context(_supervising(supervisor))
         await stack.enter_async_context(_behind(app, listener, shutdown_timeout, signals.hurry))
         announce(f"http://{_authority(host, listener.port)}/v1")
-        await _until_stopped(app, supervising, signals.stop)
+        await _until_stopped(supervising, signals.stop)
         app.drain()
         if under_way := app.completions:
             _say_waiting(under_way, shutdown_timeout)
@@ -156,9 +158,7 @@ async def _nobody() -> None:
     await asyncio.Event().wait()
 
 
-async def _until_stopped(
-    app: Application, supervising: asyncio.Future[None], stop: asyncio.Event
-) -> None:
+async def _until_stopped(supervising: asyncio.Future[None], stop: asyncio.Event) -> None:
     """Return at a signal; raise `EngineLost` once the engine is given up."""
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -166,15 +166,8 @@ async def _until_stopped(
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopping.cancel()
-    if stop.is_set():
-        return
-    try:
+    if not stop.is_set():
         await supervising
-    except EngineLost as lost:
-        app.drain()
-        # Their items are closed as cancelled: no later process runs their calls.
-        await app.break_off(lost)
-        raise
 
 
 def _say_waiting(under_way: int, seconds: float) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from typing import Literal
 
 from caesura.runtime.engine import Engine
@@ -69,6 +68,8 @@ class Supervisor:
         self._tell = tell
         self._clock = clock
         self._sleep = sleep
+        self.before_giving_up: Callable[[EngineLost], Awaitable[None]] = _nothing
+        """Is awaited before sessions that wait for the engine fail; the server sets it."""
         self.restarts = 0
         """How many times the engine was started again."""
         self.deaths: dict[Kind, int] = {"died": 0, "hung": 0, "not started": 0}
@@ -76,9 +77,8 @@ class Supervisor:
 
     async def run(self) -> None:
         """Supervise until cancelled. Raises `EngineLost` once the engine is given up."""
-        async with AsyncExitStack() as stack:
-            if self._restarts:
-                stack.enter_context(self._engine.revival.supervising())
+        # Without restarts too: sessions wait until what must be kept was kept.
+        with self._engine.revival.supervising():
             while True:
                 kind, reason = await self._death()
                 await self._restart(kind, reason)
@@ -127,7 +127,7 @@ class Supervisor:
             log.error("the engine has failed: %s", reason)
             wait_seconds = self._policy.died(self._clock()) if self._restarts else None
             if wait_seconds is None:
-                raise self._lost(reason)
+                raise await self._lost(reason)
             self.readiness.enter(Phase.RESTARTING, reason, wait_seconds)
             await self._sleep(wait_seconds)
             began = self._clock()
@@ -145,7 +145,7 @@ class Supervisor:
             log.warning("the engine was started again in %.1f s", seconds)
             return
 
-    def _lost(self, reason: str) -> EngineLost:
+    async def _lost(self, reason: str) -> EngineLost:
         """Give the engine up; return the error that says why."""
         if self._restarts:
             said = f"the engine is in a crash loop, {self._policy.why_given_up}: {reason}"
@@ -153,6 +153,11 @@ class Supervisor:
             said = f"the engine has died and is not restarted (--no-restart): {reason}"
         error = EngineLost(said)
         self.readiness.enter(Phase.FAILED, said)
+        await self.before_giving_up(error)
         self._engine.revival.give_up(error)
         self._tell("gave_up", said, 0.0)
         return error
+
+
+async def _nothing(error: EngineLost) -> None:
+    pass

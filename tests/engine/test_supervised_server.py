@@ -44,6 +44,10 @@ async def until(found: Callable[[], Any]) -> Any:
             await asyncio.sleep(0.05)
 
 
+def lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
 class Probes:
     """What the server's routes say."""
 
@@ -94,10 +98,8 @@ async def test_vllms_application_is_built_anew(server: Server, probes: Probes) -
     await until(probes.ready)
     after = await probes.complete()
     assert after[1]["choices"] == before[1]["choices"]
-    metrics = await probes.metrics()
-    assert (
-        'caesura_engine_last_death{reason="the process EngineCore was ended by SIGKILL"}' in metrics
-    )
+    reason = "the process EngineCore was ended by SIGKILL"
+    assert f'caesura_engine_last_death{{reason="{reason}"}}' in await probes.metrics()
 
 
 async def test_twelve_answers_survive_the_death_of_the_engine(
@@ -118,7 +120,7 @@ async def test_a_hung_engine_is_started_again(server: Server, probes: Probes) ->
     await until(probes.unready)
     await until(probes.ready)
     assert 'caesura_engine_deaths_total{kind="hung"} 1.0' in await probes.metrics()
-    assert not Path(f"/proc/{engine}").exists()
+    assert not lives(engine)
     assert (await probes.complete())[0] == 200
 
 
@@ -126,7 +128,7 @@ async def test_an_engine_ends_with_its_server(server: Server, probes: Probes) ->
     (engine,) = server.engines()
     server.process.kill()
     await server.process.wait()
-    await until(lambda: not Path(f"/proc/{engine}").exists())
+    await until(lambda: not lives(engine))
 
 
 async def test_a_taken_port_is_found_before_the_engine_starts() -> None:

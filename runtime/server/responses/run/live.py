@@ -105,6 +105,16 @@ class LiveRun:
         """Whether the run waits for approvals, and no response shows it."""
         return not self._attended.is_set()
 
+    @property
+    def session(self) -> str:
+        """The name of the session of its tools."""
+        return self._first.id
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a later process can go on with the run."""
+        return self._kept is not None and self._kept.journal.goes_on
+
     def when_ended(self, tell: Callable[["LiveRun"], None]) -> None:
         """Call `tell` once the run is over."""
         self._task.add_done_callback(lambda _: tell(self))
@@ -221,7 +231,7 @@ class LiveRun:
         except asyncio.CancelledError:
             # Shielded, since a second cancellation must not leave the session in the engine.
             await asyncio.shield(self._release())
-            if self._is_left and self._kept is not None and self._kept.journal.goes_on:
+            if self._is_left and self.goes_on:
                 self.part.feed.end(_goes_on(self.part))
                 return
             if self._is_cancelled:

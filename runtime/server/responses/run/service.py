@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -321,6 +321,12 @@ class Responses(Inputs):
             await self.stored(self._store.delete, response_id)
         except NotStored:
             raise _no_response(response_id) from None
+
+    async def leave(self, sessions: Collection[str] | None = None) -> None:
+        """Break off the runs that a later process can go on with; by default all of them."""
+        runs = {*self._live.values(), *self._parked.values()}
+        chosen = {run for run in runs if sessions is None or run.session in sessions}
+        await asyncio.gather(*(run.leave() for run in chosen if run.goes_on))
 
     async def aclose(self) -> None:
         """End the runs under way and those that wait for approvals, and close the store.
