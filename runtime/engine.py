@@ -187,3 +187,7 @@ class VllmServer:
     """Whether it is the server that listens, and answers for models, health and metrics."""
     renew: Callable[[], Awaitable[None]] | None = None
     """Builds the application anew on an engine that was started again."""
+    salted: Callable[[Callable[[str | None], str]], AbstractContextManager[None]] | None = None
+    """Makes the salts of requests that a context sends, from the salts that their clients chose."""
+    tapped: Callable[[], AbstractContextManager[TokenTap]] | None = None
+    """Follows the tokens of the requests that a context sends."""

@@ -152,6 +152,7 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
     from caesura.scheduler.vllm.api_server.alone import parses_alone
     from caesura.scheduler.vllm.api_server.app import RenewedApp
     from caesura.scheduler.vllm.api_server.splicing import server_splicing
+    from caesura.scheduler.vllm.api_server.tapped import salted, tapped
 
     real = _real(engine)
     app = RenewedApp(real)
@@ -163,6 +164,8 @@ async def vllm_server(engine: Engine) -> AsyncIterator[VllmServer | None]:
             splicing=server_splicing(real),
             parses_alone=parses_alone(real),
             renew=app.renew,
+            salted=salted,
+            tapped=tapped,
         )
     finally:
         await app.aclose()

@@ -21,13 +21,15 @@ from caesura.runtime.server.about import about_routes, unavailable
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.runtime.server.delegation import Delegation
-from caesura.runtime.server.http.access import Access, Check, JsonOnly, access_check
+from caesura.runtime.server.http.access import Access, JsonOnly
 from caesura.runtime.server.http.anthropic_form import MESSAGES
 from caesura.runtime.server.http.connection import Connections
 from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.http.stream import Streamed
+from caesura.runtime.server.keys.door import ApiKeys, Door
+from caesura.runtime.server.keys.told import LimitsTold
 from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
@@ -75,7 +77,7 @@ class Application:
         state: State,
         traces: Traces,
         responses: Responses,
-        access: Check,
+        door: Door,
         router: Router,
         connections: Connections,
         cors: Collection[str],
@@ -87,9 +89,10 @@ class Application:
         self._router = router
         self._connections = connections
         self._log = None if recorder is None else HttpLog(recorder)
-        self._app: ASGIApp = Counted(
-            Errors(Access(self._connections, access)), state.metrics, self._log
-        )
+        inner: ASGIApp = Errors(Access(self._connections, door.check))
+        if door.quotas:
+            inner = LimitsTold(inner, door.quotas)
+        self._app: ASGIApp = Counted(inner, state.metrics, self._log)
         if cors:
             self._app = CORSMiddleware(
                 self._app, allow_origins=cors, allow_methods=["*"], allow_headers=["*"]
@@ -199,9 +202,10 @@ def create_app(
     engine: Engine,
     tools: Registry,
     *,
-    api_key: str | Collection[str] | None = None,
+    api_key: ApiKeys = None,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
+    shared_prefix_cache: bool = False,
     artifacts: ArtifactStore | None = None,
     limits: Limits | None = None,
     people: People | None = None,
@@ -221,10 +225,10 @@ def create_app(
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
     A client may ask the server to run any of `tools`, with the field `server_tools`. `api_key` is
-    one or several; without one, a request must address the server by an IP address, `localhost` or
-    one of `allowed_hosts` (see `access_check`). Pages of `allowed_origins` may read the answers
-    (CORS). `limits` bound the run of each request.
-    `max_concurrent` bounds the chat completions under way, `client_max_size` the bytes of a body,
+    one or several, which have caches of their own unless `shared_prefix_cache`; without one, a
+    request must address the server by an IP address, `localhost` or one of `allowed_hosts` (see
+    `access_check`). Pages of `allowed_origins` may read the answers (CORS). `limits` bound runs,
+    `max_concurrent` the chat completions under way, `client_max_size` the bytes of a body,
     and `sockets` connections. A stream that was silent for `keep_alive_seconds` gets a comment.
     `tracing` and `recorder` are as in `Agent`. `store` keeps responses and conversations, in memory
     by default. `journal` keeps runs, so that they go on after this process has died. With
@@ -233,7 +237,7 @@ def create_app(
     people and the recorder, and runs the `supervisor`. Raises `UsageError` for wrong values.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
-    access = access_check(api_key, allowed_hosts, allowed_origins)
+    door = Door(api_key, allowed_hosts, allowed_origins, shared_prefix_cache)
     spans = tracing_of(tracing, recorder)
     metrics = Metrics(None if spans is None else spans.exports, recorder, tools.observed)
     state = State(
@@ -241,7 +245,8 @@ def create_app(
         tools=tools,
         limits=limits or Limits(),
         metrics=metrics,
-        gate=Gate(max_concurrent, metrics.in_flight, partial(_check_draining, supervisor)),
+        gate=_gate(max_concurrent, metrics, supervisor, door),
+        keys_apart=door.is_apart,
         keep_alive_seconds=keep_alive_seconds,
         media=MediaFetcher(allow_private=allow_private),
         people=people,
@@ -254,7 +259,7 @@ def create_app(
     responses = Responses(state, store or Store(None))
     router = _router(state, vllm, responses, traces, artifacts)
     inner = Connections(router, client_max_size, sockets)
-    return Application(state, traces, responses, access, router, inner, allowed_origins, recorder)
+    return Application(state, traces, responses, door, router, inner, allowed_origins, recorder)
 
 
 def _router(
@@ -264,10 +269,7 @@ def _router(
     traces: Traces,
     artifacts: ArtifactStore | None,
 ) -> Router:
-    engine = state.engine
-    delegation = (
-        Delegation(vllm, state.gate, engine, state.media, state.readiness) if vllm else None
-    )
+    delegation = Delegation(vllm, state) if vllm else None
     splicing = vllm.splicing if vllm else None
     chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)
@@ -307,6 +309,10 @@ def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | N
         return None
     metrics.include(EngineMetrics(supervisor))
     return supervisor.readiness
+
+
+def _gate(most: int, metrics: Metrics, supervisor: Supervisor | None, door: Door) -> Gate:
+    return Gate(most, metrics.in_flight, door.quotas, partial(_check_draining, supervisor))
 
 
 def _check_draining(supervisor: Supervisor | None) -> None:

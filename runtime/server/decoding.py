@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, TypeVar
 
+from caesura.intercept.calls.events import TurnEnded
 from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import LimitReached
 from caesura.runtime.events import RunEvent
@@ -15,6 +16,7 @@ from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.pictures import Pictures, count_pictures
 from caesura.runtime.server.chat.plan import Plan
+from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.request.origin import origin_of
 from caesura.runtime.server.state import State
@@ -57,6 +59,14 @@ def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
     """
     owner, origin = owner_of(plan.user, headers), origin_of(headers, name)
     return replace(plan, spec=replace(plan.spec, asker=owner, origin=origin))
+
+
+def apart(state: State, plan: Plan) -> Plan:
+    """Return the plan of a session whose prefix cache is its key's alone, where keys are apart."""
+    if not state.keys_apart:
+        return plan
+    salt = salted(plan.spec.origin.tenant, plan.spec.cache_salt)
+    return replace(plan, spec=replace(plan.spec, cache_salt=salt))
 
 
 async def decode(
@@ -107,6 +117,9 @@ async def decode(
         async with aclosing(events):
             async for event in events:
                 state.metrics.observe(event, plan.spec.pausing, plan.registry)
+                if isinstance(event, TurnEnded) and state.gate.quotas:
+                    tokens = event.prompt_tokens + event.completion_tokens
+                    state.gate.quotas.spend(headers, tokens)
                 yield event
 
 

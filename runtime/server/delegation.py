@@ -6,27 +6,28 @@ requests stream. It answers a text with half a character with status 500.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from caesura.runtime.engine import Engine, VllmServer
+from caesura.runtime.engine import VllmServer
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import unavailable
 from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.http.gate import Gate
+from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.server.request.origin import origin_of, with_origin
 from caesura.runtime.server.request.sampling import MAX_BAD_WORDS, MAX_STOPS
-from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.server.state import State
+from caesura.scheduler.admission.programs import Origin
 
 MAX_DEPTH = 200
 """The most brackets within each other in a body; parsers recurse."""
@@ -54,24 +55,17 @@ _ARGUMENTS = "arguments"
 class Delegation:
     """vLLM's application, behind the gate and behind the bounds."""
 
-    def __init__(
-        self,
-        vllm: VllmServer,
-        gate: Gate,
-        engine: Engine,
-        media: MediaFetcher,
-        readiness: Readiness | None = None,
-    ) -> None:
-        """Create it for the server on an engine; `media` fetches the media of its requests.
-
-        `readiness` tells of an engine that somebody supervises.
-        """
-        self._media = media
+    def __init__(self, vllm: VllmServer, state: State) -> None:
+        """Create it for the server on the engine of an application."""
+        engine = state.engine
+        self._vllm = vllm
+        self._media = state.media
+        self._keys_apart = state.keys_apart
         self._rules = engine.media_rules
         self._app = OwnErrors(vllm.app, self._explained)
         self._engine = engine
-        self._readiness = readiness
-        self._gate = gate
+        self._readiness = state.readiness
+        self._gate = state.gate
         self._context_tokens = engine.context_tokens
         self._max_characters = vllm.max_characters
         self._parses_alone = vllm.parses_alone
@@ -127,7 +121,7 @@ class Delegation:
         if body is None:
             body = await request.body()
         origin = origin_of(request.headers)
-        with self._gate.enter():
+        with self._gate.enter(request.headers), self._followed(request, origin):
             body = await self._with_media(body)
             if request.url.path.endswith(_GENERATE):
                 body = await parsed(partial(with_origin, origin=origin), body)
@@ -145,6 +139,21 @@ class Delegation:
             if self._readiness is not None:
                 return unavailable(self._readiness.after_death)
         return error
+
+    @contextmanager
+    def _followed(self, request: Request, origin: Origin) -> Iterator[None]:
+        """Keep the caches of keys apart, and count a key's tokens, where either is asked for."""
+        with ExitStack() as stack:
+            if self._keys_apart and self._vllm.salted is not None:
+                stack.enter_context(self._vllm.salted(partial(salted, origin.tenant)))
+            tap = None
+            if self._gate.quotas and self._vllm.tapped is not None:
+                tap = stack.enter_context(self._vllm.tapped())
+            try:
+                yield
+            finally:
+                if tap is not None:
+                    self._gate.quotas.spend(request.headers, len(tap.tokens))
 
     async def _with_media(self, body: bytes) -> bytes:
         """Return the body with data URLs instead of addresses, if the model takes media.

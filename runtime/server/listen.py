@@ -16,6 +16,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
+from caesura.runtime.server.keys.door import ApiKeys
 from caesura.runtime.server.responses.store import Store
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.sockets.listener import CANCEL_SECONDS, Listener, open_listener
@@ -38,9 +39,10 @@ SWITCH_SECONDS = 0.0005
 class DoorOptions(TypedDict, total=False):
     """The settings of `create_app` that say who may use the server, and how much of it."""
 
-    api_key: str | Collection[str] | None
+    api_key: ApiKeys
     allowed_hosts: Collection[str]
     allowed_origins: Collection[str]
+    shared_prefix_cache: bool
     max_concurrent: int
     sockets: SocketLimits
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
@@ -16,6 +16,7 @@ from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Streamed
+from caesura.runtime.server.keys.key import SCOPE, Key
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
 from caesura.tools.people.pending import MAX_WHO_CHARACTERS, STATES, UNSETTLED, State
 from caesura.tools.tool import Tool
@@ -132,12 +133,13 @@ class _Handlers:
             said = Said.model_validate_json(await request.body())
         except ValidationError as error:
             raise from_validation(error) from None
+        who = who_of(request, said.who)
         try:
             if said.answer is not None:
-                item = await self._people.answer(item_id, said.answer, said.who)
+                item = await self._people.answer(item_id, said.answer, who)
             else:
                 approve = bool(said.approve)
-                item = await self._people.decide(item_id, approve, said.reason, said.who)
+                item = await self._people.decide(item_id, approve, said.reason, who)
         except BadAnswer as error:
             raise invalid(sentence(error)) from None
         except NoSuchItem as error:
@@ -145,6 +147,12 @@ class _Handlers:
         except NotPending as error:
             raise ApiError(409, sentence(error), code="not_pending") from None
         return JsonAnswer(item.public())
+
+
+def who_of(request: HTTPConnection, claimed: str) -> str:
+    """Return who sends a request: the name of the key, if it has one, or who they claim to be."""
+    key: Key | None = request.scope.get(SCOPE)
+    return key.name if key is not None and key.name else claimed
 
 
 def _states(asked: str | None) -> tuple[State, ...]:

@@ -31,6 +31,8 @@ class State:
     gate: Gate
     keep_alive_seconds: float
     media: MediaFetcher
+    keys_apart: bool = False
+    """Whether the prefix caches of different keys are apart."""
     people: People | None = None
     tracing: "Tracing | None" = None
     replays: Replays | None = None

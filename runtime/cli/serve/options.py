@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
 from caesura.runtime.errors import UsageError
-from caesura.runtime.server.request.origin import tenant_of
+from caesura.runtime.server.keys.key import Key, keys_of, read_keys
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.prompt_lengths.predictor import Description
@@ -47,23 +46,6 @@ def chunk_of(value: str) -> int | str:
     return int(value) if value.isdecimal() else value
 
 
-WEIGHT = " weight="
-"""What stands between a key and its weight in a file of keys."""
-
-
-def _weight(text: str, number: int) -> float:
-    """Return the weight of the `number`th key; raise `UsageError`, which does not show the key."""
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = 0.0
-    if not 0 < weight < inf:
-        raise UsageError(
-            f"--api-key-file: the weight of key {number} must be a number above 0, got {text!r}"
-        )
-    return weight
-
-
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """The server's address, its access checks, and its model's name."""
@@ -86,10 +68,19 @@ class ServerOptions:
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="A file of keys, one in a line; # begins a comment. Behind a key, `weight=3`"
-            " gives it three shares with --fair tenant.",
+            help="A file of keys, one in a line; # begins a comment. Behind a key, `name=ann` names"
+            " it, `rpm=60`, `tpm=10000` and `in_flight=8` bound its requests and tokens in a minute"
+            " and its requests at once, and `weight=3` gives it three shares with --fair tenant.",
         ),
     ] = None
+    shared_prefix_cache: Annotated[
+        bool,
+        typer.Option(
+            "--shared-prefix-cache",
+            help="Let clients with different keys share the prefix cache, so that each can find out"
+            " what others have sent.",
+        ),
+    ] = False
     allowed_origin: Annotated[
         list[str] | None,
         typer.Option(
@@ -115,42 +106,14 @@ class ServerOptions:
         typer.Option("--no-what-if", help="Offer no replays of recordings on the page."),
     ] = False
 
-    def keys(self) -> list[str] | None:
+    def keys(self) -> list[Key] | None:
         """Return the keys of the options and of the file, or None if no key was asked for.
 
-        Raises `UsageError` for a file that cannot be read, or that holds no key.
+        Raises `UsageError` for a file that cannot be read, that holds no key, or a wrong setting.
         """
-        keys = list(self.api_key or ())
-        if self.api_key_file is not None:
-            keys += [line.partition(WEIGHT)[0].strip() for line in self._lines()]
-        return keys or None
-
-    def weights(self) -> dict[str, float]:
-        """Return the weights in the file of keys, by tenant.
-
-        Raises `UsageError` for a file that cannot be read, and for a wrong weight.
-        """
-        weights = {}
-        for number, line in enumerate(self._lines() if self.api_key_file else (), start=1):
-            key, told, text = line.partition(WEIGHT)
-            if told:
-                weights[tenant_of(key.strip())] = _weight(text, number)
-        return weights
-
-    def _lines(self) -> list[str]:
-        """Return the lines of the file of keys that hold one."""
-        assert self.api_key_file is not None
-        try:
-            text = self.api_key_file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--api-key-file {self.api_key_file}: {error}") from error
-        lines = (line.partition("#")[0].strip() for line in text.splitlines())
-        found = [line for line in lines if line]
-        if not found:
-            raise UsageError(
-                f"--api-key-file {self.api_key_file} holds no key: write one in a line of it"
-            )
-        return found
+        listed = [Key(each) for each in self.api_key or ()]
+        listed += [] if self.api_key_file is None else read_keys(self.api_key_file)
+        return keys_of(listed or None)
 
 
 @dataclass(frozen=True, slots=True)

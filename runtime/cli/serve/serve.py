@@ -23,7 +23,9 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
-from caesura.runtime.server.http.access import access_check, is_loopback
+from caesura.runtime.server.http.access import is_loopback
+from caesura.runtime.server.keys.door import check_door
+from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.listen import DoorOptions
 from caesura.runtime.server.sockets.listener import open_listener
 from caesura.runtime.supervision.readiness import Phase, Readiness
@@ -56,15 +58,15 @@ async def serve_model(
     """
     paused.check()
     traces.check()
-    keys, weights = server.keys(), server.weights()
-    access_check(keys, server.allowed_host or (), server.allowed_origin or ())
+    keys = server.keys()
+    check_door(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
     readiness = Readiness(time.monotonic, Phase.LOADING)
     first, limits = loading_app(readiness), connections.limits
     async with (
         open_listener(server.host, server.port, limits, first) as listener,
         read.toolset() as toolset,
-        _engine(source, server, paused, weights) as engine,
+        _engine(source, server, paused, weights_of(keys)) as engine,
         vllm_server(engine) as vllm,
     ):
         readiness.engine_started()
@@ -120,13 +122,14 @@ def _engine(
 
 
 def door(
-    server: ServerOptions, connections: ConnectionOptions, keys: list[str] | None
+    server: ServerOptions, connections: ConnectionOptions, keys: list[Key] | None
 ) -> DoorOptions:
     """Return the options that say who may use the server, and how much of it."""
     return {
         "api_key": keys,
         "allowed_hosts": server.allowed_host or (),
         "allowed_origins": server.allowed_origin or (),
+        "shared_prefix_cache": server.shared_prefix_cache,
         "max_concurrent": server.max_concurrent,
         "sockets": connections.limits,
     }

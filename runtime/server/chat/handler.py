@@ -15,7 +15,7 @@ from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.spliced import SplicedChat
 from caesura.runtime.server.chat.wire import Chunks, completion
 from caesura.runtime.server.choices import Numbered, side_by_side
-from caesura.runtime.server.decoding import opened, owned, pieces
+from caesura.runtime.server.decoding import apart, opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
@@ -54,9 +54,9 @@ class ChatCompletions:
             if given is not None and await self._is_vllms(self._delegation, request, given):
                 await self._delegated(self._delegation, request, given, send)
                 return
-        with state.gate.enter():
+        with state.gate.enter(request.headers):
             asked, plan = await _planned(state, await request.body())
-            plan = owned(plan, request.headers)
+            plan = apart(state, owned(plan, request.headers))
             numbers = range(plan.choices)
             shows = asked.include_reasoning is not False
             answers = [_answer(state.engine.model, plan, number, shows) for number in numbers]

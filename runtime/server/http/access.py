@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.key import SCOPE, Key
 from caesura.runtime.server.ui import OPEN
 
 HEALTH = "/health"
@@ -50,22 +51,19 @@ class Access:
 
 
 def access_check(
-    api_key: str | Collection[str] | None,
+    keys: Collection[Key] | None,
     allowed_hosts: Iterable[str],
     allowed_origins: Collection[str] = (),
 ) -> Check:
     """Return the check of a server with keys, or of one without a key for some host names.
 
-    Pages of `allowed_origins` may use a server without a key. Raises `UsageError` for an empty key,
-    for an allowed host that is not a valid host name, and for an origin that is none.
+    Pages of `allowed_origins` may use a server without a key. Raises `UsageError` for an allowed
+    host that is not a valid host name, and for an origin that is none.
     """
     for origin in allowed_origins:
-        _check_is_origin(origin, api_key is not None)
-    if api_key is None:
+        _check_is_origin(origin, keys is not None)
+    if keys is None:
         return _own_names(allowed_hosts, frozenset(allowed_origins))
-    keys = [api_key] if isinstance(api_key, str) else list(api_key)
-    if not keys or not all(key.strip() for key in keys):
-        raise UsageError(f"api_key is empty, got {api_key!r}: omit it to serve without a key")
     return _authentication(keys)
 
 
@@ -75,18 +73,21 @@ def authorization_of(headers: Mapping[str, str]) -> str | None:
     return headers.get("Authorization") or (f"Bearer {key}" if key else None)
 
 
-def _authentication(keys: Iterable[str]) -> Check:
-    """Return a check that requires one of the keys, except on routes that hold no data."""
-    expected = [key.encode() for key in keys]
+def _authentication(keys: Iterable[Key]) -> Check:
+    """Return a check that requires one of the keys, except on routes that hold no data.
+
+    The request's scope then holds its key.
+    """
+    expected = [(key.secret.strip().encode(), key) for key in keys]
 
     def authenticate(request: HTTPConnection) -> None:
         scheme, _, shown = (authorization_of(request.headers) or "").partition(" ")
         given = shown.strip().encode("latin-1")
         # The comparison takes constant time, so its duration reveals no prefix of the key.
-        known = scheme.lower() == "bearer" and True in {
-            hmac.compare_digest(given, each) for each in expected
-        }
-        if not known and request.scope["path"] not in WITHOUT_KEY:
+        known = [key for each, key in expected if hmac.compare_digest(given, each)]
+        if known and scheme.lower() == "bearer":
+            request.scope[SCOPE] = known[0]
+        elif request.scope["path"] not in WITHOUT_KEY:
             raise ApiError(
                 401,
                 "The API key is missing or wrong: send it as a bearer token, or as x-api-key.",

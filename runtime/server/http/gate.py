@@ -1,32 +1,44 @@
 """The bound on concurrent requests."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import Gauge
 
 from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.keys.quota import Quotas
 
 RETRY_SECONDS = 1
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class Gate:
-    """Admits up to `capacity` requests at once, and refuses more with a time to retry."""
+    """Admits up to `capacity` requests at once, and refuses more with a time to retry.
+
+    It also keeps each key within its own limits.
+    """
 
     def __init__(
-        self, capacity: int, in_flight: Gauge, check: Callable[[], None] = lambda: None
+        self,
+        capacity: int,
+        in_flight: Gauge,
+        quotas: Quotas,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Create it; `check` raises `ApiError` while the server takes no new work at all."""
         self._check = check
         self._capacity = capacity
         self._in_flight = in_flight
+        self.quotas = quotas
+        """What is left to the keys with limits."""
         self._count = 0
 
     @contextmanager
-    def enter(self) -> Iterator[None]:
+    def enter(self, headers: Mapping[str, str] = NO_HEADERS) -> Iterator[None]:
         """Hold one place while the context lasts; raise `ApiError` 429 if all are taken.
 
-        Raises `ApiError` 503 while the server takes no new work.
+        `headers` are those of the request, by which its key's limits are found. Raises `ApiError`
+        503 while the server takes no new work.
         """
         self._check()
         if self._count >= self._capacity:
@@ -37,11 +49,14 @@ class Gate:
                 code="too_many_requests",
                 headers={"Retry-After": str(RETRY_SECONDS)},
             )
+        quota = self.quotas.begin(headers) if self.quotas else None
         self._count += 1
         self._in_flight.set(self._count)
         try:
             yield
         finally:
+            if quota is not None:
+                quota.end()
             self._count -= 1
             self._in_flight.set(self._count)
 

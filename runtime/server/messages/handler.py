@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from caesura.runtime.server.chat.plan import Plan, make_plan
-from caesura.runtime.server.decoding import opened, owned, pieces
+from caesura.runtime.server.decoding import apart, opened, owned, pieces
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.bodies import parsed
@@ -41,9 +41,9 @@ class Messages:
         if self._delegation is not None and await self._is_vllms(self._delegation, request):
             await self._delegation.answer(request, send)
             return
-        with state.gate.enter():
+        with state.gate.enter(request.headers):
             asked, plan = await parsed(self._planned, await request.body())
-            plan = owned(plan, request.headers)
+            plan = apart(state, owned(plan, request.headers))
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
             model, tools = state.engine.model, plan.client_tools
             answer = Answer(model, tools, pausing=plan.spec.pausing, thinks=thinks)

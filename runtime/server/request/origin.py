@@ -1,12 +1,12 @@
 """Where a request comes from, for fair shares: its tenant, and the program that it belongs to."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from caesura.runtime.server.http.access import authorization_of
 from caesura.runtime.server.http.errors import invalid
+from caesura.runtime.server.keys.key import tenant_of
 from caesura.scheduler.admission.programs import MAX_NAME_CHARACTERS, Origin
 
 SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
@@ -14,11 +14,6 @@ SESSION, PARENT = "Caesura-Session", "Caesura-Parent"
 
 XARGS = "vllm_xargs"
 """The field of vLLM's own routes that becomes `extra_args`."""
-
-
-def tenant_of(key: str | None) -> str:
-    """Return a digest of an API key, by which its requests are accounted; empty without a key."""
-    return hashlib.sha256(f"caesura tenant {key}".encode()).hexdigest()[:32] if key else ""
 
 
 def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:

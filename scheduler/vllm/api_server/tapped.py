@@ -1,16 +1,17 @@
-"""vLLM's client of an engine, whose outputs for one request can be followed from outside.
+"""vLLM's client of an engine, whose requests can be followed and salted from outside.
 
 vLLM's HTTP server keeps the tokens of its answers to itself. Who calls the server in the same task
-can open a tap around the call, and finds the tokens in it. Among data-parallel engines, requests of
-that server go where the others go: to the one that has the KV of their prompt.
+can open a tap around the call, and finds the tokens in it. The same way it can say which salt the
+prefix cache takes for the requests of the call, whichever route makes them. Among data-parallel
+engines, requests of that server go where the others go: to the one that has the KV of their prompt.
 """
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from vllm.outputs import RequestOutput
+from vllm.outputs import PoolingRequestOutput, RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from caesura.scheduler.vllm.client.ranks.routes import Route, routes_of
@@ -31,27 +32,42 @@ class Tap:
         self.tokens.extend(output.outputs[0].token_ids)
 
 
-_TAP: ContextVar[Tap | None] = ContextVar("caesura_tap", default=None)
+Salt = Callable[[str | None], str]
+"""Makes the salt of a request from the one that its client chose, if any."""
+
+_TAPS: ContextVar[tuple[Tap, ...]] = ContextVar("caesura_taps", default=())
+_SALT: ContextVar[Salt | None] = ContextVar("caesura_salt", default=None)
 
 
 @contextmanager
 def tapped() -> Iterator[Tap]:
     """Follow the requests that this task, or a task that it starts, sends to a `TappedLLM`."""
     tap = Tap()
-    token = _TAP.set(tap)
+    token = _TAPS.set((*_TAPS.get(), tap))
     try:
         yield tap
     finally:
-        _TAP.reset(token)
+        _TAPS.reset(token)
+
+
+@contextmanager
+def salted(salt: Salt) -> Iterator[None]:
+    """Give the requests that this task, or a task that it starts, sends to a `TappedLLM` a salt."""
+    token = _SALT.set(salt)
+    try:
+        yield
+    finally:
+        _SALT.reset(token)
 
 
 class TappedLLM(AsyncLLM):
-    """vLLM's client; without a tap, and with one engine, it does what vLLM's does."""
+    """vLLM's client; without a tap and a salt, and with one engine, it does what vLLM's does."""
 
     def generate(
         self, prompt: Any, *args: Any, **settings: Any
     ) -> AsyncGenerator[RequestOutput, None]:
         """Start a request, and yield its outputs; see `AsyncLLM.generate`."""
+        prompt = _with_salt(prompt)
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         if tokens and settings.get("data_parallel_rank") is None:
             route = routes_of(self).of(tokens, prompt.get("cache_salt"))
@@ -60,19 +76,35 @@ class TappedLLM(AsyncLLM):
             outputs = outputs if route.rank is None else _counted(outputs, route)
         else:
             outputs = super().generate(prompt, *args, **settings)
-        tap = _TAP.get()
-        if tap is None:
+        taps = _TAPS.get()
+        if not taps:
             return outputs
-        tap.requests += 1
-        return _followed(outputs, tap)
+        for tap in taps:
+            tap.requests += 1
+        return _followed(outputs, taps)
+
+    def encode(
+        self, prompt: Any, *args: Any, **settings: Any
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """Start a request without an answer's tokens; see `AsyncLLM.encode`."""
+        return super().encode(_with_salt(prompt), *args, **settings)
+
+
+def _with_salt(prompt: Any) -> Any:
+    """Return a prompt with the salt of its context; one without fields stays as it is."""
+    salt = _SALT.get()
+    if salt is None or not isinstance(prompt, dict):
+        return prompt
+    return {**prompt, "cache_salt": salt(prompt.get("cache_salt"))}
 
 
 async def _followed(
-    outputs: AsyncGenerator[RequestOutput, None], tap: Tap
+    outputs: AsyncGenerator[RequestOutput, None], taps: Sequence[Tap]
 ) -> AsyncGenerator[RequestOutput, None]:
     async with aclosing(outputs):
         async for output in outputs:
-            tap.take(output)
+            for tap in taps:
+                tap.take(output)
             yield output
 
 

@@ -18,7 +18,7 @@ from caesura.runtime.cli.calibrate import calibrate
 from caesura.runtime.cli.serve import serve as serving
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
-from caesura.runtime.server.request.origin import tenant_of
+from caesura.runtime.server.keys.key import tenant_of
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.calibration import Calibration, CalibrationError
 from caesura.scheduler.paths import calibration_directory, pauses_path

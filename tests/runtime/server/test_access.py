@@ -11,7 +11,7 @@ from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app, serve
 from caesura.runtime.server.http.access import is_loopback
-from caesura.runtime.server.request.origin import tenant_of
+from caesura.runtime.server.keys.key import Key, tenant_of, weights_of
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, with_approval
@@ -237,11 +237,8 @@ async def test_each_of_several_keys_is_valid(serve_script):
 def test_keys_from_a_file(tmp_path):
     file = tmp_path / "keys"
     file.write_text("# ours\nfirst\n\nsecond  # of the lab\n")
-    assert ServerOptions(api_key=["zeroth"], api_key_file=file).keys() == [
-        "zeroth",
-        "first",
-        "second",
-    ]
+    keys = ServerOptions(api_key=["zeroth"], api_key_file=file).keys()
+    assert keys == [Key("zeroth"), Key("first"), Key("second")]
     assert ServerOptions().keys() is None
     file.write_text("# nothing\n")
     with pytest.raises(UsageError, match="holds no key"):
@@ -251,10 +248,10 @@ def test_keys_from_a_file(tmp_path):
 def test_a_file_of_keys_gives_weights_by_tenant(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("first weight=3  # pays\nsecond\n")
-    options = ServerOptions(api_key_file=file)
-    assert options.keys() == ["first", "second"]
-    assert options.weights() == {tenant_of("first"): 3.0}
-    assert ServerOptions(api_key=["zeroth"]).weights() == {}
+    keys = ServerOptions(api_key_file=file).keys()
+    assert [key.secret for key in keys] == ["first", "second"]
+    assert weights_of(keys) == {"weights": {tenant_of("first"): 3.0}}
+    assert weights_of(ServerOptions(api_key=["zeroth"]).keys()) == weights_of(None) == {}
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "many", "inf", "nan"])
@@ -262,5 +259,5 @@ def test_a_wrong_weight_is_refused_without_showing_the_key(tmp_path: Path, weigh
     file = tmp_path / "keys"
     file.write_text(f"other\nsecret weight={weight}\n")
     with pytest.raises(UsageError, match="the weight of key 2 must be a number above 0") as caught:
-        ServerOptions(api_key_file=file).weights()
+        ServerOptions(api_key_file=file).keys()
     assert "secret" not in str(caught.value)

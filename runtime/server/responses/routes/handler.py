@@ -125,7 +125,7 @@ class ResponseHandlers:
     async def compact(self, request: Request) -> Response:
         """Replace a conversation by its user's messages and a summary."""
         asked, items = await parsed(parse_compact, await request.body())
-        with self._state.gate.enter():
+        with self._state.gate.enter(request.headers):
             told = await compacted(self._responses, self._state, asked, items, request.headers)
         return JsonAnswer(told)
 

@@ -8,7 +8,7 @@ from caesura.runtime.engine import EngineSession
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.events import RunEvent
 from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.decoding import apart, decode
 from caesura.runtime.server.people import pending_told
 from caesura.runtime.server.responses.request.truncation import shortened
 from caesura.runtime.server.responses.run.live import LiveRun
@@ -24,7 +24,7 @@ class Decoding:
     def __init__(self, state: State, plan: Plan, part: Part, headers: Mapping[str, str]) -> None:
         self.run: LiveRun | None = None
         self._state = state
-        self._plan = plan
+        self._plan = apart(state, plan)
         self._kept = part.kept
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"

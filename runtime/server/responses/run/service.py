@@ -14,6 +14,7 @@ from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import BadJournal, Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.http.gate import NO_HEADERS
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.request.schema import ResponseRequest
@@ -188,7 +189,7 @@ class Responses(Inputs):
         started: float,
     ) -> LiveRun:
         is_resumed = part.kept is not None and part.kept.is_resumed
-        place = nullcontext() if is_resumed else self._enter()
+        place = nullcontext() if is_resumed else self._enter(headers)
         try:
             decoding = Decoding(self._state, sender.of_plan(plan.run), part, headers)
         except BaseException:
@@ -230,9 +231,9 @@ class Responses(Inputs):
     def _leave(self, run: LiveRun) -> None:
         self._in_background(run.leave())
 
-    def _enter(self) -> AbstractContextManager[None]:
+    def _enter(self, headers: Mapping[str, str] = NO_HEADERS) -> AbstractContextManager[None]:
         """Take a place among the requests under way, until the place's context is left."""
-        place = self._state.gate.enter()
+        place = self._state.gate.enter(headers)
         place.__enter__()
         return place
 
