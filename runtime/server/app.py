@@ -224,17 +224,15 @@ def create_app(
 ) -> Application:
     """Return an ASGI application that serves `engine` with OpenAI's and Anthropic's HTTP APIs.
 
-    A client may ask the server to run any of `tools`, with the field `server_tools`. `api_key` is
-    one or several, which have caches of their own unless `shared_prefix_cache`; without one, a
-    request must address the server by an IP address, `localhost` or one of `allowed_hosts` (see
-    `access_check`). Pages of `allowed_origins` may read the answers (CORS). `limits` bound runs,
-    `max_concurrent` the chat completions under way, `client_max_size` the bytes of a body,
-    and `sockets` connections. A stream that was silent for `keep_alive_seconds` gets a comment.
-    `tracing` and `recorder` are as in `Agent`. `store` keeps responses and conversations, in memory
-    by default. `journal` keeps runs, so that they go on after this process has died. With
-    `allow_private`, messages may name private addresses. `replays` simulate what was recorded.
-    `vllm` answers other routes, and what needs no `server_tools`. The caller closes the engine, the
-    people and the recorder, and runs the `supervisor`. Raises `UsageError` for wrong values.
+    Clients name those of `tools` that the server runs. `api_key` is one or several, with caches of
+    their own unless `shared_prefix_cache`; without one, a request must address an IP address,
+    `localhost` or one of `allowed_hosts`. Pages of `allowed_origins` may read the answers (CORS).
+    `limits` bound runs, `max_concurrent` those under way, `client_max_size` bodies, and `sockets`
+    connections. Streams silent for `keep_alive_seconds` get comments. `tracing` and `recorder` are
+    as in `Agent`. `store` keeps responses and conversations, in memory by default, and `journal`
+    runs, so that they go on after this process has died. With `allow_private`, messages may name
+    private addresses. `replays` simulate what was recorded. `vllm` answers the rest. The caller
+    closes `engine`, `people` and `recorder`, and runs the `supervisor`. Raises `UsageError`.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     door = Door(api_key, allowed_hosts, allowed_origins, shared_prefix_cache)

@@ -2,6 +2,7 @@
 
 import time
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -104,7 +105,7 @@ async def serve_model(
 
 
 def _engine(
-    source: ModelOptions, server: ServerOptions, paused: Scheduling, weights: dict[str, float]
+    source: ModelOptions, server: ServerOptions, paused: Scheduling, weights: dict[str, Any]
 ) -> AbstractAsyncContextManager[Engine]:
     """Return the context in which the engine of these options runs."""
     return engine_on(
@@ -112,7 +113,7 @@ def _engine(
         source.format,
         source.vllm_args or (),
         server.served_model_name,
-        settings={**paused.settings, **({"weights": weights} if weights else {})},
+        settings={**paused.settings, **weights},
         connector=paused.connector,
         splice=not paused.no_splice,
         thinking_as_text=source.thinking_as_text,

@@ -9,7 +9,7 @@ from caesura.intercept.calls.events import TextDelta, TurnEnded
 from caesura.runtime.events import UsageCount
 from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.chat.plan import Plan, check_model
-from caesura.runtime.server.decoding import decode
+from caesura.runtime.server.decoding import apart, decode, owned
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.compaction import compaction
@@ -94,6 +94,7 @@ async def _summary(
     text: list[str] = []
     count = UsageCount()
     cached = 0
+    plan = apart(state, owned(plan, headers))
     session = state.engine.open(plan.spec)
     try:
         async with aclosing(decode(state, plan, session, name, headers)) as events:

@@ -29,7 +29,7 @@ class Decoding:
         self._name = part.id
         self._shortens = part.answer.resource.request.truncation == "auto"
         self._headers = headers
-        self._session = self._opened(plan)
+        self._session = self._opened(self._plan)
 
     def _opened(self, plan: Plan) -> EngineSession:
         log = None if self._kept is None else self._kept.journal
