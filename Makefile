@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests clients clients-table campaign node ui records lint format serve bench bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-all vllm-tests clients clients-table campaign node ui records lint format serve bench gpu-check bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,6 +112,11 @@ bench: dev ## Measure against stock vLLM, in pairs (about 15 minutes)
 	@$(BIN)/python -m benchmarks.resume
 	@$(BIN)/python -m benchmarks.tools
 	@$(BIN)/python -m benchmarks.tools --streaming
+
+# Needs no network: any Python that has vLLM with its GPU build, and this folder.
+GPU_PYTHON ?= python3
+gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (30 minutes, no network)
+	@PYTHONPATH=src:. OMP_NUM_THREADS= $(GPU_PYTHON) -m benchmarks.gpu_check
 
 bench-sim: dev ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
 	@$(BIN)/python -m benchmarks.policies

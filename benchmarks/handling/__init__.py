@@ -6,9 +6,12 @@ what is left of its context), and Caesura's scheduler with each of its handlings
 """
 
 STOCK = "stock"
+OFFLOAD = "stock-offload"
+"""vLLM's own scheduler with its native offloading of KV to the host, which needs a GPU."""
 
 SYSTEMS: dict[str, dict[str, str] | None] = {
     STOCK: None,
+    OFFLOAD: None,
     "caesura": {},
     "fcfs": {"handling": "caesura", "ranking": "fcfs"},
     "caesura-ranking": {"handling": "caesura", "ranking": "caesura"},

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from caesura.scheduler.vllm import CaesuraScheduler
+from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 
 FIELDS = ("steps", "scheduled_tokens", "busy_seconds", "preemptions", "peak_running", "peak_blocks")
 
@@ -66,3 +67,11 @@ class StockLedgerScheduler(Counting, Scheduler):
 
 class PausingLedgerScheduler(Counting, CaesuraScheduler):
     """Caesura's scheduler, counted."""
+
+
+class StockAsyncLedgerScheduler(Counting, AsyncScheduler):
+    """vLLM's own asynchronous scheduler, counted; its steps overlap, so busy time is an excess."""
+
+
+class PausingAsyncLedgerScheduler(Counting, CaesuraAsyncScheduler):
+    """Caesura's asynchronous scheduler, counted in the same way."""

@@ -28,19 +28,36 @@ SEED = 7
 
 @dataclass(frozen=True)
 class Size:
-    """The shape of a model; heads are 64 wide."""
+    """The shape of a model."""
 
     layers: int
     hidden: int
     feed_forward: int
+    head: int = 64
+    """The width of a head."""
+    groups: int = 1
+    """Heads that share one head of keys and values."""
+    positions: int = 2048
+    """The longest context in tokens."""
+    spread: float = 0.02
+    """The standard deviation of the weights; wide ones make near ties between tokens rare."""
+    dummy: bool = False
+    """Whether no weights are written: vLLM fills them in, and the words are those of no model."""
 
     @property
     def kv_bytes_per_token(self) -> int:
         """Keys and values of all layers in bfloat16."""
-        return 2 * self.layers * self.hidden * 2
+        return 2 * self.layers * (self.hidden // self.groups) * 2
 
 
-SIZES = {"85m": Size(12, 768, 2048), "25m": Size(8, 512, 1408)}
+SIZES = {
+    "85m": Size(12, 768, 2048),
+    "25m": Size(8, 512, 1408),
+    "2m": Size(2, 256, 512, positions=4096),
+    "2m-wide": Size(2, 256, 512, spread=0.2),
+    "60m-wide": Size(12, 512, 1408, spread=0.2, positions=32768),
+    "8b": Size(32, 4096, 14336, head=128, groups=4, positions=32768, dummy=True),
+}
 
 
 def benchmark_model(name: str, directory: Path = Path(".cache/handling")) -> str:
@@ -53,25 +70,36 @@ def benchmark_model(name: str, directory: Path = Path(".cache/handling")) -> str
     return str(path.resolve())
 
 
+def load_format(name: str) -> str:
+    """Return vLLM's `load_format` for the model."""
+    return "dummy" if SIZES[name].dummy else "auto"
+
+
 def _make(size: Size, path: Path) -> None:
     # Slow to import, and needed once.
     import torch
     from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)
+    heads = size.hidden // size.head
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=size.hidden,
         intermediate_size=size.feed_forward,
         num_hidden_layers=size.layers,
-        num_attention_heads=size.hidden // 64,
-        num_key_value_heads=size.hidden // 64,
-        max_position_embeddings=2048,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // size.groups,
+        max_position_embeddings=size.positions,
+        initializer_range=size.spread,
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=None,
     )
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
+    if size.dummy:
+        config.architectures = ["LlamaForCausalLM"]
+        config.save_pretrained(path)
+    else:
+        LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
     tokenizer.add_tokens([f'<tool_call>{{"name": "{tool}"}}' for tool in TOOLS] + ["<end>"])
     assert len(tokenizer) == END + 1, f"the tokenizer has {len(tokenizer)} tokens"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.handling import STOCK, SYSTEMS
+from benchmarks.handling import SYSTEMS
 from benchmarks.handling.drive import Driver
 from benchmarks.handling.ledger import new_ledger, read_ledger
 from benchmarks.handling.systems import Settings, engine
@@ -51,7 +51,7 @@ async def run(plan: Plan, settings: Settings, directory: Path, progress: Progres
     """
     ledger = new_ledger(directory / "ledger")
     async with engine(plan.system, settings, ledger) as llm:
-        driver = Driver(llm, pausing=plan.system != STOCK)
+        driver = Driver(llm, pausing=SYSTEMS[plan.system] is not None)
         await _serve(driver, plan, progress)
         seconds = driver.now()
         counts = read_ledger(ledger)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.handling import SYSTEMS
-from benchmarks.handling.model import SIZES, benchmark_model
+from benchmarks.handling import OFFLOAD, SYSTEMS
+from benchmarks.handling.model import SIZES, benchmark_model, load_format
 from caesura.runtime.launch import default_args, prepare_environment
 
 prepare_environment(None)
@@ -17,7 +17,12 @@ from vllm.config import KVTransferConfig  # noqa: E402
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 
-from benchmarks.handling.ledger import PausingLedgerScheduler, StockLedgerScheduler  # noqa: E402
+from benchmarks.handling.ledger import (  # noqa: E402
+    PausingAsyncLedgerScheduler,
+    PausingLedgerScheduler,
+    StockAsyncLedgerScheduler,
+    StockLedgerScheduler,
+)
 
 BLOCK_SIZE = 32
 CONTEXT_TOKENS = 2048
@@ -36,6 +41,11 @@ class Settings:
     calibration: str | None = None
     link_gb_per_second: float | None = None
     """A limit of the link to the host; None leaves it as it is."""
+    context_tokens: int = CONTEXT_TOKENS
+    eager: bool = True
+    """Whether nothing is compiled or captured in CUDA graphs."""
+    asynchronous: bool = False
+    """Whether the next step is scheduled while the last one runs."""
 
 
 def connector(settings: Settings) -> KVTransferConfig:
@@ -57,6 +67,12 @@ def _block_bytes(settings: Settings) -> int:
     return BLOCK_SIZE * SIZES[settings.model].kv_bytes_per_token
 
 
+def _scheduler(pausing: bool, settings: Settings) -> type:
+    if settings.asynchronous:
+        return PausingAsyncLedgerScheduler if pausing else StockAsyncLedgerScheduler
+    return PausingLedgerScheduler if pausing else StockLedgerScheduler
+
+
 def engine_args(
     caesura: Mapping[str, Any] | None, settings: Settings, ledger: Path
 ) -> dict[str, Any]:
@@ -69,7 +85,10 @@ def engine_args(
         **default_args(None),
         "model": benchmark_model(settings.model),
         "dtype": "bfloat16",
-        "max_model_len": CONTEXT_TOKENS,
+        "load_format": load_format(settings.model),
+        "max_model_len": settings.context_tokens,
+        "enforce_eager": settings.eager,
+        "async_scheduling": settings.asynchronous,
         "block_size": BLOCK_SIZE,
         # The pool's first block is vLLM's placeholder, which no request may use.
         "num_gpu_blocks_override": settings.blocks + 1,
@@ -79,7 +98,7 @@ def engine_args(
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         "disable_log_stats": True,
-        "scheduler_cls": PausingLedgerScheduler if pausing else StockLedgerScheduler,
+        "scheduler_cls": _scheduler(pausing, settings),
         "additional_config": {"benchmark": {"ledger": str(ledger)}},
     }
     if caesura is not None:
@@ -96,7 +115,10 @@ def engine_args(
 @asynccontextmanager
 async def engine(system: str, settings: Settings, ledger: Path) -> AsyncIterator[AsyncLLM]:
     """Start an engine in a fresh process, and stop it at the end, whatever happens."""
-    args = AsyncEngineArgs(**engine_args(SYSTEMS[system], settings, ledger))
+    given = engine_args(SYSTEMS[system], settings, ledger)
+    if system == OFFLOAD:
+        given |= {"kv_offloading_size": settings.host_gib, "kv_offloading_backend": "native"}
+    args = AsyncEngineArgs(**given)
     # In a thread, so that Ctrl-C is heard meanwhile.
     llm = await asyncio.to_thread(AsyncLLM.from_engine_args, args)
     try:

@@ -1,0 +1,91 @@
+"""The engines of the checks: Caesura's and vLLM's own, with the same settings."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from benchmarks.gpu_check.sizes import Scale
+from benchmarks.handling.model import SIZES, benchmark_model, load_format
+from caesura.runtime.launch import default_args, prepare_environment
+
+prepare_environment(None)
+
+from vllm import SamplingParams  # noqa: E402
+from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.inputs import tokens_input  # noqa: E402
+from vllm.outputs import RequestOutput  # noqa: E402
+from vllm.sampling_params import RequestOutputKind  # noqa: E402
+from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
+
+from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
+from caesura.scheduler.vllm.client.launch import start  # noqa: E402
+
+BLOCK_SIZE = 32
+
+
+def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
+    """Return the fields of vLLM's `AsyncEngineArgs` that both kinds of engine share."""
+    block_bytes = BLOCK_SIZE * SIZES[model].kv_bytes_per_token
+    return {
+        **default_args(None),
+        "dtype": "bfloat16" if scale.on_device else "float32",
+        "load_format": load_format(model),
+        "max_model_len": context,
+        "block_size": BLOCK_SIZE,
+        # The pool's first block is vLLM's placeholder, which no request may use.
+        "num_gpu_blocks_override": blocks + 1,
+        "kv_cache_memory_bytes": (blocks + 1) * block_bytes * (1 if scale.on_device else 2),
+        "enforce_eager": not scale.on_device,
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        "disable_log_stats": True,
+    }
+
+
+@asynccontextmanager
+async def ours(
+    model: str, args: Mapping[str, Any], settings: Mapping[str, Any], host_gib: float
+) -> AsyncIterator[VllmEngine]:
+    """Start an engine with Caesura's scheduler and connector; stop it at the end."""
+    path = benchmark_model(model)
+    launched = await asyncio.to_thread(
+        lambda: start(path, engine_args=args, settings=settings, connector={"host_gib": host_gib})
+    )
+    try:
+        yield launched
+    finally:
+        await launched.close()
+
+
+@asynccontextmanager
+async def stock(model: str, args: Mapping[str, Any]) -> AsyncIterator[AsyncLLM]:
+    """Start vLLM as it comes; stop it at the end."""
+    made = AsyncEngineArgs(model=benchmark_model(model), **args)
+    llm = await asyncio.to_thread(AsyncLLM.from_engine_args, made)
+    try:
+        yield llm
+    finally:
+        if llm.output_handler is not None:
+            # It would take the end of the engine for its death, and say so at length.
+            llm.output_handler.cancel()
+        llm.shutdown()
+
+
+def greedy(tokens: int, **options: Any) -> SamplingParams:
+    """Return the parameters of a request that decodes so many tokens greedily."""
+    return SamplingParams(
+        max_tokens=tokens,
+        temperature=0,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        **options,
+    )
+
+
+async def outputs_of(
+    llm: AsyncLLM, tokens: Sequence[int], params: SamplingParams, name: str
+) -> list[RequestOutput]:
+    """Run a request of its own to its end; return its outputs."""
+    return [output async for output in llm.generate(tokens_input(list(tokens)), params, name)]

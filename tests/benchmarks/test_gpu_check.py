@@ -1,0 +1,91 @@
+"""The checks for a machine with a GPU: their code runs here in small, up to the device."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_check.__main__ import parse
+from benchmarks.gpu_check.checks import CHECKS, Check
+from benchmarks.gpu_check.finding import Finding, Rows
+from benchmarks.gpu_check.report import markdown
+from benchmarks.gpu_check.runner import Runner
+
+
+def test_a_finding_survives_its_file(tmp_path: Path) -> None:
+    found = Finding("failed", "Why.", [Rows("A table", ("a", "b"), [("1", "2")])], {"x": 1.5})
+    found.save(tmp_path / "found.json")
+    read = Finding.load(tmp_path / "found.json")
+    assert read.summary == "Why."
+    assert read.figures == {"x": 1.5}
+    assert list(read.tables[0].rows[0]) == ["1", "2"]
+
+
+def test_the_report_has_every_check_and_its_tables() -> None:
+    found = {
+        "machine": Finding(
+            "measured", "A device.", [Rows("Copies", ("way", "x"), [("out", "1|2")])]
+        ),
+        "sleeping": Finding("skipped", "No GPU."),
+    }
+    text = markdown(found, {name: check.title for name, check in CHECKS.items()})
+    assert "| Machine and link | measured | 0 | A device. |" in text
+    assert "| Sleep and wake | skipped | 0 | No GPU. |" in text
+    assert "### Machine and link" in text
+    assert "### Sleep and wake" not in text
+    assert "| out | 1/2 |" in text
+
+
+def test_a_check_that_dies_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    checks = {"no_such_check": Check("None", 1), "machine": Check("Machine", 1)}
+    found: dict[str, Finding] = {}
+    Runner(tmp_path, "small", 600).run(checks, found.__setitem__)
+    assert found["no_such_check"].status == "failed"
+    assert "ModuleNotFoundError" in found["no_such_check"].summary
+    assert found["machine"].status == "measured"
+    assert float(found["machine"].figures["out_gb_per_second"]) > 0
+
+
+def test_checks_are_skipped_once_the_time_is_used_up(tmp_path: Path) -> None:
+    found: dict[str, Finding] = {}
+    Runner(tmp_path, "small", 1).run({"machine": Check("Machine", 1)}, found.__setitem__)
+    assert found["machine"].status == "skipped"
+
+
+def test_every_check_has_a_module() -> None:
+    folder = Path(sys.modules[Check.__module__].__file__ or "").parent
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    assert modules == set(CHECKS)
+
+
+def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--minutes", "0"])
+    assert "--minutes must be above 0, got 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_checks_run_in_small(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--scale", "small"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path), "--minutes", "14"], capture_output=True, text=True
+    )
+    report = json.loads((tmp_path / "report.json").read_text())
+    told = {name: (found["status"], found["summary"]) for name, found in report["checks"].items()}
+    assert done.returncode == 0, told
+    wanted = dict.fromkeys(CHECKS, "measured") | {"exactness": "passed", "sleeping": "skipped"}
+    assert {name: status for name, (status, _) in told.items()} == wanted, told
+    assert report["checks"]["exactness"]["figures"]["swapped"] > 0
+    assert report["checks"]["copies"]["figures"]["loaded_tokens"] > 0
+
+
+@pytest.mark.slow
+def test_a_cliff_is_found() -> None:
+    # Imports vLLM, as the engines of the checks do.
+    from benchmarks.gpu_check.checks.long_sessions import cliffs
+
+    assert cliffs([0.9, 0.1, 0.1, 0.11, 0.12]) == []  # the first turn has no context
+    assert cliffs([0.1, 0.1, 0.1, 2.0, 0.1, 0.1]) == [3]
