@@ -22,6 +22,7 @@ class KeptRun:
         people: People | None,
         record: Recorded | None = None,
     ) -> None:
+        self._writer = writer
         self.journal = journal
         """Also the log of the run's session."""
         self.calls = JournaledCalls(writer, journal, record, people)
@@ -48,6 +49,10 @@ class KeptRun:
         The server's own steps come as objects. Raises `BadJournal` if the run does not fit.
         """
         return self._replayed.events(events)
+
+    async def is_ours(self) -> bool:
+        """Return whether this server may end the run; another one may have taken it over."""
+        return await self._writer.is_ours(self.journal)
 
     def step(self, step: dict[str, Any]) -> None:
         """Keep a step of the server's own."""

@@ -67,7 +67,7 @@ class JournalWriter:
         self._runs: dict[str, RunJournal] = {}
         self._news: dict[str, RunJournal] = {}
         self._gone: dict[str, RunJournal] = {}
-        self._urgent: list[tuple[RunJournal, asyncio.Future[None]]] = []
+        self._urgent: list[tuple[RunJournal, bool, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
         self._renew_at = self._sweep_at = 0.0
@@ -112,12 +112,8 @@ class JournalWriter:
         store may hold an older state of the run, and cannot be written.
         """
         if not run.dropped and not (self.trouble and not run.was_sent):
-            written = asyncio.get_running_loop().create_future()
-            self._urgent.append((run, written))
-            self._wake.set()
-            self._hurry.set()
             with suppress(TimeoutError):
-                await asyncio.wait_for(written, RECORD_SECONDS)
+                await asyncio.wait_for(self._written(run, durable=True), RECORD_SECONDS)
                 return
         run.drop()
         if not run.was_sent:
@@ -130,6 +126,21 @@ class JournalWriter:
                 f"try again later ({error})"
             ) from None
         run.was_sent = False
+
+    async def is_ours(self, run: RunJournal) -> bool:
+        """Return whether this server still has the run, so that it may end it."""
+        if run.has_news and not run.dropped and self.trouble is None:
+            with suppress(TimeoutError, NotRecorded):
+                await asyncio.wait_for(self._written(run, durable=False), RECORD_SECONDS)
+        return not run.taken_over
+
+    def _written(self, run: RunJournal, *, durable: bool) -> asyncio.Future[None]:
+        """Return what is done when the store has all that the run has added, at once."""
+        written = asyncio.get_running_loop().create_future()
+        self._urgent.append((run, durable, written))
+        self._wake.set()
+        self._hurry.set()
+        return written
 
     # -- start and end ---------------------------------------------------------------------------
 
@@ -146,7 +157,12 @@ class JournalWriter:
         return found
 
     async def aclose(self) -> None:
-        """Write what waits, give up the lease so that others can go on at once, and close."""
+        """Write what waits, give up the lease so that others can go on at once, and close.
+
+        May be called twice.
+        """
+        if self._is_leaving:
+            return
         self._is_leaving = True
         self._wake.set()
         self._hurry.set()
@@ -196,7 +212,8 @@ class JournalWriter:
             if self.trouble is not None:
                 await self._do(self._store.renew, self.owner)
             if entries:
-                await self._append(runs, entries, bool(urgent), then)
+                durable = any(each for _, each, _ in urgent)
+                await self._append(runs, entries, durable, then)
             if gone:
                 await self._do(self._store.delete, self.owner, gone)
         except BaseException:
@@ -208,7 +225,7 @@ class JournalWriter:
             self._gone.pop(id_, None)
         self._works()
         _call(then)
-        for run, written in urgent:
+        for run, _, written in urgent:
             if not written.done() and run.taken_over:
                 written.set_exception(NotRecorded("another server goes on with this run"))
             elif not written.done():

@@ -135,6 +135,8 @@ class ResponseHandlers:
                 if feed.error is not None and feed.failed_first and not stream.begun:
                     raise feed.error  # nothing was sent, so the error can have a status
                 await stream.send_typed(event)
+            if feed.error is not None and not stream.begun:
+                raise feed.error
             if feed.error is not None:
                 count_as(request.scope, feed.error.status, feed.error.code)
             await stream.end()

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -20,10 +20,10 @@ from caesura.runtime.events import RunEnded, RunEvent
 from caesura.runtime.journal.record import BadJournal
 from caesura.runtime.run.transcript import Transcript
 from caesura.runtime.server.http.errors import ApiError, from_exception
-from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.items.output import Event
 from caesura.runtime.server.responses.run.answer import Shown
+from caesura.runtime.server.responses.run.decisions import Decision, approval_request_id
 from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.responses.run.resumed import Attended
 from caesura.scheduler.messages import Message
@@ -31,15 +31,6 @@ from caesura.tools.people import Pending
 
 UNATTENDED_SECONDS = 600.0
 """How long a run waits for its client after an approval was decided without the client."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The client's decision about a call that waits for an approval."""
-
-    request_id: str
-    approve: bool
-    reason: str
 
 
 class LiveRun:
@@ -61,7 +52,7 @@ class LiveRun:
         decoding: AsyncGenerator[RunEvent, None],
         *,
         attended: "Callable[[LiveRun, Attended], Part]",
-        decide: "Callable[[Decision], Awaitable[bool]]",
+        decide: Callable[[Decision], Awaitable[bool]],
         history: Sequence[Message],
         own: Sequence[Message],
         shown: Shown,
@@ -158,7 +149,7 @@ class LiveRun:
         self.part.ask(asked_of, request_id, item.arguments)
         return True
 
-    async def decide(self, decision: "Decision") -> None:
+    async def decide(self, decision: Decision) -> None:
         """Tell the people of the client's decision about a call that waits."""
         call_id = self.requests[decision.request_id]
         self._set_denied(call_id, not decision.approve)
@@ -225,6 +216,10 @@ class LiveRun:
         self._started.set()
         try:
             await self._read()
+            if self._kept is not None and not await self._kept.is_ours():
+                await self._release()
+                self.part.feed.end(_goes_on(self.part))
+                return
             # Before the last event, which the client may answer with the next request.
             await self._release(self._answers())
             await self._end(self._complete)
@@ -241,6 +236,9 @@ class LiveRun:
                 await asyncio.shield(self._fail(stopped))
         except Exception as error:
             await asyncio.shield(self._release())
+            if self._kept is not None and self._kept.journal.taken_over:
+                self.part.feed.end(_goes_on(self.part))
+                return
             await self._fail(error)
         if self._kept is not None:
             self._kept.journal.finish()
@@ -355,16 +353,6 @@ def _goes_on(part: Part) -> ApiError:
         f"restart: get it by GET /v1/responses/{part.id}.",
         code="server_stopped",
     )
-
-
-def approval_request_id(pending_id: str) -> str:
-    """Return the id of the approval request for an item that waits for a person."""
-    return f"{ids.APPROVAL_REQUEST}_{pending_id}"
-
-
-def pending_id(approval_request_id: str) -> str:
-    """Return the id of the item that waits for a person, of its approval request."""
-    return approval_request_id.removeprefix(f"{ids.APPROVAL_REQUEST}_")
 
 
 def _drop_results(messages: list[Message]) -> None:

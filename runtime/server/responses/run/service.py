@@ -19,9 +19,10 @@ from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.request.schema import ResponseRequest
 from caesura.runtime.server.responses.run.answer import Answer
+from caesura.runtime.server.responses.run.decisions import Decision, decisions_in, pending_id
 from caesura.runtime.server.responses.run.decoding import Decoding
 from caesura.runtime.server.responses.run.inputs import Inputs
-from caesura.runtime.server.responses.run.live import Decision, LiveRun, pending_id
+from caesura.runtime.server.responses.run.live import LiveRun
 from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.responses.run.resource import Resource
 from caesura.runtime.server.responses.run.resumed import Attended, Begun, Sender
@@ -219,7 +220,7 @@ class Responses(Inputs):
             on_output=on_output,
         )
         decoding.run = run
-        run.when_ended(self._unpark)
+        run.when_ended(self._ended)
         self._live[part.id] = run
         if part.kept is not None:
             part.kept.journal.on_taken_over = partial(self._leave, run)
@@ -241,7 +242,7 @@ class Responses(Inputs):
         self, request: ResponseRequest, items: Sequence[Item]
     ) -> tuple[Part, LiveRun] | None:
         """Go on with a run whose approvals the items decide; return None if they decide none."""
-        decisions = _decisions(items)
+        decisions = decisions_in(items)
         runs = {self._parked[key] for key in decisions if key in self._parked}
         if not runs:
             for key, item in decisions.items():
@@ -375,19 +376,14 @@ class Responses(Inputs):
         self._stopping.add(task)
         task.add_done_callback(self._stopping.discard)
 
+    def _ended(self, run: LiveRun) -> None:
+        self._unpark(run)
+        for key in [key for key, each in self._live.items() if each is run]:
+            del self._live[key]
+
     def _unpark(self, run: LiveRun) -> None:
         for key in [key for key, each in self._parked.items() if each is run]:
             del self._parked[key]
-
-
-def _decisions(items: Sequence[Item]) -> dict[str, Item]:
-    """Return the decisions about calls that the items do not show as made, by approval request."""
-    made = {item.get("approval_request_id") for item in items if item["type"] == "mcp_call"}
-    return {
-        item["approval_request_id"]: item
-        for item in items
-        if item["type"] == "mcp_approval_response" and item["approval_request_id"] not in made
-    }
 
 
 def _no_response(response_id: str) -> ApiError:

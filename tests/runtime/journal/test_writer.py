@@ -1,0 +1,150 @@
+"""The writer of journals: stores that fail, come back, or give runs to another server."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from caesura.runtime.journal import writer as writing
+from caesura.runtime.journal.record import recorded
+from caesura.runtime.journal.store import JournalUnavailable
+from caesura.runtime.testing import call, calls, say
+
+from .conftest import MODEL, LoggingEngine, Spy, until
+from .test_crashes import MCP, Shop
+
+SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("Done.")]
+
+
+class Failing(Spy):
+    """A journal that fails while a test wants it to."""
+
+    fails = False
+    tries = 0
+
+    def _do(self, work: Any) -> Any:
+        if self.fails:
+            self.tries += 1
+            raise JournalUnavailable("the disk is full")
+        return super()._do(work)
+
+
+class Gate:
+    """Holds an engine before each event until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.reached = asyncio.Event()
+
+    async def __call__(self, event: Any) -> None:
+        self.reached.set()
+        await self.open.wait()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the waits for a failing store short."""
+    monkeypatch.setattr(writing, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "RECORD_SECONDS", 0.1)
+
+
+async def begun(serve: Any, journal: Spy, shop: Shop) -> tuple[Any, Gate, asyncio.Task[Any]]:
+    """A response that is held before its first event, and whose journal has begun."""
+    gate = Gate()
+    engine = LoggingEngine(SCRIPT, model=MODEL, pace=gate)
+    server = await serve(engine, shop.tools, journal)
+    task = asyncio.create_task(server.streamed(input="Pay.", tools=[MCP]))
+    await until(lambda: len(journal.all) >= 2)
+    await gate.reached.wait()
+    return server, gate, task
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_run_goes_on_while_the_journal_fails_and_is_written_later(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal, shop = Failing(), Shop("fail")
+    server, gate, task = await begun(serve, journal, shop)
+    journal.fails = True
+    writer = server.app._state.journal
+    writer._runs[journal.all[0].run].told(-1)  # something to write
+    await until(lambda: journal.tries >= 3)
+    assert [record.message for record in caplog.records].count(caplog.records[0].message) == 1
+    assert "runs go on without a journal" in caplog.text
+    assert writer.failures >= 3 and writer.trouble
+    journal.fails = False
+    await until(lambda: writer.trouble is None)
+    assert recorded("r", [entry.body for entry in journal.all]).steps == [-1]
+    assert "the journal is written again" in caplog.text
+    gate.open.set()
+    assert (await task)[-1]["type"] == "response.completed"
+    assert shop.paid == [5]
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_call_that_cannot_be_recorded_is_not_made(serve: Any) -> None:
+    """The next server would find the run before its call, and make it a second time."""
+    journal, shop = Failing(), Shop("fail")
+    _, gate, task = await begun(serve, journal, shop)
+    journal.fails = True
+    gate.open.set()
+    events = await task
+    assert events[-1]["type"] == "response.completed"
+    assert "could not be recorded in the journal, so it was not made" in str(events[-1])
+    assert shop.paid == []
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_run_that_begins_while_the_journal_fails_makes_its_calls(serve: Any) -> None:
+    journal, shop = Failing(), Shop()
+    server = await serve(SCRIPT, shop.tools, journal)
+    journal.fails = True
+    await until(lambda: server.app._state.journal.trouble or server.app._state.journal.wake)
+    writer = server.app._state.journal
+    writer._failed(JournalUnavailable("the disk is full"))
+    events = await server.streamed(input="Pay.", tools=[MCP])
+    assert events[-1]["type"] == "response.completed"
+    assert shop.paid == [5]
+    journal.fails = False
+    await until(lambda: writer.trouble is None)
+    assert journal.count == 0, "it is not written when it could not be taken up any more"
+
+
+async def test_another_server_takes_a_run_over_and_this_one_stops_it(serve: Any) -> None:
+    journal = Spy()
+    here, there = Shop("fail"), Shop("fail")
+    server, gate, task = await begun(serve, journal, here)
+    response = journal.all[0].run
+    journal.leave(server.app._state.journal.owner)  # as if the lease had run out
+    other = await serve(SCRIPT, there.tools, journal)
+    assert (await other.events(response))[-1]["type"] == "response.completed"
+    assert there.paid == [5]
+    gate.open.set()
+    try:
+        events = await task
+    except AssertionError as refused:
+        assert "It goes on after the restart" in str(refused)
+    else:
+        assert not events[-1]["type"].startswith(("response.failed", "response.completed"))
+    assert here.paid == []
+
+
+async def test_what_was_written_survives_a_server_that_is_stopped(serve: Any) -> None:
+    journal, shop = Spy(), Shop("fail")
+    server, _, task = await begun(serve, journal, shop)
+    response = journal.all[0].run
+    await server.app.leave()
+    await server.app.close()
+    with pytest.raises(AssertionError, match="server_stopped"):
+        await task
+    again = await serve(SCRIPT, shop.tools, journal)
+    whole = await again.events(response)
+    assert whole[-1]["type"] == "response.completed" and shop.paid == [5]
+
+
+async def test_runs_without_a_way_back_are_not_written(serve: Any) -> None:
+    journal, shop = Spy(), Shop()
+    server = await serve([say("Hi."), say("Hi.")], shop.tools, journal)
+    await server.post(input="Hi", store=False)
+    await server.post(input="Hi", include=["message.output_text.logprobs"], top_logprobs=1)
+    assert journal.all == []
