@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from caesura.runtime.recording import recorder
+from tests.postgres import database, postgres  # noqa: F401
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 OURS = tempfile.TemporaryDirectory(prefix="caesura-tests-")

@@ -33,11 +33,12 @@ from caesura.runtime.server.keys.told import LimitsTold
 from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
+from caesura.runtime.server.request.returning import Named
 from caesura.runtime.server.responses.routes.conversations import conversation_routes
 from caesura.runtime.server.responses.routes.handler import response_routes
 from caesura.runtime.server.responses.routes.websocket import socket_routes
 from caesura.runtime.server.responses.run.service import Responses
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store import ResponseStore, Store
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
@@ -150,6 +151,13 @@ class Application:
         """The bounds on the connections of its clients."""
         return self._connections.limits
 
+    def name_server(self, name: str) -> None:
+        """Name this server in the header `Caesura-Server` of every answer, for routers of several.
+
+        Call it before the first request. Raises `UsageError` for a name that no header can carry.
+        """
+        self._app = Named(self._app, name)
+
     @property
     def metrics(self) -> Metrics:
         """The metrics of this application."""
@@ -214,7 +222,7 @@ def create_app(
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     tracing: "Given" = None,
     recorder: Recorder | None = None,
-    store: Store | None = None,
+    store: ResponseStore | None = None,
     vllm: VllmServer | None = None,
     allow_private: bool = False,
     replays: Replays | None = None,

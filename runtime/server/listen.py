@@ -17,7 +17,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.keys.door import ApiKeys
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store import ResponseStore
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.sockets.listener import CANCEL_SECONDS, Listener, open_listener
 from caesura.runtime.supervision.supervisor import Supervisor
@@ -57,7 +57,7 @@ class AppOptions(DoorOptions, total=False):
     keep_alive_seconds: float
     tracing: "Given"
     recorder: Recorder | None
-    store: Store | None
+    store: ResponseStore | None
     vllm: VllmServer | None
     allow_private: bool
     replays: Replays | None
@@ -104,6 +104,7 @@ async def serve(
     drain_delay: float = 0.0,
     announce: Callable[[str], object] = _print,
     listener: Listener | None = None,
+    server_name: str | None = None,
     **options: Unpack[AppOptions],
 ) -> None:
     """Serve until SIGINT, SIGTERM or cancellation; call `announce` with the base URL once ready.
@@ -113,7 +114,8 @@ async def serve(
     more work; with SIGTERM the port stays open for `drain_delay` seconds, so that balancers notice.
     Requests under way then have `shutdown_timeout` seconds to finish, except those that wait for
     people or for tools that need longer. A second signal cancels all at once. A `supervisor`
-    among the options runs meanwhile. The caller closes the engine.
+    among the options runs meanwhile. `server_name` stands in every answer. The caller closes the
+    engine.
 
     Raises `UsageError` if the server cannot listen on the address, and `EngineLost` once the
     supervisor gives the engine up.
@@ -121,6 +123,8 @@ async def serve(
     if needs_mention(host):
         options["allowed_hosts"] = [*options.get("allowed_hosts", ()), host]
     app = create_app(engine, tools, **options)
+    if server_name is not None:
+        app.name_server(server_name)
     allow_thread_switches()
     signals = _Signals()
     async with AsyncExitStack() as stack:

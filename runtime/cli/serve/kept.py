@@ -6,15 +6,19 @@ from typing import Annotated
 
 import typer
 
+from caesura.runtime.errors import UsageError
+from caesura.runtime.journal.postgres_store import PostgresJournal
 from caesura.runtime.journal.sqlite_store import SqliteJournal
 from caesura.runtime.journal.store import JournalStore
-from caesura.runtime.server.responses.store import Store
+from caesura.runtime.postgres import Database, Unavailable
+from caesura.runtime.server.responses.store import ResponseStore, Store
+from caesura.runtime.server.responses.store.postgres import PostgresResponses
 from caesura.scheduler.paths import journal_path, responses_path
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept on the disk."""
+    """What is kept in files, or in a database."""
 
     responses: Annotated[
         Path | None,
@@ -47,8 +51,39 @@ class Kept:
         ),
     ] = False
 
-    def store(self) -> Store:
+    shared: Annotated[
+        str | None,
+        typer.Option(
+            "--store",
+            metavar="postgresql://USER@HOST/DATABASE",
+            envvar="CAESURA_STORE",
+            show_envvar=True,
+            help="Keep responses and runs in PostgreSQL instead, which several servers may share. "
+            "`ps` shows it: better use the environment.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise `UsageError` for options that contradict each other, and for an unusable database.
+
+        Call it before an engine starts.
+        """
+        if self.shared is None:
+            return
+        if self.responses or self.no_responses or self.journal:
+            raise UsageError(
+                "--store keeps responses and runs in PostgreSQL: omit --responses, --no-responses"
+                " and --journal"
+            )
+        try:
+            Database(self.shared, ()).check()
+        except Unavailable as error:
+            raise UsageError(f"{error}; correct --store or CAESURA_STORE") from error
+
+    def store(self) -> ResponseStore:
         """Return the store of responses and conversations."""
+        if self.shared is not None:
+            return PostgresResponses(self.shared)
         return Store(None if self.no_responses else self.responses or responses_path())
 
     def journal_store(self) -> JournalStore | None:
@@ -56,6 +91,8 @@ class Kept:
 
         Runs whose responses are kept in memory only are not written down either.
         """
+        if self.shared is not None and not self.no_journal:
+            return PostgresJournal(self.shared)
         if self.no_journal or (self.no_responses and self.journal is None):
             return None
         return SqliteJournal(self.journal or journal_path())

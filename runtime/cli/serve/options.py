@@ -11,6 +11,7 @@ from caesura.intercept.kv.handling import HANDLINGS
 from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
+from caesura.runtime.server.request.returning import checked_server
 from caesura.scheduler.admission import ADMISSIONS
 from caesura.scheduler.calibration import Calibration
 from caesura.scheduler.prompt_lengths.predictor import Description
@@ -26,6 +27,13 @@ def _known(name: str) -> str:
     if name not in HANDLINGS:
         raise typer.BadParameter(f"unknown handling {name!r}; choose from: {', '.join(HANDLINGS)}")
     return name
+
+
+def _named(name: str | None) -> str | None:
+    try:
+        return None if name is None else checked_server(name)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _setting(name: str) -> Callable[[str | None], str | None]:
@@ -96,6 +104,15 @@ class ServerOptions:
             metavar="NAME",
             help="Without a key: another name of this server in requests, repeatable. "
             "IP addresses, localhost and --host are always allowed.",
+        ),
+    ] = None
+    server_name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            envvar="CAESURA_SERVER_NAME",
+            callback=_named,
+            help="One of several servers: its name, in the header Caesura-Server of every answer.",
         ),
     ] = None
     max_concurrent: Annotated[

@@ -59,6 +59,7 @@ async def serve_model(
     """
     paused.check()
     traces.check()
+    kept.check()
     keys = server.keys()
     check_door(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
@@ -98,6 +99,7 @@ async def serve_model(
                 replays=replays_of(engine, None if server.no_what_if else recorder),
                 announce=_announce if recorder else _print,
                 listener=listener,
+                server_name=server.server_name,
                 supervisor=supervisor_of(engine, vllm, readiness, lifetime),
                 drain_delay=lifetime.drain_delay,
                 shutdown_timeout=lifetime.shutdown_timeout,

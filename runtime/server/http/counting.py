@@ -37,6 +37,11 @@ def note_answer(scope: Scope, answer: str) -> None:
     scope[_ANSWER] = answer
 
 
+def noted_answer(scope: Scope) -> str:
+    """Return the id of a request's answer, or an empty text."""
+    return str(scope.get(_ANSWER, ""))
+
+
 class Counted:
     """Middleware that counts every request and its duration, and records those that matter."""
 

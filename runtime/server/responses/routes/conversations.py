@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
+from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.given import items_of
@@ -76,6 +77,7 @@ class _Handlers:
         items = await self._new_items(asked.items)
         made = Conversation(ids.new_id(ids.CONVERSATION), int(time.time()), asked.metadata or {})
         await self._responses.stored(self._store.put_conversation, made, items)
+        note_answer(request.scope, made.id)
         return JsonAnswer(made.public())
 
     async def get(self, request: Request) -> Response:

@@ -2,18 +2,22 @@
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.responses.items.given import REFERENCE, Item
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.request.plan import History
 from caesura.runtime.server.responses.request.schema import Continued
 from caesura.runtime.server.responses.run.resource import FINAL
-from caesura.runtime.server.responses.store import NotStored, Store, Stored, history_of
+from caesura.runtime.server.responses.store import (
+    UNUSABLE,
+    NotStored,
+    ResponseStore,
+    Stored,
+    history_of,
+)
 
 T = TypeVar("T")
 
@@ -23,11 +27,11 @@ LOG = logging.getLogger(__name__)
 class Inputs:
     """What is stored, as requests name it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ResponseStore) -> None:
         self._store = store
 
     @property
-    def store(self) -> Store:
+    def store(self) -> ResponseStore:
         """The store of responses and conversations."""
         return self._store
 
@@ -94,6 +98,6 @@ class Inputs:
         """Return the result of the store's method `work`; raise `ApiError` 503 if it fails."""
         try:
             return await asyncio.to_thread(work, *values)
-        except (sqlite3.Error, UsageError) as error:
+        except UNUSABLE as error:
             LOG.warning("stored responses cannot be used: %s", error)
             raise ApiError(503, "Stored responses cannot be read now.", code="store") from None

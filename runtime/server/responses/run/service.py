@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
-from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import BadJournal, Recorded
 from caesura.runtime.server.chat.plan import check_model
@@ -26,7 +24,7 @@ from caesura.runtime.server.responses.run.live import LiveRun
 from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.responses.run.resource import Resource
 from caesura.runtime.server.responses.run.resumed import Attended, Begun, Sender
-from caesura.runtime.server.responses.store import NotStored, Store, Stored
+from caesura.runtime.server.responses.store import UNUSABLE, NotStored, ResponseStore, Stored
 from caesura.runtime.server.state import State
 from caesura.scheduler.media import has_media
 from caesura.tools.people import NotPending
@@ -44,7 +42,7 @@ WHO = "mcp_approval_response"
 class Responses(Inputs):
     """The responses of one application."""
 
-    def __init__(self, state: State, store: Store) -> None:
+    def __init__(self, state: State, store: ResponseStore) -> None:
         super().__init__(store)
         self._state = state
         self.is_leaving = False
@@ -114,7 +112,7 @@ class Responses(Inputs):
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            with suppress(sqlite3.Error, UsageError):  # the next use of the store says so
+            with suppress(*UNUSABLE):  # the next use of the store says so
                 await asyncio.to_thread(self._store.renew)
 
     def go_on(self, records: Sequence[Recorded]) -> None:
@@ -360,7 +358,7 @@ class Responses(Inputs):
     async def _write(self, stored: Stored) -> None:
         try:
             await asyncio.to_thread(self._store.put, stored)
-        except (sqlite3.Error, UsageError) as error:
+        except UNUSABLE as error:
             LOG.warning("the response %s is not stored: %s", stored.id, error)
 
     def _park(self, run: LiveRun) -> None:

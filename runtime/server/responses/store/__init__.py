@@ -1,5 +1,6 @@
-"""The SQLite file of responses and conversations, bounded in number, size and age."""
+"""Where responses and conversations are kept, bounded in number, size and age."""
 
+from caesura.runtime.server.responses.store.port import UNUSABLE, ResponseStore, StoreUnavailable
 from caesura.runtime.server.responses.store.records import (
     Bounds,
     Conversation,
@@ -9,4 +10,14 @@ from caesura.runtime.server.responses.store.records import (
 )
 from caesura.runtime.server.responses.store.store import Store
 
-__all__ = ["Bounds", "Conversation", "NotStored", "Store", "Stored", "history_of"]
+__all__ = [
+    "UNUSABLE",
+    "Bounds",
+    "Conversation",
+    "NotStored",
+    "ResponseStore",
+    "Store",
+    "StoreUnavailable",
+    "Stored",
+    "history_of",
+]

