@@ -11,6 +11,7 @@ from caesura.runtime.journal.postgres_store import PostgresJournal
 from caesura.runtime.journal.sqlite_store import SqliteJournal
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.postgres import Database, Unavailable
+from caesura.runtime.postgres.database import shown
 from caesura.runtime.server.responses.store import ResponseStore, Store
 from caesura.runtime.server.responses.store.postgres import PostgresResponses
 from caesura.scheduler.paths import journal_path, responses_path
@@ -72,8 +73,8 @@ class Kept:
             return
         if self.responses or self.no_responses or self.journal:
             raise UsageError(
-                "--store keeps responses and runs in PostgreSQL: omit --responses, --no-responses"
-                " and --journal"
+                f"--store keeps responses and runs in {shown(self.shared)}: omit --responses,"
+                " --no-responses and --journal"
             )
         try:
             Database(self.shared, ()).check()

@@ -57,9 +57,8 @@ async def serve_model(
     port is opened first, so that a taken one is found at once. Raises `EngineLost` once the engine
     is given up.
     """
-    paused.check()
-    traces.check()
-    kept.check()
+    for options in (paused, traces, kept):
+        options.check()
     keys = server.keys()
     check_door(keys, server.allowed_host or (), server.allowed_origin or ())
     read = Config.load(source.config)
@@ -75,12 +74,11 @@ async def serve_model(
         if not paused.no_calibrate:
             await ensure_calibrated(engine)
         _say(tools_line(toolset.registry))
-        title = f"caesura serve, {engine.model}"
         # Recording starts here, so that it holds nothing of a calibration.
-        async with recorded(engine, traces, read, title, "serve", paused.about) as recorder:
+        about = (_title(engine), "serve", paused.about)
+        async with recorded(engine, traces, read, *about) as recorder:
             _say(traces_line(recorder))
-            if keys is None and not is_loopback(server.host):
-                console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
+            _warn_if_open(keys is None, server.host)
             readiness.enter(Phase.READY)
             await serve(
                 engine,
@@ -136,6 +134,15 @@ def door(
         "max_concurrent": server.max_concurrent,
         "sockets": connections.limits,
     }
+
+
+def _warn_if_open(has_no_key: bool, host: str) -> None:
+    if has_no_key and not is_loopback(host):
+        console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
+
+
+def _title(engine: Engine) -> str:
+    return f"caesura serve, {engine.model}"
 
 
 def replays_of(engine: Engine, recorder: Recorder | None) -> Replays | None:

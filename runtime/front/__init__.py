@@ -1,0 +1,1 @@
+"""Several servers: which of them gets a request, and the names by which a session returns."""

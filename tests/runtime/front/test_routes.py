@@ -1,0 +1,187 @@
+"""Which server a request goes to."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caesura.runtime.errors import UsageError
+from caesura.runtime.front.asked import Asked, asked_of
+from caesura.runtime.front.routes import Bounds, Routes
+
+IDLE = {"a": 0, "b": 0, "c": 0, "d": 0}
+CHAT = "/v1/chat/completions"
+
+
+def chat(*texts: str, **fields: object) -> Asked:
+    roles = ["user", "assistant"] * len(texts)
+    messages = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    return asked_of(CHAT, {}, json.dumps({"messages": messages, **fields}).encode())
+
+
+def test_every_request_of_a_chat_names_the_same_session() -> None:
+    first, second, third = (
+        chat("Hello"),
+        chat("Hello", "Hi!", "And?"),
+        chat("Hello", "Hi there!", "And?", "So", "Well"),
+    )
+    assert first.session == second.session == third.session
+    assert not first.follows and second.follows and third.follows
+    assert chat("Bye").session != first.session
+
+
+def test_a_responses_request_names_what_it_continues() -> None:
+    def asked(**fields: object) -> Asked:
+        return asked_of("/v1/responses", {}, json.dumps(fields).encode())
+
+    assert asked(input="Hi", previous_response_id="resp_1").continues == "resp_1"
+    assert asked(input="Hi", conversation="conv_1").continues == "conv_1"
+    assert asked(input="Hi", conversation={"id": "conv_1"}).continues == "conv_1"
+    assert asked(input="Hi", prompt_cache_key="mine").session == "mine"
+    items = [{"role": "user", "content": "Hi"}, {"type": "function_call", "name": "f"}]
+    assert asked(input=items).session == asked(input=items[:1]).session != ""
+    for path in ("/v1/responses/resp_1", "/v1/responses/resp_1/cancel"):
+        assert asked_of(path, {}, b"").continues == "resp_1"
+    assert asked_of("/v1/responses/compact", {}, b"{}").continues == ""
+
+
+def test_headers_name_the_session_and_the_server() -> None:
+    for header in ("caesura-session", "x-session-id"):
+        told = asked_of(CHAT, {header: "mine", "caesura-server": "b"}, b'{"messages": []}')
+        assert (told.session, told.server) == ("mine", "b")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"null", b'{"messages": 3}', b"\xff", b"[" * 9999]
+)
+def test_a_body_that_tells_nothing_is_no_error(body: bytes) -> None:
+    assert asked_of(CHAT, {}, body).continues == ""
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(
+                st.sampled_from(["messages", "input", "role", "conversation", "id", "x"]), inner
+            )
+        ),
+    )
+)
+def test_no_body_breaks_the_reading(data: object) -> None:
+    asked_of("/v1/responses", {}, json.dumps(data).encode())
+
+
+def test_a_session_returns_to_the_server_that_served_it() -> None:
+    routes = Routes()
+    routes.served(chat("Hello"), "c")
+    assert routes.ranked(chat("Hello", "Hi!", "And?"), IDLE)[0] == "c"
+
+
+def test_routers_that_share_nothing_agree() -> None:
+    for number in range(50):
+        asked = chat(f"Question {number}")
+        assert Routes().ranked(asked, IDLE) == Routes().ranked(asked, dict(reversed(IDLE.items())))
+
+
+def test_new_sessions_spread_over_the_servers() -> None:
+    firsts = [Routes().ranked(chat(f"Question {n}"), IDLE)[0] for n in range(400)]
+    assert all(firsts.count(server) > 60 for server in IDLE)
+
+
+def test_only_sessions_of_a_server_that_is_gone_move() -> None:
+    asked = [chat(f"Question {n}") for n in range(200)]
+    left = {server: 0 for server in IDLE if server != "b"}
+    for each in asked:
+        before = Routes().ranked(each, IDLE)[0]
+        after = Routes().ranked(each, left)[0]
+        assert after == before or before == "b"
+
+
+def test_an_overloaded_server_hands_its_session_on_and_the_session_stays_there() -> None:
+    routes = Routes(Bounds(shared=True))
+    asked = chat("Hello")
+    routes.served(asked, "c")
+    loaded = {**IDLE, "c": 40}
+    second = routes.ranked(asked, loaded)[0]
+    assert second != "c" and routes.ranked(asked, loaded)[-1] == "c"
+    routes.served(asked, second)
+    assert routes.ranked(asked, IDLE)[0] == second
+
+
+def test_small_differences_of_load_move_no_session() -> None:
+    routes = Routes()
+    routes.served(chat("Hello"), "c")
+    assert routes.ranked(chat("Hello", "Hi!", "And?"), {**IDLE, "c": 4})[0] == "c"
+
+
+def test_what_continues_an_answer_waits_for_its_server_unless_the_store_is_shared() -> None:
+    asked = Asked(continues="resp_1")
+    loaded = {**IDLE, "c": 400}
+    apart, together = Routes(), Routes(Bounds(shared=True))
+    for routes in (apart, together):
+        routes.served(asked, "c")
+    assert apart.ranked(asked, loaded) == ["c"]
+    assert together.ranked(asked, loaded)[0] != "c"
+    apart.gone("c")
+    left = {server: 0 for server in IDLE if server != "c"}
+    assert set(apart.ranked(asked, left)) == set(left)
+
+
+def test_the_server_that_the_client_names_is_asked_first() -> None:
+    routes = Routes()
+    routes.served(chat("Hello"), "c")
+    assert routes.ranked(replace(chat("Hello"), server="d"), IDLE)[0] == "d"
+    assert routes.ranked(replace(chat("Hello"), server="x"), IDLE)[0] == "c"
+
+
+def test_a_new_session_goes_where_the_beginning_of_its_prompt_is() -> None:
+    shared = "".join(f"Rule {number}: be brief. " for number in range(400))
+    routes = Routes()
+    routes.served(chat(shared + "What is 2 + 2?"), "d")
+    assert routes.ranked(chat(shared + "What is 3 + 3?"), IDLE)[0] == "d"
+    other = chat(shared[:1500] + "x" * 20_000)
+    assert routes.ranked(other, IDLE) == Routes().ranked(other, IDLE)
+    assert routes.ranked(chat(shared + "What is 4?"), {**IDLE, "d": 20})[-1] == "d"
+
+
+def test_requests_without_a_session_go_to_the_least_loaded() -> None:
+    assert Routes().ranked(Asked(), {"a": 3, "b": 1, "c": 2})[0] == "b"
+
+
+def test_a_server_that_is_gone_is_forgotten() -> None:
+    routes = Routes()
+    routes.served(chat("Hello"), "c")
+    routes.gone("c")
+    assert routes.ranked(chat("Hello"), IDLE) == Routes().ranked(chat("Hello"), IDLE)
+
+
+@given(
+    loads=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 60), min_size=1),
+    text=st.text(max_size=4),
+)
+def test_every_server_is_ranked_once_and_the_first_is_not_overloaded(
+    loads: dict[str, int], text: str
+) -> None:
+    bounds = Bounds(slack=0)
+    ranked = Routes(bounds).ranked(chat(text), loads)
+    assert sorted(ranked) == sorted(loads)
+    assert loads[ranked[0]] <= bounds.factor * (sum(loads.values()) + 1) / len(loads)
+
+
+def test_the_memory_is_bounded() -> None:
+    routes = Routes(Bounds(max_sessions=3))
+    for number in range(5):
+        routes.served(Asked(session=str(number)), "d")
+    forgotten = [n for n in range(5) if Routes().ranked(Asked(session=str(n)), IDLE)[0] != "d"]
+    now = [n for n in forgotten if routes.ranked(Asked(session=str(n)), IDLE)[0] == "d"]
+    assert set(now) <= {2, 3, 4} and now
+
+
+@pytest.mark.parametrize("wrong", [{"factor": 0.9}, {"slack": -1}, {"max_sessions": 0}])
+def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match="at least"):
+        Bounds(**wrong)  # type: ignore[arg-type]
