@@ -35,6 +35,11 @@ def responses_path() -> Path:
     return _base("XDG_STATE_HOME", ".local/state") / "responses.sqlite"
 
 
+def audit_path() -> Path:
+    """Return the default file of the audit log."""
+    return _base("XDG_STATE_HOME", ".local/state") / "audit.jsonl"
+
+
 def control_secret_path() -> Path:
     """Return the file of the secret of control messages, for engines that others start."""
     return _base("XDG_STATE_HOME", ".local/state") / "control.secret"

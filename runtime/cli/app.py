@@ -29,6 +29,7 @@ from caesura.runtime.cli.options import (
 from caesura.runtime.cli.people import commands as people
 from caesura.runtime.cli.plan import commands as planning
 from caesura.runtime.cli.predict.commands import app as predict_app
+from caesura.runtime.cli.serve.audit import AuditOptions
 from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
@@ -111,6 +112,7 @@ def serve(
     source: ModelOptions,
     server: ServerOptions,
     connections: ConnectionOptions,
+    audits: AuditOptions,
     kept: Kept,
     lifetime: LifetimeOptions,
     paused: Scheduling,
@@ -123,7 +125,7 @@ def serve(
     from caesura.runtime.server.listen import loop_factory
 
     run(
-        serve_model(source, server, kept, connections, lifetime, paused, traces),
+        serve_model(source, server, kept, connections, audits, lifetime, paused, traces),
         loop_factory(),
     )
 

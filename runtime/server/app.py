@@ -1,5 +1,6 @@
 """The ASGI application: its routes, and the middlewares of every request."""
 
+import asyncio
 from collections.abc import Collection
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
 from caesura.runtime.journal.store import JournalStore
@@ -28,6 +30,7 @@ from caesura.runtime.server.http.counting import Counted
 from caesura.runtime.server.http.errors import ApiError, Errors
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.http.stream import Streamed
+from caesura.runtime.server.keys.auditing import Auditing, ended
 from caesura.runtime.server.keys.door import ApiKeys, Door
 from caesura.runtime.server.keys.told import LimitsTold
 from caesura.runtime.server.messages.handler import Messages
@@ -89,6 +92,7 @@ class Application:
         self._responses = responses
         self._router = router
         self._connections = connections
+        self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
         inner: ASGIApp = Errors(Access(self._connections, door.check))
         if door.quotas:
@@ -123,6 +127,9 @@ class Application:
         """
         if self._state.people is not None:
             await self._state.people.start()
+            if self._state.audit is not None:
+                follows = self._state.audit.follow(self._state.people)
+                self._following = asyncio.create_task(follows)
         self._responses.start()
         if self._state.journal is not None:
             self._state.journal.on_left_behind = self._responses.go_on
@@ -140,6 +147,7 @@ class Application:
         if self._state.replays is not None:
             await self._state.replays.cancel()
         await self._responses.aclose()
+        await ended(self._following)
         if self._state.journal is not None:
             await self._state.journal.aclose()
         await self._state.media.aclose()
@@ -227,6 +235,7 @@ def create_app(
     allow_private: bool = False,
     replays: Replays | None = None,
     sockets: SocketLimits = SOCKETS,
+    audit: AuditLog | None = None,
     journal: JournalStore | None = None,
     supervisor: Supervisor | None = None,
 ) -> Application:
@@ -236,11 +245,9 @@ def create_app(
     their own unless `shared_prefix_cache`; without one, a request must address an IP address,
     `localhost` or one of `allowed_hosts`. Pages of `allowed_origins` may read the answers (CORS).
     `limits` bound runs, `max_concurrent` those under way, `client_max_size` bodies, and `sockets`
-    connections. Streams silent for `keep_alive_seconds` get comments. `tracing` and `recorder` are
-    as in `Agent`. `store` keeps responses and conversations, in memory by default, and `journal`
-    runs, so that they go on after this process has died. With `allow_private`, messages may name
-    private addresses. `replays` simulate what was recorded. `vllm` answers the rest. The caller
-    closes `engine`, `people` and `recorder`, and runs the `supervisor`. Raises `UsageError`.
+    connections. `store` keeps responses and conversations, by default in memory, and `journal`
+    runs, which then survive this process. The caller closes `engine`, `people` and `recorder`, and
+    runs the `supervisor`. Raises `UsageError`.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     door = Door(api_key, allowed_hosts, allowed_origins, shared_prefix_cache)
@@ -260,6 +267,7 @@ def create_app(
         replays=replays,
         journal=None if journal is None else JournalWriter(journal),
         readiness=_readiness(supervisor, metrics),
+        audit=None if audit is None else Auditing(audit, door.names),
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
     responses = Responses(state, store or Store(None))

@@ -117,6 +117,8 @@ async def decode(
         async with aclosing(events):
             async for event in events:
                 state.metrics.observe(event, plan.spec.pausing, plan.registry)
+                if state.audit is not None:
+                    state.audit.observe(event, plan.spec.origin.tenant, name)
                 if isinstance(event, TurnEnded) and state.gate.quotas:
                     tokens = event.prompt_tokens + event.completion_tokens
                     state.gate.quotas.spend(headers, tokens)

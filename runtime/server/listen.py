@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import uvicorn
 
+from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.recording.recorder import Recorder
@@ -43,6 +44,7 @@ class DoorOptions(TypedDict, total=False):
     allowed_hosts: Collection[str]
     allowed_origins: Collection[str]
     shared_prefix_cache: bool
+    audit: AuditLog | None
     max_concurrent: int
     sockets: SocketLimits
 

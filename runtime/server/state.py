@@ -9,6 +9,7 @@ from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
+from caesura.runtime.server.keys.auditing import Auditing
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.supervision.readiness import Readiness
 from caesura.runtime.supervision.runs import Runs
@@ -39,5 +40,6 @@ class State:
     journal: JournalWriter | None = None
     readiness: Readiness | None = None
     """Whether the engine and the server take work; None where nobody supervises the engine."""
+    audit: Auditing | None = None
     runs: Runs = field(default_factory=Runs)
     started_at: int = field(default_factory=lambda: int(time.time()))

@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from caesura.runtime.audit import AuditLog
 from caesura.runtime.cli.calibrate.calibrate import default_path, verdict
 from caesura.runtime.cli.calibrate.measure import measure
 from caesura.runtime.cli.engine import engine_on
 from caesura.runtime.cli.options import ModelOptions, Traces
 from caesura.runtime.cli.recording import recorded
+from caesura.runtime.cli.serve.audit import AuditOptions
 from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
@@ -47,15 +49,15 @@ async def serve_model(
     server: ServerOptions,
     kept: Kept,
     connections: ConnectionOptions,
+    audits: AuditOptions,
     lifetime: LifetimeOptions,
     paused: Scheduling,
     traces: Traces,
 ) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
-    An engine without a calibration is measured before it serves, unless `no_calibrate` is set. The
-    port is opened first, so that a taken one is found at once. Raises `EngineLost` once the engine
-    is given up.
+    The port is opened first, so that a taken one is found at once; an engine without a calibration
+    is measured, unless `no_calibrate`. Raises `EngineLost` once the engine is given up.
     """
     for options in (paused, traces, kept):
         options.check()
@@ -85,7 +87,7 @@ async def serve_model(
                 toolset.registry,
                 server.host,
                 server.port,
-                **door(server, connections, keys),
+                **door(server, connections, keys, audits.log(len(toolset.registry) > 0)),
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
@@ -123,7 +125,10 @@ def _engine(
 
 
 def door(
-    server: ServerOptions, connections: ConnectionOptions, keys: list[Key] | None
+    server: ServerOptions,
+    connections: ConnectionOptions,
+    keys: list[Key] | None,
+    audit: AuditLog | None,
 ) -> DoorOptions:
     """Return the options that say who may use the server, and how much of it."""
     return {
@@ -133,6 +138,7 @@ def door(
         "shared_prefix_cache": server.shared_prefix_cache,
         "max_concurrent": server.max_concurrent,
         "sockets": connections.limits,
+        "audit": audit,
     }
 
 

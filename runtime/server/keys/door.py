@@ -22,6 +22,8 @@ class Door:
         """Create it; raises `UsageError` as `access_check` does, and for an empty key."""
         keys = keys_of(api_key)
         self.check: Check = access_check(keys, allowed_hosts, allowed_origins)
+        self.names = {key.tenant: key.who for key in keys or ()}
+        """The names of keys for logs, by tenant."""
         self.quotas = Quotas(keys or ())
         self.is_apart = len(keys or ()) > 1 and not shared_prefix_cache
         """Whether no key finds another one's prompts in the prefix cache."""

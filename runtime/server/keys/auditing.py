@@ -1,0 +1,68 @@
+"""What a server tells the audit log: of calls, and of what people were asked and have decided."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from caesura.runtime.audit import AuditLog
+from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.tools.people import Pending, People
+
+
+class Auditing:
+    """Writes the audit log of one server; `names` are those of keys, by tenant."""
+
+    def __init__(self, log: AuditLog, names: Mapping[str, str]) -> None:
+        self._log = log
+        self._names = names
+        self._open: set[str] = set()
+        """Items that were noted as asked and not settled yet."""
+
+    def observe(self, event: RunEvent, tenant: str, response: str) -> None:
+        """Note a call that the server has run, of a run under the id of its answer."""
+        if isinstance(event, ToolReturned):
+            call, result = event.call, event.result
+            self._log.add(
+                "call",
+                key=self._names.get(tenant, ""),
+                response=response,
+                call=call.id,
+                tool=call.name,
+                **self._log.private("arguments", call.arguments),
+                attempts=result.attempts,
+                error=result.error,
+                seconds=round(result.seconds, 3),
+            )
+
+    async def follow(self, people: People) -> None:
+        """Note each question and its end, until cancelled."""
+        while True:
+            async with people.watch() as items:
+                async for item in items:
+                    self._settled(item)
+            await asyncio.sleep(0)  # the watch of one who fell behind ends; begin another
+
+    def _settled(self, item: Pending) -> None:
+        if item.state == "open" and item.id in self._open:
+            return  # told again to a new watch
+        (self._open.add if item.state == "open" else self._open.discard)(item.id)
+        decision = {True: "approved", False: "denied", None: item.state}[item.approved]
+        self._log.add(
+            "asked" if item.state == "open" else decision,
+            item=item.id,
+            kind=item.kind,
+            response=item.session,
+            tool=item.tool,
+            **self._log.private("arguments", item.arguments),
+            **({"who": item.who} if item.state != "open" else {}),
+            **self._log.private("answer", item.answer or ""),
+        )
+
+
+async def ended(following: "asyncio.Task[None] | None") -> None:
+    """Stop following, after what was told already."""
+    if following is not None:
+        await asyncio.sleep(0)
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
