@@ -72,8 +72,8 @@ async def test_a_paused_session_takes_a_forecast_of_its_pause(
     replies: list[dict[str, Any]] = []
     command = engine.command
 
-    async def remember(message: Any) -> dict[str, Any]:
-        replies.append(await command(message))
+    async def remember(message: Any, rank: int | None = None) -> dict[str, Any]:
+        replies.append(await command(message, rank))
         return replies[-1]
 
     monkeypatch.setattr(engine, "command", remember)

@@ -15,6 +15,8 @@ from .world import Session, World, make_scheduler
 CALL = "sum [calc(1+2) ->"
 MODES = [
     pytest.param(False, 0, id="sync"),
+    pytest.param(False, 1, id="pipeline-2"),
+    pytest.param(False, 3, id="pipeline-4"),
     pytest.param(True, 0, id="async-0"),
     pytest.param(True, 1, id="async-1"),
     pytest.param(True, 3, id="async-3"),
@@ -98,6 +100,7 @@ def flow(world: World, blocks: int = 1000) -> None:
 
 def faulty_world(asynchronous: bool = False, depth: int = 0, **options: Any) -> World:
     given = {"blocks": 40, "max_model_len": 320, "host_blocks": 100, "pause_deadline": 500.0}
+    given["stages"] = 1 if asynchronous else depth + 1
     return World(make_scheduler(asynchronous=asynchronous, **{**given, **options}), depth)
 
 

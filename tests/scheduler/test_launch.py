@@ -6,7 +6,12 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
-from caesura.scheduler.vllm.client.launch import check_scheduler, parse_engine_args, start
+from caesura.scheduler.vllm.client.launch import (
+    check_scheduler,
+    for_cpu,
+    parse_engine_args,
+    start,
+)
 
 from .world import connector_config
 
@@ -58,3 +63,17 @@ def test_sleep_mode_beside_swapping_is_refused() -> None:
     config = connector_config(host_blocks=1, block_size=16, in_step=True)
     connector = KVConnectorFactory.get_connector_class(config)
     assert not connector.supports_sleep_mode(config)
+
+
+def test_a_pipeline_on_cpus_keeps_the_warm_up_that_makes_its_inputs() -> None:
+    eager = {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30}
+    assert for_cpu(eager) == eager
+    piped = for_cpu({**eager, "pipeline_parallel_size": 2})
+    assert piped["enforce_eager"] is False and piped["compilation_config"]["backend"] == "eager"
+    compiled = {"pipeline_parallel_size": 2}
+    assert for_cpu(compiled) == compiled, "vLLM's own way has the warm-up"
+
+
+def test_rays_executor_on_cpus_is_refused_with_its_reason() -> None:
+    with pytest.raises(UsageError, match="no support for Ray's executor; use mp"):
+        for_cpu({"distributed_executor_backend": "ray"})

@@ -11,6 +11,8 @@ from .world import World, make_scheduler
 CALL = "sum [calc(1+2) ->"
 MODES = [
     pytest.param(False, 0, id="sync"),
+    pytest.param(False, 1, id="pipeline-2"),
+    pytest.param(False, 3, id="pipeline-4"),
     pytest.param(True, 0, id="async-0"),
     pytest.param(True, 1, id="async-1"),
     pytest.param(True, 3, id="async-3"),
@@ -18,7 +20,8 @@ MODES = [
 
 
 def make_world(asynchronous: bool = False, depth: int = 0, **options: object) -> World:
-    return World(make_scheduler(asynchronous=asynchronous, **options), depth)
+    stages = 1 if asynchronous else depth + 1
+    return World(make_scheduler(asynchronous=asynchronous, stages=stages, **options), depth)
 
 
 def run_until_paused(world: World, *sessions: object) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -112,13 +113,16 @@ def make_scheduler(
     formats: tuple[CallFormat, ...] | None = None,
     clock: Callable[[], float] | None = None,
     wall: Callable[[], float] = time.time,
+    stages: int = 1,
     **settings: Any,
 ) -> Any:
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
     `host_blocks`: it has our connector, and so much host memory. `window`: the model attends to so
     many tokens only. `drafts`: it speculates with that many draft tokens a step. `formats` are
-    those in which the model writes calls that are not watched. `settings` are Caesura's own.
+    those in which the model writes calls that are not watched. `stages`: the model is a pipeline,
+    with that many steps in flight; one worker stands for all of them here. `settings` are Caesura's
+    own.
     """
     speculative = None
     if drafts:
@@ -140,8 +144,12 @@ def make_scheduler(
     # The CPU platform switches it off, and with it what waits for steps in flight; and vLLM refuses
     # it with n-gram drafts, which stand here for those of any method.
     config.scheduler_config.async_scheduling = asynchronous
+    config.parallel_config.pipeline_parallel_size = stages
     if host_blocks is not None:
-        config.kv_transfer_config = connector_config(host_blocks, block_size, in_step)
+        layers = config.model_config.get_total_num_hidden_layers()
+        # The KV cache here has one layer, so a worker's share is less than that of a whole stage.
+        share = stages / layers if stages > 1 else 1
+        config.kv_transfer_config = connector_config(ceil(host_blocks / share), block_size, in_step)
     config.cache_config.num_gpu_blocks = blocks + 1
     register_all_kvcache_specs(config)
     shape: Any = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1}

@@ -56,6 +56,17 @@ out with `enforce_eager`. The first request would then end the engine.
 """
 
 
+def for_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments that vLLM's CPU build can run; raise `UsageError` if there are none."""
+    if given.get("distributed_executor_backend") == "ray":
+        raise UsageError(
+            "--distributed-executor-backend ray: vLLM's CPU build has no support for Ray's"
+            " executor; use mp, or leave it out"
+        )
+    several = given.get("pipeline_parallel_size", 1) > 1
+    return {**given, **(PIPELINE_ON_CPU if several and given.get("enforce_eager") else {})}
+
+
 def parse_engine_args(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the fields of `AsyncEngineArgs` that the flags of `vllm serve` set.
 
@@ -127,8 +138,7 @@ def start(
         # vLLM labels its metrics with the served name.
         ours = caesura_args(settings or {}, connector or {})
         given = {"served_model_name": name, **ours, **(engine_args or {})}
-        if is_cpu() and given.get("pipeline_parallel_size", 1) > 1 and given.get("enforce_eager"):
-            given |= PIPELINE_ON_CPU
+        given = given if not is_cpu() else for_cpu(given)
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
