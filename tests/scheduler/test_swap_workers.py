@@ -1,12 +1,15 @@
 """Several workers: each swaps its share of every block, and all must have done so."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
 from caesura.scheduler.vllm.engine_state import Blocks
+from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 from caesura.scheduler.vllm.swap.host import HostStore
 from caesura.scheduler.vllm.swap.messages import Save, SwapReport, Traffic, WorkerMemory
 from caesura.scheduler.vllm.swap.planner import Copied, SwapPlanner
@@ -161,3 +164,28 @@ def test_host_memory_is_shared_as_the_kv_of_a_block_is() -> None:
     assert worker_share(CONFIG, own, workers=1, stages=1) == 1.0
     # One stage of a pipeline of two has a third of the layers, divided among two workers.
     assert worker_share(CONFIG, 3 * own, workers=4, stages=2) == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_blocks_whose_tokens_workers_divide_are_not_swapped(
+    parts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    parallel = SimpleNamespace(
+        world_size=2,
+        rank=0,
+        pipeline_parallel_size=1,
+        decode_context_parallel_size=parts,
+        prefill_context_parallel_size=1,
+    )
+    config = SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(kv_connector_extra_config={"host_gib": 1}),
+        parallel_config=parallel,
+        model_config=SimpleNamespace(get_total_num_hidden_layers=lambda: 2),
+        max_concurrent_batches=1,
+    )
+    connector = CaesuraConnector(config, KVConnectorRole.SCHEDULER, CONFIG)
+    assert (connector.planner is None) == (parts > 1)
+    told = "context parallelism divides the tokens of a block into 2 parts"
+    assert (told in caplog.text) == (parts > 1)
+    worker = CaesuraConnector(config, KVConnectorRole.WORKER, CONFIG)
+    assert (worker.get_handshake_metadata() is None) == (parts > 1)

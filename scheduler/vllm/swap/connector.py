@@ -67,11 +67,13 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
         layers = vllm_config.model_config.get_total_num_hidden_layers()
         share = worker_share(kv_cache_config, layers, workers, parallel.pipeline_parallel_size)
         host_bytes = int(_host_gib(extra) * (1 << 30) * share)
+        parts = parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size
         self.planner: SwapPlanner | None = None
         self._worker: SwapWorker | None = None
         self.outbox: list[dict[str, Any]] = []
         """Records that the engine sends with its next statistics."""
-        slots = host_slots(kv_cache_config, host_bytes)
+        # Where workers divide the tokens of a block, its sizes here would be wrong.
+        slots = host_slots(kv_cache_config, host_bytes) if parts == 1 else 0
         copier = throttled(extra, current_platform.is_cpu())
         if role == KVConnectorRole.WORKER:
             rank = int(parallel.rank)
@@ -89,7 +91,7 @@ class CaesuraConnector(KVConnectorBase_V1, SupportsHMA):
                 in_step=in_step,
             )
         elif host_bytes:
-            logger.warning("swapping is off: %s", _why_not(kv_cache_config))
+            logger.warning("swapping is off: %s", _why_not(kv_cache_config, parts))
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -283,8 +285,10 @@ def _host_gib(extra: Mapping[str, Any]) -> float:
     return float(extra.get("host_gib", DEFAULT_HOST_GIB))
 
 
-def _why_not(kv_cache_config: Any) -> str:
+def _why_not(kv_cache_config: Any, parts: int) -> str:
     """Return the reason why no block of this KV cache fits into host memory."""
+    if parts > 1:
+        return f"context parallelism divides the tokens of a block into {parts} parts"
     try:
         return f"a block takes {block_bytes(kv_cache_config)} bytes; raise host_gib to hold one"
     except SwapUnavailable as reason:
