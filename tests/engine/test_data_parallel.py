@@ -23,7 +23,8 @@ from caesura.scheduler.vllm.client.measuring import adopt, measure
 from caesura.scheduler.vllm.client.session import VllmSession
 from caesura.tools import calculator
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+# Each of several processes imports vLLM, which takes long on a busy machine.
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SPEC = SessionSpec([calculator.spec()], Sampling(temperature=0, max_tokens=120))
 CLIENTS_OWN = SessionSpec(

@@ -21,7 +21,8 @@ from .test_exact import PAUSES, Talk, answer, plan
 from .test_handling import make_core, talk_under_pressure
 from .test_swap_control import SwapAll
 
-pytestmark = [pytest.mark.engine, pytest.mark.slow]
+# Each of several processes imports vLLM, which takes long on a busy machine.
+pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SESSIONS = 6
 HOST_GIB = 0.05

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -149,7 +148,8 @@ def make_scheduler(
         layers = config.model_config.get_total_num_hidden_layers()
         # The KV cache here has one layer, so a worker's share is less than that of a whole stage.
         share = stages / layers if stages > 1 else 1
-        config.kv_transfer_config = connector_config(ceil(host_blocks / share), block_size, in_step)
+        of_all = (host_blocks + 0.1) / share
+        config.kv_transfer_config = connector_config(of_all, block_size, in_step)
     config.cache_config.num_gpu_blocks = blocks + 1
     register_all_kvcache_specs(config)
     shape: Any = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1}
@@ -177,7 +177,7 @@ def make_scheduler(
     return scheduler
 
 
-def connector_config(host_blocks: int, block_size: int, in_step: bool) -> KVTransferConfig:
+def connector_config(host_blocks: float, block_size: int, in_step: bool) -> KVTransferConfig:
     """Configure our connector with so many blocks of host memory, of 8 bytes a token."""
     return KVTransferConfig(
         kv_connector="CaesuraConnector",
