@@ -52,7 +52,7 @@ def choose(world: World, **actions: Action) -> None:
     world.scheduler.parts.manager.handling = Chosen(**actions)
 
 
-def step_until(world: World, there: Callable[[], Any], steps: int = 300) -> None:
+def step_until(world: World, there: Callable[[], Any], steps: int = 1200) -> None:
     for _ in range(steps):
         if there():
             return
