@@ -58,9 +58,10 @@ out with `enforce_eager`. The first request would then end the engine.
 
 def for_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments that vLLM's CPU build can run; raise `UsageError` if there are none."""
-    if given.get("distributed_executor_backend") == "ray":
+    backend = given.get("distributed_executor_backend")
+    if backend == "ray":
         raise UsageError(
-            "--distributed-executor-backend ray: vLLM's CPU build has no support for Ray's"
+            f"--distributed-executor-backend {backend}: vLLM's CPU build has no support for Ray's"
             " executor; use mp, or leave it out"
         )
     several = given.get("pipeline_parallel_size", 1) > 1
