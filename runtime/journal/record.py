@@ -92,6 +92,10 @@ def recorded(run: str, bodies: Sequence[str]) -> Recorded:
         for body in bodies[1:]:
             place += 1
             _take(told, *json.loads(body))
+        if told.dispatched and not told.turns:
+            raise BadJournal(
+                f"the journal of {run} holds calls and no tokens, so that they would be made again"
+            )
     except BadJournal:
         raise
     except (ValidationError, ValueError, TypeError, KeyError, LookupError, RecursionError) as error:

@@ -1,9 +1,9 @@
 """The ASGI application: its routes, and the middlewares of every request."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from caesura.runtime.audit import AuditLog
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.errors import UsageError
+from caesura.runtime.journal.record import Recorded
 from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.http_log import HttpLog
@@ -22,6 +23,7 @@ from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes, unavailable
 from caesura.runtime.server.artifacts import artifact_routes
 from caesura.runtime.server.chat.handler import ChatCompletions
+from caesura.runtime.server.chat.kept import KeptChats
 from caesura.runtime.server.delegation import Delegation
 from caesura.runtime.server.http.access import Access, JsonOnly
 from caesura.runtime.server.http.anthropic_form import MESSAGES
@@ -73,6 +75,13 @@ _LEFT_WAITING = ApiError(
 )
 
 
+class Runs(NamedTuple):
+    """The runs that outlive their requests."""
+
+    responses: Responses
+    chats: KeptChats
+
+
 class Application:
     """An ASGI application, with what must happen before its first and after its last request."""
 
@@ -80,7 +89,7 @@ class Application:
         self,
         state: State,
         traces: Traces,
-        responses: Responses,
+        runs: Runs,
         door: Door,
         router: Router,
         connections: Connections,
@@ -89,7 +98,7 @@ class Application:
     ) -> None:
         self._state = state
         self._traces = traces
-        self._responses = responses
+        self._responses, self._chats = runs
         self._router = router
         self._connections = connections
         self._following: asyncio.Task[None] | None = None
@@ -132,8 +141,14 @@ class Application:
                 self._following = asyncio.create_task(follows)
         self._responses.start()
         if self._state.journal is not None:
-            self._state.journal.on_left_behind = self._responses.go_on
-            await self._responses.resume(await self._state.journal.start())
+            self._state.journal.on_left_behind = self._go_on
+            found = await self._state.journal.start()
+            await self._responses.resume(found)
+            self._chats.resume(found)
+
+    def _go_on(self, found: Sequence[Recorded]) -> None:
+        self._responses.go_on(found)
+        self._chats.resume(found)
 
     async def leave(self) -> None:
         """End the streams of watchers, and keep the questions of requests for the next process."""
@@ -148,6 +163,7 @@ class Application:
             await self._state.replays.cancel()
         await self._responses.aclose()
         await ended(self._following)
+        await self._chats.aclose()
         if self._state.journal is not None:
             await self._state.journal.aclose()
         await self._state.media.aclose()
@@ -270,30 +286,30 @@ def create_app(
         audit=None if audit is None else Auditing(audit, door.names),
     )
     traces = Traces(recorder, artifacts, keep_alive_seconds)
-    responses = Responses(state, store or Store(None))
-    router = _router(state, vllm, responses, traces, artifacts)
+    runs = Runs(Responses(state, store or Store(None)), KeptChats(state))
+    router = _router(state, vllm, runs, traces, artifacts)
     inner = Connections(router, client_max_size, sockets)
-    return Application(state, traces, responses, door, router, inner, allowed_origins, recorder)
+    return Application(state, traces, runs, door, router, inner, allowed_origins, recorder)
 
 
 def _router(
     state: State,
     vllm: VllmServer | None,
-    responses: Responses,
+    runs: Runs,
     traces: Traces,
     artifacts: ArtifactStore | None,
 ) -> Router:
     delegation = Delegation(vllm, state) if vllm else None
     splicing = vllm.splicing if vllm else None
-    chat = Streamed(ChatCompletions(state, delegation, splicing).answer)
+    chat = Streamed(ChatCompletions(state, delegation, runs.chats, splicing).answer)
     messages = Streamed(Messages(state, delegation).answer)
     json_only = [Middleware(JsonOnly)]
     routes: list[BaseRoute] = [
         Route(CHAT, chat, methods=["POST"], middleware=json_only),
         Route(MESSAGES, messages, methods=["POST"], middleware=json_only),
-        *response_routes(responses, state),
-        *socket_routes(responses),
-        *conversation_routes(responses),
+        *response_routes(runs.responses, state),
+        *socket_routes(runs.responses),
+        *conversation_routes(runs.responses),
         *traces.routes(),
         *page_routes(),
     ]

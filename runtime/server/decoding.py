@@ -127,12 +127,13 @@ async def decode(
 
 @asynccontextmanager
 async def opened(
-    state: State, plan: Plan, answer: Answering[Piece]
+    state: State, plan: Plan, answer: Answering[Piece], kept: KeptRun | None = None
 ) -> AsyncIterator[EngineSession]:
     """Open the engine's session of an answer, and close it in every case."""
     origin = plan.spec.origin
     named = replace(origin, name=origin.name or answer.id)
-    session = state.engine.open(replace(plan.spec, origin=named))
+    log = None if kept is None else kept.journal
+    session = state.engine.open(replace(plan.spec, origin=named), log)
     try:
         yield session
     finally:
@@ -147,13 +148,14 @@ async def pieces(
     answer: Answering[Piece],
     started: float,
     headers: Mapping[str, str],
+    kept: KeptRun | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Run the plan to its end; yield the answer's pieces as they come.
 
     `started` is the time at which the request came, by `time.monotonic`.
     """
     waiting = True
-    events = decode(state, plan, session, answer.id, headers)
+    events = decode(state, plan, session, answer.id, headers, kept)
     try:
         async with aclosing(events):
             async for event in events:

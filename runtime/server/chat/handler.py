@@ -10,6 +10,7 @@ from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
 from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.kept import KeptChat, KeptChats
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.chat.spliced import SplicedChat
@@ -31,9 +32,14 @@ class ChatCompletions:
     """The handler of the route."""
 
     def __init__(
-        self, state: State, delegation: Delegation | None, splicing: ServerSplicing | None = None
+        self,
+        state: State,
+        delegation: Delegation | None,
+        kept: KeptChats,
+        splicing: ServerSplicing | None = None,
     ) -> None:
         self._state = state
+        self._kept = kept
         self._delegation = delegation
         self._spliced: SplicedChat | None = None
         if delegation is not None and splicing is not None:
@@ -55,8 +61,13 @@ class ChatCompletions:
                 await self._delegated(self._delegation, request, given, send)
                 return
         with state.gate.enter(request.headers):
-            asked, plan = await _planned(state, await request.body())
+            body = await request.body()
+            asked, plan = await _planned(state, body)
             plan = apart(state, owned(plan, request.headers))
+            run = self._kept.joined(request.headers, body, asked, plan, started)
+            if run is not None:
+                await self._joined(request, send, asked, plan, run)
+                return
             numbers = range(plan.choices)
             shows = asked.include_reasoning is not False
             answers = [_answer(state.engine.model, plan, number, shows) for number in numbers]
@@ -68,13 +79,32 @@ class ChatCompletions:
                     session = await sessions.enter_async_context(opened(state, own, answer))
                     decoding.append(pieces(state, own, session, answer, started, request.headers))
                 async with aclosing(side_by_side(decoding)) as deltas:
-                    if asked.stream:
-                        await _stream(state, request, send, asked, plan, answers, deltas)
-                        return
-                    async for _ in deltas:
-                        pass
-                whole = JsonAnswer(completion(answers))
-            await whole(request.scope, request.receive, send)
+                    await self._send(request, send, asked, plan, answers, deltas)
+
+    async def _joined(
+        self, request: Request, send: Send, asked: ChatRequest, plan: Plan, run: KeptChat
+    ) -> None:
+        """Send the answer of a run that outlives this request."""
+        note_answer(request.scope, run.answer.id)
+        async with aclosing(run.read()) as deltas:
+            await self._send(request, send, asked, plan, [run.answer], deltas)
+        self._kept.delivered(run)
+
+    async def _send(
+        self,
+        request: Request,
+        send: Send,
+        asked: ChatRequest,
+        plan: Plan,
+        answers: Sequence[Answer],
+        deltas: AsyncGenerator[Numbered, None],
+    ) -> None:
+        if asked.stream:
+            await _stream(self._state, request, send, asked, plan, answers, deltas)
+            return
+        async for _ in deltas:
+            pass
+        await JsonAnswer(completion(answers))(request.scope, request.receive, send)
 
     async def _is_vllms(
         self, delegation: Delegation, request: Request, given: Mapping[str, Any]

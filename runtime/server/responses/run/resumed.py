@@ -1,55 +1,21 @@
 """What the journal keeps of a response, so that a later process makes the same response."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from caesura.runtime.journal.record import BadJournal, Recorded
-from caesura.runtime.server.chat.plan import Plan
-from caesura.runtime.server.decoding import owned
-from caesura.runtime.server.request.asker import asker_of
+from caesura.runtime.server.request.sender import Sender
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History
 from caesura.runtime.server.responses.request.schema import ResponseRequest
 from caesura.runtime.server.responses.run.resource import Resource
-from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.messages import Sampling
 
 if TYPE_CHECKING:
     from caesura.runtime.server.responses.run.part import Part
 
 API = "responses"
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Who sent a request, as digests, and where it comes from. Keys are never kept."""
-
-    asker: str
-    """For questions to people."""
-    owner: str
-    """For continuing from the tokens of an answer."""
-    origin: Origin
-
-    @classmethod
-    def of(cls, plan: Plan, headers: Mapping[str, str], name: str) -> "Sender":
-        """Return the sender of a request; `name` is the session's. Raises `ApiError`."""
-        named = owned(plan, headers, name)
-        return cls(asker_of(plan.user, headers), named.spec.asker, named.spec.origin)
-
-    def of_plan(self, plan: Plan) -> Plan:
-        """Return the plan with this sender."""
-        spec = replace(plan.spec, asker=self.owner, origin=self.origin)
-        return replace(plan, spec=spec, asker=self.asker)
-
-    def told(self) -> dict[str, Any]:
-        """Return the sender for the journal."""
-        return asdict(self)
-
-    @classmethod
-    def read(cls, told: Mapping[str, Any]) -> "Sender":
-        """Return the sender that a journal tells of."""
-        return cls(str(told["asker"]), str(told["owner"]), Origin(**told["origin"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +84,9 @@ class Begun:
         return told | {"first": self.first.told()}
 
     @classmethod
-    def read(cls, record: Recorded) -> "Begun | None":
-        """Return how a run began, or None if it is not one of responses. Raises `BadJournal`."""
+    def read(cls, record: Recorded) -> "Begun":
+        """Return how a run began. Raises `BadJournal`."""
         about = record.about
-        if about.get("api") != API:
-            return None
-        if record.dispatched and not record.turns:
-            raise BadJournal(
-                f"the journal of {record.run} holds calls and no tokens, so that they would be "
-                "made again"
-            )
         try:
             history = History(about["history"]["messages"], about["history"]["items"])
             return cls(Attended.read(about["first"]), history, Sender.read(about["sender"]))

@@ -13,6 +13,7 @@ from caesura.runtime.journal.record import BadJournal, Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.http.gate import NO_HEADERS
+from caesura.runtime.server.request.sender import Sender
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.request.schema import ResponseRequest
@@ -23,7 +24,7 @@ from caesura.runtime.server.responses.run.inputs import Inputs
 from caesura.runtime.server.responses.run.live import LiveRun
 from caesura.runtime.server.responses.run.part import Part
 from caesura.runtime.server.responses.run.resource import Resource
-from caesura.runtime.server.responses.run.resumed import Attended, Begun, Sender
+from caesura.runtime.server.responses.run.resumed import API, Attended, Begun
 from caesura.runtime.server.responses.store import UNUSABLE, NotStored, ResponseStore, Stored
 from caesura.runtime.server.state import State
 from caesura.scheduler.media import has_media
@@ -94,13 +95,12 @@ class Responses(Inputs):
     async def resume(self, records: Sequence[Recorded]) -> None:
         """Go on with the runs of responses among those that an ended process has left."""
         for record in records:
-            assert self._state.journal is not None
+            if record.about.get("api") != API or self._state.journal is None:
+                continue
             journal = self._state.journal.resume(record)
             try:
-                begun = Begun.read(record)
-                if begun is not None:
-                    kept = KeptRun(self._state.journal, journal, self._state.people, record)
-                    await self._begin_again(begun, kept)
+                kept = KeptRun(self._state.journal, journal, self._state.people, record)
+                await self._begin_again(Begun.read(record), kept)
             except (BadJournal, ApiError) as error:
                 LOG.warning("the response %s does not go on: %s", record.run, error)
                 journal.finish()

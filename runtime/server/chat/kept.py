@@ -1,0 +1,219 @@
+"""Chat completions that a client can come back for, by the header `Idempotency-Key`.
+
+Such a completion goes on when its client leaves, and over a restart of the server. The same request
+with the same key joins the run under way, or gets its answer. Once that was sent, the run is gone.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+
+from caesura.runtime.journal.kept import KeptRun
+from caesura.runtime.journal.record import Recorded
+from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.plan import Plan, make_plan
+from caesura.runtime.server.chat.schema import ChatRequest, parse
+from caesura.runtime.server.choices import Numbered
+from caesura.runtime.server.decoding import apart, opened, pieces
+from caesura.runtime.server.http.errors import ApiError
+from caesura.runtime.server.request.asker import IDEMPOTENCY_KEY, asker_of
+from caesura.runtime.server.request.sender import Sender
+from caesura.runtime.server.state import State
+from caesura.scheduler.media import has_media
+
+LOG = logging.getLogger(__name__)
+
+API = "chat"
+MAX_RUNS = 256
+"""The most runs that are kept for their clients; the oldest answer that nobody fetched goes."""
+
+
+class KeptChat:
+    """One completion, whose deltas any number of readers get from the first one on."""
+
+    def __init__(self, answer: Answer, asked: str, kept: KeptRun) -> None:
+        self.answer = answer
+        self.asked = asked
+        """The digest of the request's body."""
+        self.has_ended = False
+        self._kept = kept
+        self._deltas: list[Delta] = []
+        self._error: Exception | None = None
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, deltas: AsyncGenerator[Delta, None]) -> None:
+        """Begin to run in a task of its own."""
+        self._task = asyncio.create_task(self._run(deltas), name=f"chat {self.answer.id}")
+
+    async def read(self) -> AsyncGenerator[Numbered, None]:
+        """Yield all deltas, also those to come; raise the error that ended the run."""
+        position = 0
+        while True:
+            changed = self._changed
+            while position < len(self._deltas):
+                yield 0, self._deltas[position]
+                position += 1
+            if self.has_ended:
+                if self._error is not None:
+                    raise self._error
+                return
+            await changed.wait()
+
+    def finish(self) -> None:
+        """Delete the journal, since the answer was sent or nobody wants it."""
+        self._kept.journal.finish()
+
+    async def leave(self) -> None:
+        """Break the run off; a later process goes on with it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self, deltas: AsyncGenerator[Delta, None]) -> None:
+        try:
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    self._deltas.append(delta)
+                    self._wake()
+            if not await self._kept.is_ours():
+                raise _goes_on()
+        except asyncio.CancelledError:
+            self._error = _goes_on()
+        except Exception as error:
+            self._error = error
+        self.has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class KeptChats:
+    """The completions of one application that their clients can come back for, by id."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._runs: dict[str, KeptChat] = {}
+
+    def joined(
+        self, headers: Mapping[str, str], body: bytes, asked: ChatRequest, plan: Plan, began: float
+    ) -> KeptChat | None:
+        """Return the run of a request, begun now unless it is under way; None: it has no key.
+
+        Raises `ApiError` 422 if the key was sent with another request.
+        """
+        writer = self._state.journal
+        lost = plan.choices > 1 or plan.sampling.logprobs is not None or has_media(plan.messages)
+        if writer is None or lost or not headers.get(IDEMPOTENCY_KEY) or not len(plan.registry):
+            return None
+        run_id = f"chatcmpl-{asker_of(None, headers)[:32]}"
+        digest = hashlib.sha256(body).hexdigest()
+        known = self._runs.get(run_id)
+        if known is not None:
+            if known.asked != digest:
+                raise ApiError(
+                    422,
+                    f"This {IDEMPOTENCY_KEY} was sent with another request, whose answer was not "
+                    "fetched yet: send that request again, or another key.",
+                    code="idempotency_key_reused",
+                )
+            return known
+        self._make_room()
+        sender = Sender.of(plan, headers, run_id)
+        answer = _answer(self._state.engine.model, plan, asked, run_id, int(time.time()))
+        about = {"api": API, "body": body.decode(), "created": answer.created}
+        journal = writer.begin(run_id, about | {"sender": sender.told()})
+        kept = KeptRun(writer, journal, self._state.people)
+        return self._start(KeptChat(answer, digest, kept), plan, kept, headers, began)
+
+    def resume(self, records: Sequence[Recorded]) -> None:
+        """Go on with the runs of completions among those that an ended process has left."""
+        for record in records:
+            if record.about.get("api") != API or self._state.journal is None:
+                continue
+            journal, limits = self._state.journal.resume(record), self._state.limits
+            try:
+                body = str(record.about["body"]).encode()
+                asked = parse(body)
+                plan = make_plan(asked, self._state.engine.model, self._state.tools, limits)
+                plan = Sender.read(record.about["sender"]).of_plan(plan)
+                created = int(record.about["created"])
+                answer = _answer(self._state.engine.model, plan, asked, record.run, created)
+            except (ApiError, LookupError, TypeError, ValueError) as error:
+                LOG.warning("the completion %s does not go on: %s", record.run, str(error)[:200])
+                journal.finish()
+                continue
+            kept = KeptRun(self._state.journal, journal, self._state.people, record)
+            run = KeptChat(answer, hashlib.sha256(body).hexdigest(), kept)
+            self._start(run, apart(self._state, plan), kept, {}, time.monotonic())
+
+    def delivered(self, run: KeptChat) -> None:
+        """Forget a run whose answer was sent."""
+        if self._runs.get(run.answer.id) is run:
+            del self._runs[run.answer.id]
+        run.finish()
+
+    async def aclose(self) -> None:
+        """Break all runs off; a later process goes on with them."""
+        await asyncio.gather(*(run.leave() for run in self._runs.values()))
+
+    def _start(
+        self,
+        run: KeptChat,
+        plan: Plan,
+        kept: KeptRun,
+        headers: Mapping[str, str],
+        began: float,
+    ) -> KeptChat:
+        self._runs[run.answer.id] = run
+        run.start(self._deltas(run.answer, plan, kept, headers, began))
+        return run
+
+    async def _deltas(
+        self,
+        answer: Answer,
+        plan: Plan,
+        kept: KeptRun,
+        headers: Mapping[str, str],
+        began: float,
+    ) -> AsyncGenerator[Delta, None]:
+        state = self._state
+        async with opened(state, plan, answer, kept) as session:
+            decoding = pieces(state, plan, session, answer, began, headers, kept)
+            async with aclosing(decoding) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    def _make_room(self) -> None:
+        ended = [run for run in self._runs.values() if run.has_ended]
+        if len(self._runs) < MAX_RUNS:
+            return
+        if not ended:
+            raise ApiError(429, f"{MAX_RUNS} requests with a key are under way: retry later.")
+        self.delivered(ended[0])
+
+
+def _answer(model: str, plan: Plan, asked: ChatRequest, run_id: str, created: int) -> Answer:
+    answer = Answer(
+        model,
+        plan.client_tools,
+        pausing=plan.spec.pausing,
+        forced_name=plan.forced_name,
+        reasoning=asked.include_reasoning is not False,
+    )
+    answer.id, answer.created = run_id, created
+    return answer
+
+
+def _goes_on() -> ApiError:
+    return ApiError(
+        503,
+        "The server stopped before the answer was complete. It goes on after the restart: send the "
+        f"request again with the same {IDEMPOTENCY_KEY}.",
+        code="server_stopped",
+    )

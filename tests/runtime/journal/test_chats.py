@@ -1,0 +1,107 @@
+"""Chat completions with an `Idempotency-Key`: joined, fetched once, and over a restart."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from caesura.runtime.testing import call, calls, say
+from caesura.tools.people import People, with_approval
+
+from .conftest import MODEL, LoggingEngine, Spy, until
+from .test_crashes import Shop
+
+SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("You paid five euros.")]
+SAID = {"model": MODEL, "messages": [{"role": "user", "content": "Pay."}], "server_tools": ["pay"]}
+
+
+async def chat(server: Any, key: str = "k", status: int = 200, **fields: Any) -> dict[str, Any]:
+    headers = {"Idempotency-Key": key} if key else {}
+    path = "/v1/chat/completions"
+    async with server.http.post(path, json=SAID | fields, headers=headers) as response:
+        body: dict[str, Any] = await response.json()
+        assert response.status == status, body
+        return body
+
+
+class Hold:
+    """Holds an engine before its second turn until it is opened."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.turns = 0
+
+    async def __call__(self, event: Any) -> None:
+        if type(event).__name__ == "TurnEnded":
+            self.turns += 1
+        elif self.turns:
+            await self.open.wait()
+
+
+async def test_a_repeat_joins_the_run_under_way_and_the_answer_is_fetched_once(
+    serve: Any,
+) -> None:
+    hold, shop, journal = Hold(), Shop(), Spy()
+    script = [*SCRIPT, *SCRIPT]
+    server = await serve(LoggingEngine(script, model=MODEL, pace=hold), shop.tools, journal)
+    first = asyncio.create_task(chat(server))
+    await until(lambda: shop.paid)
+    second = asyncio.create_task(chat(server))
+    await asyncio.sleep(0)
+    first.cancel()  # its client leaves, and the run goes on
+    await asyncio.gather(first, return_exceptions=True)
+    with pytest.raises(AssertionError, match="idempotency_key_reused"):
+        await chat(server, max_tokens=9)
+    hold.open.set()
+    answer = await second
+    assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
+    assert shop.paid == [5]
+    await until(lambda: journal.count == 0)
+    await chat(server)
+    assert shop.paid == [5, 5], "the answer was fetched: the same key begins anew"
+
+
+async def test_a_completion_goes_on_after_its_server_has_died(serve: Any) -> None:
+    hold, shop, journal = Hold(), Shop(), Spy()
+    server = await serve(LoggingEngine(SCRIPT, model=MODEL, pace=hold), shop.tools, journal)
+    waiting = asyncio.create_task(chat(server))
+    await until(lambda: any('"result"' in entry.body for entry in journal.all))
+    again = await serve(SCRIPT, shop.tools, Spy(list(journal.all)))
+    answer = await chat(again)
+    assert answer["id"] == journal.all[0].run
+    assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
+    assert shop.paid == [5]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_an_approval_that_was_given_meanwhile_is_used(serve: Any, tmp_path: Any) -> None:
+    shop, journal = Shop(), Spy()
+    people = People(tmp_path / "people.sqlite")
+    pay = with_approval(shop.tools[0], people)
+    server = await serve(SCRIPT, [pay], journal, people=people)
+    waiting = asyncio.create_task(chat(server))
+    await until(lambda: people.waited_for and '"told"' not in journal.all[-1].body)
+    item = people.waited_for[0]
+    entries = list(journal.all)
+    await server.app.leave()
+    await server.app.close()
+    with pytest.raises((AssertionError, aiohttp.ClientError)):
+        await waiting
+    await people.aclose()
+    later = People(tmp_path / "people.sqlite")
+    await later.start()
+    await later.decide(item.id, True)
+    again = await serve(SCRIPT, [with_approval(shop.tools[0], later)], Spy(entries), people=later)
+    answer = await chat(again)
+    assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
+    assert shop.paid == [5]
+    await later.aclose()
+
+
+async def test_without_a_key_nothing_is_written(serve: Any) -> None:
+    journal, shop = Spy(), Shop()
+    server = await serve(SCRIPT, shop.tools, journal)
+    await chat(server, key="")
+    assert journal.all == []
