@@ -190,6 +190,8 @@ class Calibration:
             problem = f"no calibration at {path} ({error.strerror})"
         except ValueError as error:
             problem = f"{path} is not a calibration ({error})"
+        except RecursionError:
+            problem = f"{path} is not a calibration (it is nested too deeply)"
         raise CalibrationError(
             f"{problem}: run `caesura calibrate --output {path}`, with the same --model"
         )

@@ -5,6 +5,7 @@ A `Watch` reads one turn, token by token. It matches markers on bytes and not on
 verdict. A `Watch` holds no clock and no request.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,6 +28,9 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.pause_hints import PauseHint, hints_from_wire
 
 Turn = Literal["fresh", "begun", "holding"]
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""A half of a character, which no token's bytes can hold."""
 
 MAX_TEXTS = 1000
 MAX_CHARACTERS = 65536
@@ -101,9 +105,7 @@ class WatchPlan:
         texts: dict[str, tuple[str, ...]] = {}
         for name in ("formats", "tools", "stop"):
             value = data.get(name, ())
-            if not isinstance(value, list | tuple) or not all(
-                isinstance(text, str) and text for text in value
-            ):
+            if not isinstance(value, list | tuple) or not all(map(_is_text, value)):
                 raise ValueError(
                     f"watch.{name} must be a list of non-empty texts, got {value!r:.100}"
                 )
@@ -345,3 +347,8 @@ class Watch:
         self._called = True
         self._thinking.passed_call()
         return rest, Verdict.CALL if pause == "call" else None
+
+
+def _is_text(text: object) -> bool:
+    """Return whether this is a text with at least one character, and without half ones."""
+    return isinstance(text, str) and bool(text) and not SURROGATE.search(text)

@@ -12,11 +12,15 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import exp, inf, isfinite
+from math import exp, isfinite
 from typing import Any
 
 SAMPLE_SIZE = 128
 OVERDUE = 0.3
+
+
+MOST = 1e15
+"""The most seconds, and the largest weight: sums and products of larger ones are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,8 @@ class Durations:
 
     `prior_seconds` is the mean that is assumed before the first pause, and `prior_weight` the
     number of observations that it counts as. `recent` are the last pauses, oldest first. Raises
-    `ValueError` for a prior or weight that is not positive and finite, for a pause that is
-    negative or not finite, and for more than `SAMPLE_SIZE` pauses.
+    `ValueError` for a prior or weight that is not positive or above `MOST`, for a pause that
+    is negative or above it, and for more than `SAMPLE_SIZE` pauses.
     """
 
     prior_seconds: float
@@ -39,17 +43,18 @@ class Durations:
 
     def __post_init__(self) -> None:
         prior, weight = self.prior_seconds, self.prior_weight
-        if not (0 < prior < inf and 0 < weight < inf):
+        if not (0 < prior <= MOST and 0 < weight <= MOST):
             raise ValueError(
-                f"prior_seconds and prior_weight must be positive, got {prior!r} and {weight!r}"
+                f"prior_seconds and prior_weight must be positive and at most {MOST:g},"
+                f" got {prior!r} and {weight!r}"
             )
         if len(self.recent) > SAMPLE_SIZE:
             raise ValueError(
                 f"a sample may have at most {SAMPLE_SIZE} pauses, got {len(self.recent)}"
             )
-        wrong = [seconds for seconds in self.recent if not 0 <= seconds < inf]
+        wrong = [seconds for seconds in self.recent if not 0 <= seconds <= MOST]
         if wrong:
-            raise ValueError(f"pause seconds must be finite and >= 0, got {wrong[0]!r}")
+            raise ValueError(f"pause seconds must be >= 0 and at most {MOST:g}, got {wrong[0]!r}")
         sample = tuple(sorted(self.recent))
         total, whole = sum(sample), len(sample) + weight
         tail_mean = (total + weight * prior) / whole

@@ -7,7 +7,7 @@ The prior counts as a few observations of a memoryless length, as with the pause
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Mapping
-from math import exp, inf
+from math import exp
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,17 @@ UNSEEN_FACTOR = 2
 Tokens = NDArray[np.int64]
 
 
+MOST = 1e15
+"""The largest prior and weight: the sums and products of larger ones are not finite."""
+
+
 class Lengths:
     """The last token counts of one kind; a full window drops its oldest.
 
     `prior_tokens` is the mean that is assumed before the first count, `prior_weight` the number of
     observations that it counts as, and `window` the number of counts that are kept. `recent` are
     the first counts, oldest first. Raises `ValueError` for a prior or weight that is not positive
-    and finite, for a window below 1, and for a negative count.
+    or above `MOST`, for a window below 1, and for a negative count.
     """
 
     def __init__(
@@ -40,9 +44,9 @@ class Lengths:
         window: int = WINDOW,
         recent: Iterable[int] = (),
     ) -> None:
-        if not (0 < prior_tokens < inf and 0 < prior_weight < inf and window >= 1):
+        if not (0 < prior_tokens <= MOST and 0 < prior_weight <= MOST and window >= 1):
             raise ValueError(
-                "prior_tokens and prior_weight must be positive and window >= 1,"
+                f"prior_tokens and prior_weight must be positive and at most {MOST:g}, window >= 1,"
                 f" got {prior_tokens!r}, {prior_weight!r} and {window!r}"
             )
         self._prior_tokens = prior_tokens

@@ -93,7 +93,10 @@ class Description:
                 f"{folder} holds no {DESCRIPTION_FILE}: make a predictor with"
                 " `caesura predict train DATA --out DIR`, and give its directory"
             ) from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            *(OSError, ValueError, KeyError, TypeError, AttributeError),
+            *(OverflowError, RecursionError),
+        ) as error:
             raise PredictorError(
                 f"{file} is no description of a predictor ({error!r:.200}): train it again"
             ) from error

@@ -10,7 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.campaign.conduct import conduct
+from tests.campaign.conduct import conduct, interruptible
 from tests.campaign.report import Outcome, write
 
 HOUR = 3600.0
@@ -19,13 +19,12 @@ HOUR = 3600.0
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _parser().parse_args(arguments)
-    outcome, broken_off = CAMPAIGNS[args.campaign](args)
+    with interruptible():
+        outcome, broken_off = CAMPAIGNS[args.campaign](args)
     about = {"campaign": args.campaign, "seed": args.seed, "budget_seconds": args.budget}
     text, data = write(args.report, args.campaign, outcome, about)
     kinds = ", ".join(f"{count} {kind}" for kind, count in outcome.by_kind.items())
     print(f"{outcome.sessions} {_things(args.campaign)} in {outcome.runs} runs: {kinds}")
-    for one in outcome.defects[:10]:
-        print(f"{one.kind}: {one.again}\n    {one.seen.strip().splitlines()[-1]}")
     print(f"reports: {text} and {data}")
     if broken_off:
         return 130
@@ -56,6 +55,12 @@ def _simulated(args: argparse.Namespace) -> tuple[Outcome, bool]:
     return _conduct(args, partial(run, args.seed))
 
 
+def _fuzz(args: argparse.Namespace) -> tuple[Outcome, bool]:
+    from tests.campaign.fuzz.run import run
+
+    return _conduct(args, partial(run, args.seed))
+
+
 def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, bool]:
     indices = args.only or itertools.count()
     return conduct(
@@ -68,7 +73,7 @@ def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, 
     )
 
 
-CAMPAIGNS = {"simulated": _simulated}
+CAMPAIGNS = {"simulated": _simulated, "fuzz": _fuzz}
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 import logging
 import multiprocessing
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from tests.campaign.report import Outcome
+from tests.campaign.report import Defect, Outcome
 
 Job = Callable[[int], Outcome]
 """Makes the run of an index."""
@@ -31,12 +32,32 @@ def conduct(
         try:
             for outcome in outcomes:
                 total.add(outcome)
-                advance(outcome.sessions, sum(total.by_kind.values()))
+                advance(outcome.sessions, len(total.defects))
+                tell(outcome.defects)
                 if total.sessions >= wanted or time.monotonic() >= ends_at:
                     break
         except KeyboardInterrupt:
             broken_off = True
     return total, broken_off
+
+
+def tell(defects: Sequence[Defect]) -> None:
+    """Say at once what was found, since a campaign lasts."""
+    for one in defects:
+        print(f"{one.kind}: {one.again}\n    {one.last_line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end the campaign with its report, in the background too."""
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    for one in before:
+        signal.signal(one, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @contextmanager
@@ -61,7 +82,8 @@ def _in_turn(pool: Any, job: Job, indices: Iterator[int], jobs: int) -> Iterator
 
 
 def _worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the workers
+    for one in (signal.SIGINT, signal.SIGTERM):  # the parent ends the workers
+        signal.signal(one, signal.SIG_IGN)
     _quiet()
 
 

@@ -19,6 +19,11 @@ class Defect:
     seen: str
     again: str
 
+    @property
+    def last_line(self) -> str:
+        """The end of what was seen, which says most of a traceback."""
+        return (self.seen.strip().splitlines() or [""])[-1]
+
 
 @dataclass(slots=True)
 class Outcome:

@@ -193,3 +193,10 @@ def test_without_xdg_they_lie_in_the_home(
         monkeypatch.setenv(name, given) if given is not None else monkeypatch.delenv(name, False)
     assert calibration_directory() == tmp_path / ".cache" / "caesura" / "calibration"
     assert pauses_path() == tmp_path / ".local" / "state" / "caesura" / "pauses.json"
+
+
+def test_a_file_that_is_nested_too_deeply_is_no_calibration(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(CalibrationError, match="nested too deeply"):
+        Calibration.load(path)

@@ -132,3 +132,33 @@ def test_a_file_that_cannot_be_written_is_told_once(
         history.observe_segment(ABOUT, 1, True)
         memory.save()
     assert caplog.text.count("cannot save the learned") == 1
+
+
+def numbers_in(data: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if isinstance(data, dict):
+        return [one for key, value in data.items() for one in numbers_in(value, (*path, key))]
+    return [path] if isinstance(data, int | float) else []
+
+
+@pytest.mark.parametrize("number", [1e308, 1e300, 1e18, 5e-324])
+def test_no_number_of_a_file_makes_a_forecast_fail(number: float, tmp_path: Path) -> None:
+    path = tmp_path / "pauses.json"
+    learned(path)
+    data = json.loads(path.read_text())
+    for place in numbers_in(data):
+        changed = json.loads(json.dumps(data))
+        holder = changed
+        for key in place[:-1]:
+            holder = holder[key]
+        holder[place[-1]] = number
+        path.write_text(json.dumps(changed))
+        history = remember(path)[1]
+        for kind in ("calc", "new"):
+            about = replace(ABOUT, kind=kind)
+            history.forecast(about).ends_within(0)
+            history.pause("x", kind, 1)
+            history.observe_segment(about, 5, True)
+            history.observe_pause("x", kind, 2.0)
+            history.observe_result(kind, 4)
+            history.observe_end(about, {kind})
+        history.to_wire()

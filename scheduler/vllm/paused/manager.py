@@ -178,9 +178,10 @@ class PausedKVManager:
 
     def before_step(self, now: float) -> None:
         """Carry out the handling's decisions for this step, before blocks are allocated."""
+        if self._decisions:
+            self._decisions = []  # they name requests, which may have ended since
         if not self.active:
             return
-        self._decisions = []
         self.views.new_step()
         if self.planner is not None:
             blocks = self.views.link_blocks()

@@ -218,3 +218,8 @@ def test_plans_survive_the_wire() -> None:
         WatchPlan(("hermes",), thinking="<think>"),
     ):
         assert WatchPlan.from_wire(plan.to_wire()) == plan
+
+
+def test_half_a_character_is_no_text_of_a_plan() -> None:
+    with pytest.raises(ValueError, match=r"watch\.stop must be a list of non-empty texts"):
+        WatchPlan.from_wire({"formats": [], "stop": ["\ud800"]})
