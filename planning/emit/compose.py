@@ -20,7 +20,7 @@ from caesura.planning.plan import Plan
 
 LOADING_SECONDS = 1800
 """How long an engine may load before its health checks count."""
-_HEALTH = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/health', timeout=5)"
+_HEALTH = f"import urllib.request as u; u.urlopen('http://127.0.0.1:{PORT}/ready', timeout=5)"
 
 
 def compose_files(plan: Plan, application: Application) -> Mapping[str, str]:

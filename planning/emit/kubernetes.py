@@ -85,9 +85,9 @@ def _pod(placement: Placement, application: Application) -> Mapping[str, Any]:
         "ports": [{"name": "http", "containerPort": PORT}],
         "env": [{"name": "CAESURA_API_KEY", "valueFrom": {"secretKeyRef": _secret()}}],
         "resources": {"limits": {"nvidia.com/gpu": placement.tensor_parallel}},
-        "startupProbe": _probe(LOADING_SECONDS // PROBE_SECONDS),
-        "readinessProbe": _probe(1),
-        "livenessProbe": _probe(6),
+        "startupProbe": _probe("/ready", LOADING_SECONDS // PROBE_SECONDS),
+        "readinessProbe": _probe("/ready", 1),
+        "livenessProbe": _probe("/health", 6),
         "volumeMounts": [
             *({"name": each, "mountPath": at} for each, at, _, _ in mounts),
             {"name": "shm", "mountPath": "/dev/shm"},
@@ -104,9 +104,9 @@ def _secret() -> Mapping[str, str]:
     return {"name": SECRET, "key": SECRET_KEY}
 
 
-def _probe(failures: int) -> Mapping[str, Any]:
+def _probe(path: str, failures: int) -> Mapping[str, Any]:
     return {
-        "httpGet": {"path": "/health", "port": "http"},
+        "httpGet": {"path": path, "port": "http"},
         "periodSeconds": PROBE_SECONDS,
         "timeoutSeconds": PROBE_SECONDS,
         "failureThreshold": failures,

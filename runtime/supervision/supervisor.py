@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from caesura.runtime.engine import Engine
-from caesura.runtime.errors import EngineFailed
+from caesura.runtime.errors import CaesuraError, EngineFailed
 from caesura.runtime.supervision.policy import RestartPolicy, RestartRules
 from caesura.runtime.supervision.readiness import Phase, Readiness
 
@@ -135,7 +135,7 @@ class Supervisor:
                 await self._engine.restart()
                 for each in self._after_restart:
                     await each()
-            except EngineFailed as error:
+            except CaesuraError as error:
                 kind, reason = "not started", str(error)
                 continue
             self.restarts += 1

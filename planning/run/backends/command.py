@@ -27,7 +27,8 @@ def engine_command(
     model = replica.model
     named = ["--model", model.path] if model.path else []  # left out: the bundled model
     configured = ["--config", model.config] if model.config else []
-    quiet = ["--no-calibrate", "--no-trace", "--no-responses", "--host-gib", "0"]
+    # A run replaces an engine that has died by a plan of its own.
+    quiet = ["--no-restart", "--no-calibrate", "--no-trace", "--no-responses", "--host-gib", "0"]
     options = [*(() if _gpus() else CPU_OPTIONS), *more]
     if len(replica.devices) > 1:
         options += ["--tensor-parallel-size", str(len(replica.devices))]
