@@ -54,7 +54,9 @@ class RunJournal:
         return self._turns
 
     def begin(self, turn: LoggedTurn) -> None:
-        """Add a turn of the session."""
+        """Add a turn of the session; with pictures or sounds, nothing can be gone on from."""
+        if getattr(turn, "has_media", False):
+            self.drop()
         self.add("turn", turn)
 
     def sampled(self, tokens: Sequence[int]) -> None:
