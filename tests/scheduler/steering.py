@@ -15,13 +15,16 @@ from .world import Session, World, make_scheduler
 CALL = "sum [calc(1+2) ->"
 MODES = [
     pytest.param(False, 0, id="sync"),
-    pytest.param(False, 1, id="pipeline-2"),
-    pytest.param(False, 3, id="pipeline-4"),
     pytest.param(True, 0, id="async-0"),
     pytest.param(True, 1, id="async-1"),
     pytest.param(True, 3, id="async-3"),
 ]
+PIPELINES = [
+    pytest.param(False, 1, id="pipeline-2"),
+    pytest.param(False, 3, id="pipeline-4"),
+]
 IN_EVERY_MODE = pytest.mark.parametrize(("asynchronous", "depth"), MODES)
+WITH_PIPELINES = pytest.mark.parametrize(("asynchronous", "depth"), [*MODES, *PIPELINES])
 
 
 class Chosen:

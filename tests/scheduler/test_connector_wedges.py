@@ -11,7 +11,7 @@ from vllm.v1.request import RequestStatus
 from .invariants import check_all
 from .steering import (
     CALL,
-    IN_EVERY_MODE,
+    WITH_PIPELINES,
     choose,
     evict,
     finishes,
@@ -42,7 +42,7 @@ def preserved_and_swapped(world: World) -> tuple[Session, Session]:
 # -- loads and those that stay --------------------------------------------------------------------
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("arrives_first", [True, False])
 def test_load_and_a_preserved_session_need_each_others_blocks(
     asynchronous: bool, depth: int, arrives_first: bool
@@ -64,7 +64,7 @@ def test_load_and_a_preserved_session_need_each_others_blocks(
     assert b.reports[-1]["resume"]["handling"] == "swap"
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_preserved_session_returns_before_the_swapped_one(asynchronous: bool, depth: int) -> None:
     world = make_world(asynchronous, depth)
     a, b = preserved_and_swapped(world)
@@ -78,7 +78,7 @@ def test_preserved_session_returns_before_the_swapped_one(asynchronous: bool, de
     finishes(world)
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("in_step", [False, True])
 @pytest.mark.parametrize("prefix_caching", [True, False])
 def test_six_sessions_come_back_at_once(
@@ -110,7 +110,7 @@ def test_six_sessions_come_back_at_once(
 # -- saves and those that want their blocks -------------------------------------------------------
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("prefix_caching", [True, False])
 def test_blocks_that_are_being_saved_are_not_written(
     asynchronous: bool, depth: int, prefix_caching: bool
@@ -140,7 +140,7 @@ def test_blocks_that_are_being_saved_are_not_written(
     assert a.reports[-1]["resume"]["loaded_tokens"] == 128
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_nothing_is_released_before_all_is_copied_if_nothing_could_be_found(
     asynchronous: bool, depth: int
 ) -> None:
@@ -156,7 +156,7 @@ def test_nothing_is_released_before_all_is_copied_if_nothing_could_be_found(
     assert a.reports[-1]["resume"]["loaded_tokens"] == 128
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("in_step", [False, True])
 def test_paused_again_while_the_first_pause_is_still_being_saved(
     asynchronous: bool, depth: int, in_step: bool
@@ -190,7 +190,7 @@ def test_paused_again_while_the_first_pause_is_still_being_saved(
 # -- the same KV twice ----------------------------------------------------------------------------
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_what_a_session_holds_lies_in_the_prefix_cache_twice(
     asynchronous: bool, depth: int
 ) -> None:
@@ -216,7 +216,7 @@ def test_what_a_session_holds_lies_in_the_prefix_cache_twice(
 # -- abort ----------------------------------------------------------------------------------------
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("pieces", [False, True])
 def test_abort_while_loading(
@@ -249,7 +249,7 @@ def test_abort_while_loading(
     assert other.finished and b.finished
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_abort_in_the_step_in_which_the_load_arrives(asynchronous: bool, depth: int) -> None:
     world = make_world(asynchronous, depth)
     a = world.session("a", range(120), CALL, "x" * 30, " done")

@@ -15,7 +15,7 @@ from caesura.scheduler.vllm.swap.messages import Load, Save, SwapOrders
 from .invariants import check_all
 from .steering import (
     CALL,
-    IN_EVERY_MODE,
+    WITH_PIPELINES,
     choose,
     evict,
     faulty_world,
@@ -29,7 +29,7 @@ from .steering import (
 )
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("host_blocks", [1, 3, 9])
 def test_host_is_full(asynchronous: bool, depth: int, host_blocks: int) -> None:
     world = faulty_world(asynchronous, depth, host_blocks=host_blocks, handling="swap")
@@ -56,7 +56,7 @@ def is_over_steps(order: Load | Save) -> bool:
     return isinstance(order, Load) and not order.in_step
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("in_step", [True, False])
 def test_loads_fail(asynchronous: bool, depth: int, in_step: bool) -> None:
     """What cannot be loaded is recomputed, and its copy is not trusted again."""
@@ -73,7 +73,7 @@ def test_loads_fail(asynchronous: bool, depth: int, in_step: bool) -> None:
     assert world.link.loaded == 0
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_one_piece_of_a_load_fails(asynchronous: bool, depth: int) -> None:
     world = faulty_world(asynchronous, depth, in_step=False)
     session = swapped(world)
@@ -91,7 +91,7 @@ def test_one_piece_of_a_load_fails(asynchronous: bool, depth: int) -> None:
     assert world.computed_again["a"] >= 120
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_saves_fail(asynchronous: bool, depth: int, caplog: pytest.LogCaptureFixture) -> None:
     """Three in a row switch swapping off, which the log says once."""
     world = faulty_world(asynchronous, depth)
@@ -128,7 +128,7 @@ def test_a_save_that_succeeds_forgives_those_before() -> None:
     finishes(world)
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("running", [False, True])
 @pytest.mark.parametrize("connector", [False, True])
 def test_reset_while_copies_are_made(

@@ -15,7 +15,7 @@ from caesura.scheduler.vllm.history_file import HistoryFile
 from .invariants import check_all
 from .steering import (
     CALL,
-    IN_EVERY_MODE,
+    WITH_PIPELINES,
     being_saved,
     evict,
     faulty_world,
@@ -41,7 +41,7 @@ STATES = (running, *PAUSED, queued_for_resume, resident_and_queued, load_under_w
 Bring = Callable[[World], Session]
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("prefix_caching", [True, False])
 @pytest.mark.parametrize("state", STATES)
 def test_client_vanishes(
@@ -59,7 +59,7 @@ def test_client_vanishes(
     assert neighbour.finished
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("with_sibling", [False, True])
 @pytest.mark.parametrize("prompt", [120, 112], ids=["", "full-blocks"])
 @pytest.mark.parametrize("state", PAUSED)
@@ -102,7 +102,7 @@ def test_no_deadline_keeps_for_ever() -> None:
 # -- the engine -----------------------------------------------------------------------------------
 
 
-@IN_EVERY_MODE
+@WITH_PIPELINES
 @pytest.mark.parametrize("state", [being_saved, load_under_way, queued_for_resume, partly_swapped])
 def test_forward_pass_raises(asynchronous: bool, depth: int, state: Bring, tmp_path: Path) -> None:
     """vLLM ends the engine then; on the way down nothing of ours stands in its way."""
