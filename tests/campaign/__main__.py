@@ -61,6 +61,12 @@ def _fuzz(args: argparse.Namespace) -> tuple[Outcome, bool]:
     return _conduct(args, partial(run, args.seed))
 
 
+def _real(args: argparse.Namespace) -> tuple[Outcome, bool]:
+    from tests.campaign.real.run import run
+
+    return run(args.seed, args.sessions, args.budget)
+
+
 def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, bool]:
     indices = args.only or itertools.count()
     return conduct(
@@ -73,7 +79,7 @@ def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, 
     )
 
 
-CAMPAIGNS = {"simulated": _simulated, "fuzz": _fuzz}
+CAMPAIGNS = {"simulated": _simulated, "fuzz": _fuzz, "real": _real}
 
 
 if __name__ == "__main__":

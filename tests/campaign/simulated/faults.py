@@ -115,7 +115,10 @@ class Faults:
         self.happened["sleep and wake"] += 1
         pace, fails = self.world.link.pace, self.world.fails
         self.world.link.pace, self.world.fails = lambda: 1000, lambda: False
-        self.world.sleep()
+        try:
+            self.world.sleep()
+        except RuntimeError:  # vLLM's answer while loads or steps in flight hold blocks
+            self.happened["sleep refused"] += 1
         self.world.wake_up()
         self.world.link.pace, self.world.fails = pace, fails
 
