@@ -15,7 +15,7 @@ import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import aiohttp
 
 STORE = "CAESURA_STORE"
 ENGINE = ("--kv-cache-memory-bytes", "134217728")
-NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 250, "maxItems": 250}
+NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 60, "maxItems": 60}
 SCHEMA = {
     "type": "object",
     "properties": {"numbers": NUMBERS},
@@ -53,7 +53,6 @@ async def serving(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proces
         *("--no-calibrate", "--no-trace", "--", *ENGINE),
         stdout=asyncio.subprocess.PIPE,
         stderr=(folder / f"server-{os.urandom(2).hex()}.log").open("wb"),
-        start_new_session=True,
     )
     try:
         assert process.stdout is not None
@@ -103,11 +102,10 @@ async def main() -> None:
     """Ask, kill, go on, compare."""
     with tempfile.TemporaryDirectory(prefix="caesura-") as name:
         folder = Path(name)
-        async with (
-            aiohttp.ClientSession() as http,
-            serving(folder) as (first, first_url),
-            serving(folder) as (_, second_url),
-        ):
+        async with aiohttp.ClientSession() as http, AsyncExitStack() as stack:
+            servers = (stack.enter_async_context(serving(folder)) for _ in range(2))
+            (first, first_url), (_, second_url) = await asyncio.gather(*servers)
+            print(f"two servers: {first_url} {second_url}", flush=True)
             whole = await undisturbed(http, second_url)
             body = {**REQUEST, "stream": True, "background": True}
             told: list[Event] = []

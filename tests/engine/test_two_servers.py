@@ -12,13 +12,13 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "12_two_servers.py"
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(600)
 def test_a_killed_servers_answer_goes_on_at_another_one(database: str) -> None:
     ran = subprocess.run(
         [sys.executable, str(EXAMPLE)],
         capture_output=True,
         text=True,
-        timeout=270,
+        timeout=570,
         env={**os.environ, "CAESURA_STORE": database},
     )
     assert ran.returncode == 0, ran.stderr
