@@ -184,8 +184,15 @@ def main() -> None:
     parser.add_argument("--states", choices=STATES, nargs="+", default=STATES)
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     options = parser.parse_args()
-    print(table([Case(state, count, options.profile) for state in options.states
-                 for count in options.counts]))
+    print(
+        table(
+            [
+                Case(state, count, options.profile)
+                for state in options.states
+                for count in options.counts
+            ]
+        )
+    )
 
 
 def table(cases: Sequence[Case]) -> str:
@@ -194,7 +201,8 @@ def table(cases: Sequence[Case]) -> str:
         "| state | sessions | `schedule()` | `update_from_output()` | bytes per session |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
-    context = multiprocessing.get_context("spawn")
+    # What a case imports is imported once, before.
+    context = multiprocessing.get_context("fork")
     for case in cases:
         with context.Pool(1) as pool:
             found = pool.apply(measure, (case,))
