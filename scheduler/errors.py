@@ -15,3 +15,7 @@ class ContextOverflow(CaesuraError):
 
 class EngineFailed(CaesuraError):
     """The engine died or refused to start."""
+
+
+class EngineDied(EngineFailed):
+    """The engine's process died; its sessions go on if it starts again."""

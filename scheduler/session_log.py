@@ -39,6 +39,11 @@ class LoggedTurn:
     spelled_tokens: int = 0
     """How many tokens of the messages spell special tokens of the model."""
     follow_up: FollowUpReport | None = None
+    has_media: bool = False
+    """Whether the session holds pictures or sounds from here on, which no log holds.
+
+    Nothing follows such a turn in the log, and a session cannot go on from it.
+    """
     sampled: list[int] = field(default_factory=list)
     outcome: TurnOutcome | None = None
     """None if the log ends within the turn."""

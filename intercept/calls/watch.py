@@ -179,6 +179,14 @@ class Watch:
         """Whether a token matters that holds none of the bytes in `_begins`."""
         self.overshoot = b""
         """The bytes of the last token after the marker that it completed."""
+        self.replayed: Sequence[int] = ()
+        """The first tokens of the turn, if they were sampled before this watch was made."""
+
+    def replay(self, token_ids: Sequence[int]) -> None:
+        """Read the turn's first tokens, none of which has stopped it."""
+        self.replayed = token_ids
+        for token_id in token_ids:
+            self.feed(token_id)
 
     def feed(self, token_id: int) -> Verdict | None:
         """Read the next token; return its verdict, or None if the turn continues."""

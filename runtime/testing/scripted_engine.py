@@ -112,11 +112,16 @@ class ScriptedEngine:
         return self._closed
 
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> ScriptedSession:
-        """Return a new session. Raises `ScriptError` if it has no script."""
+        """Return a new session. Raises `ScriptError` if it has no script.
+
+        A turn that ended in the log does not read the script. One that did not end reads its item,
+        whose first events are the logged ones.
+        """
         index = 0 if self._shared else len(self.sessions)
         if index >= len(self._scripts):
             raise ScriptError(f"session {index + 1} was opened; only {index} have a script")
-        session = ScriptedSession(self, spec, self._scripts[index], len(self.sessions) + 1)
+        number = len(self.sessions) + 1
+        session = ScriptedSession(self, spec, self._scripts[index], number, log)
         self.sessions.append(session)
         return session
 

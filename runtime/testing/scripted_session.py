@@ -27,9 +27,11 @@ from caesura.runtime.testing.script import (
     play,
     stopped,
 )
+from caesura.runtime.testing.scripted_log import ScriptedLog
 from caesura.scheduler.answers import history_of, length_up_to_answer
 from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
+from caesura.scheduler.session_log import SessionLog
 
 if TYPE_CHECKING:
     from caesura.runtime.testing.scripted_engine import ScriptedEngine
@@ -39,9 +41,15 @@ class ScriptedSession:
     """One conversation with a `ScriptedEngine`, and a record of all that the caller sent."""
 
     def __init__(
-        self, engine: "ScriptedEngine", spec: SessionSpec, reader: Reader, number: int
+        self,
+        engine: "ScriptedEngine",
+        spec: SessionSpec,
+        reader: Reader,
+        number: int,
+        log: SessionLog | None = None,
     ) -> None:
         self._engine = engine
+        self._log = ScriptedLog(log, engine.next_call_id)
         self._reader = reader
         self._number = number
         self._transcript = Transcript()
@@ -116,6 +124,12 @@ class ScriptedSession:
             cached = min(follow_up.spliced_tokens, prompt)
         resumed = self._accept(messages, prompt)
         self.samplings.append(sampling)
+        told = self._log.begin(prompt)
+        if told and isinstance(told[-1], TurnEnded):
+            for event in self._log.replayed(told):
+                self._note(event)
+                yield event
+            return
         item = await self._reader.read(self.messages, self.spec.tools, self._error)
         turn, stop_text = stopped(as_calls(item), sampling.stop)
         turn, tokens, was_cut = cut(turn, sampling.max_tokens)
@@ -125,30 +139,38 @@ class ScriptedSession:
             broken = broken_rule(turn, sampling.calls)
             if broken is not None:
                 raise self._error(broken)
-        size, new_id = self._engine.piece_characters, self._engine.next_call_id
+        size, new_id = self._engine.piece_characters, self._log.call_id
         for event in play(turn, size, new_id, sampling.logprobs):
-            if isinstance(event, CallFinished | CallMalformed):
-                self._open_calls.append(event.call_id)
+            self._note(event)
             yield event
         if isinstance(item, Fail) and not was_cut:
             self._engine.note_failure(item.error)
             raise item.error
-        if was_cut:
-            self._open_calls.clear()
-        self._broken_off = False
-        self._context += prompt + tokens
         report = ResumeReport("preserve", 0.0, 0.0, cached, cached) if resumed else None
-        self._stop_text = None if was_cut else stop_text
-        yield TurnEnded(
+        ended = TurnEnded(
             _reason(turn, was_cut),
             prompt,
             tokens,
             cached,
             report,
             follow_up,
-            self._stop_text,
+            None if was_cut else stop_text,
             count_units(turn.reasoning),
         )
+        self._note(ended)
+        yield ended
+
+    def _note(self, event: Event) -> None:
+        """Keep what the next turn depends on, and log the event."""
+        if isinstance(event, CallFinished | CallMalformed):
+            self._open_calls.append(event.call_id)
+        if isinstance(event, TurnEnded):
+            if event.reason == "length":
+                self._open_calls.clear()
+            self._broken_off = False
+            self._context += event.prompt_tokens + event.completion_tokens
+            self._stop_text = event.stop_text
+        self._log.write(event)
 
     def _follow_up(self, messages: tuple[Message, ...]) -> FollowUpReport | None:
         length = length_up_to_answer(messages)

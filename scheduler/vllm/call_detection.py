@@ -15,6 +15,7 @@ from caesura.intercept.calls.thinking import without_thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint, slowest
+from caesura.scheduler.vllm.engine_state.requests import replayed_tokens
 from caesura.scheduler.vllm.tokenizer import format_names, vocabulary_from
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
@@ -60,7 +61,7 @@ class CallDetector:
         formats = watch.formats if watch is not None else self._load_formats()
         if not formats:
             return None
-        return find_call(request.output_token_ids, self._load_vocabulary(), formats)
+        return find_call(_turn_of(request, watch), self._load_vocabulary(), formats)
 
     def waits_for(
         self, request: Request, watch: Watch
@@ -69,7 +70,7 @@ class CallDetector:
         call = self.called(request, watch)
         if not watch.pauses or self._vocabulary is None or call is None:
             return call, None
-        tokens, formats = request.output_token_ids, watch.formats
+        tokens, formats = _turn_of(request, watch), watch.formats
         tool, hint = hinted(call.tool, tokens, self._vocabulary, formats, watch.pauses)
         return replace(call, tool=tool), hint
 
@@ -88,7 +89,9 @@ class CallDetector:
             return None
         try:
             ends = {*(params.stop_token_ids or ()), params.eos_token_id} - {None}
-            return Watch(WatchPlan.from_wire(plan_data), self._load_vocabulary(), frozenset(ends))
+            watch = Watch(WatchPlan.from_wire(plan_data), self._load_vocabulary(), frozenset(ends))
+            watch.replay(replayed_tokens(request))
+            return watch
         except Exception as error:
             logger.warning("request %s is not watched for calls: %s", request.request_id, error)
             return None
@@ -113,6 +116,13 @@ class CallDetector:
                 names = ()
             self._formats = resolve((name for name in names if name != INLINE), ())
         return self._formats
+
+
+def _turn_of(request: Request, watch: Watch | None) -> Sequence[int]:
+    """Return the tokens of the request's turn, also those that another engine has sampled."""
+    if watch is None or not watch.replayed:
+        return request.output_token_ids
+    return [*watch.replayed, *request.output_token_ids]
 
 
 def find_call(

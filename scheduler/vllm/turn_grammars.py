@@ -4,6 +4,7 @@ vLLM 0.32 and 0.33 compile the grammar of each chunk of a session, and then drop
 the first chunk constrains all later turns. Here each turn has the grammar of its own chunk.
 """
 
+import logging
 from collections import deque
 
 from vllm.v1.request import Request
@@ -12,9 +13,13 @@ from caesura.scheduler.vllm.engine_state.grammars import (
     Grammar,
     constrain_from_start,
     grammar_of,
+    read_first,
     use_grammar,
 )
+from caesura.scheduler.vllm.engine_state.requests import replayed_tokens
 from caesura.scheduler.vllm.wire import WHOLE_TURN_KEY
+
+logger = logging.getLogger(__name__)
 
 
 class TurnGrammars:
@@ -24,8 +29,20 @@ class TurnGrammars:
         self._next: dict[str, deque[Grammar | None]] = {}
 
     def begin(self, request: Request) -> None:
-        """Prepare the grammar of a new request, if it has one."""
-        _taken(request)
+        """Prepare the grammar of a new request, if it has one.
+
+        A turn that another engine began has tokens that the grammar reads first.
+        """
+        grammar = _taken(request)
+        if grammar is None:
+            return
+        try:
+            tokens = replayed_tokens(request)
+        except ValueError as error:
+            logger.warning("the grammar of request %s reads nothing: %s", request.request_id, error)
+            return
+        if tokens:
+            read_first(grammar, request.request_id, tokens)
 
     def arrived(self, chunk: Request) -> None:
         """Keep the grammar of a session's next chunk; vLLM applies chunks in order of arrival."""

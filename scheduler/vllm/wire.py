@@ -3,6 +3,12 @@
 WATCH_KEY = "caesura_watch"
 """Key in `SamplingParams.extra_args` of the `WatchPlan` of a new turn."""
 
+REPLAYED_KEY = "caesura_replayed"
+"""Key in `SamplingParams.extra_args` of how many of the prompt's last tokens belong to the turn.
+
+The model sampled them in an engine that has died. The watch and the grammar read them first.
+"""
+
 WHOLE_TURN_KEY = "caesura_grammar_of_whole_turn"
 """Key in `SamplingParams.extra_args` of a grammar that also covers the turn's thinking."""
 

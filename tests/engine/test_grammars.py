@@ -232,7 +232,7 @@ async def test_a_turn_behind_a_given_begin(engine: VllmEngine, open_session: Ope
     rest = text_of(await read(session, messages, sampling()))
     assert begin in engine.tokenizer.decode(session.tokens)
     await read(session, HELLO, sampling())
-    assert session._history[1]["content"] == begin + rest
+    assert session._conversation.history[1]["content"] == begin + rest
 
 
 async def test_salts_keep_the_prefix_cache_apart(open_session: Open) -> None:

@@ -12,6 +12,7 @@ from caesura.scheduler.messages import CallRule, Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.media.prompt import Media
 
+from .killing import kill
 from .seeing import PLACEHOLDERS, shown, vision_model
 
 pytestmark = pytest.mark.engine
@@ -113,3 +114,28 @@ async def test_more_pictures_than_the_engine_was_started_for(seer: VllmEngine) -
     session = seer.open(SPEC)
     with pytest.raises(UsageError, match="At most 2 image"):
         await turn(session, [shown("Look.", 1, 2, 3)], GREEDY)
+
+
+@pytest.mark.slow
+async def test_a_session_with_a_picture_survives_its_engine(seer: VllmEngine) -> None:
+    """The picture is sent again with the tokens, in mid-turn and behind a pause."""
+
+    async def talk(deaths: bool) -> list[int]:
+        session = seer.open(SPEC)
+        events: list[Event] = []
+        async for event in session.turn([shown("What is on it?", 2)], CALLING):
+            events.append(event)
+            if deaths and len(events) == 3:
+                kill(seer)
+                await seer.restart()
+        (call,) = [event for event in events if isinstance(event, CallFinished)]
+        if deaths:
+            kill(seer)
+            await seer.restart()
+        result = {"role": "tool", "tool_call_id": call.call_id, "name": "look", "content": "blue"}
+        await turn(session, [result], GREEDY)
+        await session.close()
+        return session.tokens
+
+    undisturbed = await talk(deaths=False)
+    assert await talk(deaths=True) == undisturbed

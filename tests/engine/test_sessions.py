@@ -145,7 +145,7 @@ async def test_a_conversation_grows_by_appending(engine: VllmEngine, open_sessio
     events = await read(session, ask("Thank you!"))
     assert session.tokens[: len(before)] == before
     assert end_of(events).cached_tokens >= len(before) // 32 * 32 - 32
-    whole = engine.renderer.prompt(session._history, SPEC.tools)
+    whole = engine.renderer.prompt(session._conversation.history, SPEC.tools)
     assert engine.tokenizer.decode(session.tokens).startswith(engine.tokenizer.decode(whole))
 
 

@@ -22,6 +22,8 @@ class Engine:
     formats = ("react",)
     context_tokens = 1000
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+    routes = SimpleNamespace(of=lambda *_: None)
+    errored = False
 
     def __init__(self) -> None:
         self.model = stand_in("react")
@@ -64,7 +66,9 @@ class Engine:
             text = next(said)
             paused = text is SAID[0]
             tokens = self.model.spelled(text) + ([] if paused else [max(self.ends)])
-            piece = SimpleNamespace(token_ids=tokens, text=text, finish_reason="stop")
+            piece = SimpleNamespace(
+                token_ids=tokens, text=text, finish_reason="stop", logprobs=None
+            )
             yield SimpleNamespace(
                 outputs=[piece],
                 kv_transfer_params={REPORT_KEY: {"paused": paused}},

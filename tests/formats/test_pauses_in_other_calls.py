@@ -37,7 +37,7 @@ class PausingEngine(Engine):
         async for _chunk in chunks:
             ids = list(self.tokens[: self.stop[0] + 1])
             text = b"".join(map(self.model.vocabulary.bytes_of, ids)).decode()
-            piece = SimpleNamespace(token_ids=ids, text=text, finish_reason="stop")
+            piece = SimpleNamespace(token_ids=ids, text=text, finish_reason="stop", logprobs=None)
             report = {REPORT_KEY: {"paused": True, "verdict": "call"}}
             yield SimpleNamespace(outputs=[piece], kv_transfer_params=report, num_cached_tokens=0)
 

@@ -100,6 +100,8 @@ class Engine:
 
     context_tokens = 10_000
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+    routes = SimpleNamespace(of=lambda *_: None)
+    errored = False
 
     def __init__(
         self,
@@ -150,7 +152,9 @@ class Engine:
             paused = at_end and bool(said)
             text = b"".join(map(self.model.vocabulary.bytes_of, ids)).decode()
             ids = [*ids, end] if at_end else ids
-            piece = SimpleNamespace(token_ids=ids, text=text, finish_reason=self.reason)
+            piece = SimpleNamespace(
+                token_ids=ids, text=text, finish_reason=self.reason, logprobs=None
+            )
             verdict = self.verdict and self.verdict.value
             report = {REPORT_KEY: {"paused": paused, "verdict": verdict}}
             yield SimpleNamespace(outputs=[piece], kv_transfer_params=report, num_cached_tokens=0)

@@ -32,6 +32,8 @@ class Engine:
     ends = frozenset({0})
     context_tokens = 1000
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+    routes = SimpleNamespace(of=lambda *_: None)
+    errored = False
 
     def __init__(self) -> None:
         self.llm = self.renderer = self
@@ -72,7 +74,7 @@ class Engine:
 
     async def generate(self, prompt: Any, *about: Any, **more: Any) -> AsyncIterator[Any]:
         self.served.append(prompt["prompt_token_ids"][0])
-        piece = SimpleNamespace(token_ids=[5, 0], text="Fine.", finish_reason="stop")
+        piece = SimpleNamespace(token_ids=[5, 0], text="Fine.", finish_reason="stop", logprobs=None)
         yield SimpleNamespace(outputs=[piece], kv_transfer_params=None, num_cached_tokens=0)
 
     async def abort(self, request_id: str) -> None:

@@ -204,6 +204,11 @@ class VllmEngine:
             return self.renderer.text_of(token_id).encode()
         return self._vocabulary.bytes_of(token_id)
 
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The bytes of all tokens, if the model's format of calls is known."""
+        return self._vocabulary
+
     def turn_parser(self, tools: Sequence[ToolSpec]) -> TurnParser | None:
         """Return a parser for the calls of one turn, or None without a turn-based format."""
         form = turn_format(self.formats)

@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 AUTO = "auto"
 """Value of `calibration` that selects the file in the user's cache, if it fits this engine."""
 
+VLLMS_CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
+OWN_CPU_WORKER = "caesura.scheduler.vllm.engine_state.cpu_worker.SeededCPUWorker"
+
 _FORMAT = "use `--format NAME`; the default is detected from the model's chat template"
 SERVER_OPTIONS = {
     "--tool-call-parser": _FORMAT,
@@ -146,9 +149,7 @@ def start(
     except (ValueError, TypeError, OSError) as error:
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
     calibration = _calibration(config)
-    config.scheduler_config.scheduler_cls = (
-        CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
-    )
+    _use_own_classes(config)
     template = (server_options or {}).get("chat_template")
     launch = partial(_started, config, args.disable_log_stats, template)
     llm = launch()
@@ -163,6 +164,15 @@ def start(
     if not engine.formats and formats is None:
         logger.warning("%s", unknown_format(name))
     return engine
+
+
+def _use_own_classes(config: VllmConfig) -> None:
+    """Let vLLM make Caesura's scheduler, and its worker where vLLM's own one has a fault."""
+    config.scheduler_config.scheduler_cls = (
+        CaesuraAsyncScheduler if config.scheduler_config.async_scheduling else CaesuraScheduler
+    )
+    if config.parallel_config.worker_cls == VLLMS_CPU_WORKER:
+        config.parallel_config.worker_cls = OWN_CPU_WORKER
 
 
 def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) -> AsyncLLM:

@@ -13,7 +13,7 @@ from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.errors import EngineDied, EngineFailed, UsageError
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.ranks.routes import Route
 
@@ -60,6 +60,18 @@ class LiveRequest:
         if resumable:
             self._chunks.put_nowait(StreamingInput(first, params))
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the engine of the request has died, or another one has taken its place."""
+        return bool(self._llm.errored)
+
+    async def ends_with_engine(self, seconds: float) -> bool:
+        """Return whether the engine is dead now, or dies within some seconds."""
+        handler = self._llm.output_handler
+        if not self.is_lost and handler is not None:
+            await asyncio.wait([handler], timeout=seconds)
+        return self.is_lost
+
     def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
         """Append tokens and continue the request.
 
@@ -79,7 +91,8 @@ class LiveRequest:
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
 
-        Raises `EngineFailed` if the engine died, and `UsageError` if vLLM refuses the request.
+        Raises `EngineDied` if the engine died, `EngineFailed` if vLLM fails at the request, and
+        `UsageError` if it refuses the request.
         """
         try:
             async for output in self._outputs:
@@ -90,7 +103,8 @@ class LiveRequest:
         except VLLMValidationError as error:
             raise UsageError(str(error)) from error
         except (EngineDeadError, EngineGenerateError) as error:
-            raise EngineFailed(f"the engine failed: {error}") from error
+            dead = isinstance(error, EngineDeadError) or self.is_lost
+            raise (EngineDied if dead else EngineFailed)(f"the engine failed: {error}") from error
         finally:
             self._route.ended()
         raise EngineFailed("the engine ended the request without a finish reason")

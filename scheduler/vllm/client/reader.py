@@ -1,6 +1,7 @@
 """Parses one turn of the model into text, reasoning, calls of all kinds and stop texts."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
@@ -10,6 +11,7 @@ from caesura.intercept.calls.events import (
     Event,
     ReasoningDelta,
     TextDelta,
+    TurnEnded,
 )
 from caesura.intercept.calls.formats import REACT, CallFormat
 from caesura.intercept.calls.inline import InlineParser
@@ -45,14 +47,17 @@ class TurnReader:
         thinking: Thinking,
         spelled: SpelledOpeners,
         formats: Iterable[CallFormat] = (),
+        new_id: Callable[[], str] | None = None,
     ) -> None:
-        """Create a reader for one turn in `formats`.
+        """Create a reader for one turn in `formats`; `new_id` replaces the ids of its calls.
 
         A model that goes on behind its call invents the result. From the opener of a result on,
         the text of the turn is dropped.
         """
         self._results = [text.encode() for form in formats for text in form.results]
         self._turn = turn
+        self._new_id = new_id
+        self._ids: dict[str, str] = {}
         self._inline = inline
         self._thinking = thinking
         self._spelled = spelled
@@ -281,13 +286,23 @@ class TurnReader:
             if isinstance(event, TextDelta | ReasoningDelta):
                 yield from self._turn_to(reasoning=isinstance(event, ReasoningDelta))
                 yield from self._show(self._stops.push(event.text))
-            elif isinstance(event, CallFinished | CallMalformed):
+                continue
+            event = self._named(event)
+            if isinstance(event, CallFinished | CallMalformed):
                 yield from self._settle(_refused(event) if self._cut else event)
             elif self._announces:
                 yield from self._shown.flush()
                 yield event
             elif isinstance(event, CallStarted | ArgumentsDelta):
                 self._announced.append(event)
+
+    def _named(self, event: Event) -> Event:
+        """Return an event of a call with the id that the call has for others."""
+        if self._new_id is None or isinstance(event, TextDelta | ReasoningDelta | TurnEnded):
+            return event
+        if event.call_id not in self._ids:
+            self._ids[event.call_id] = self._new_id()
+        return replace(event, call_id=self._ids[event.call_id])
 
     def _settle(self, call: CallFinished | CallMalformed) -> Iterator[Event]:
         """Yield a call that has ended, or its text if a stop text ended the turn within it."""

@@ -5,55 +5,49 @@ turn waits for results, its request stays alive in the engine. After the last tu
 continue from its tokens, with a new request and the prefix cache.
 """
 
+import asyncio
 import logging
 import time
-import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
-
-from vllm.outputs import CompletionOutput, RequestOutput
+from typing import TYPE_CHECKING, Literal
 
 from caesura.intercept.calls.events import (
     CallFinished,
     CallMalformed,
     Event,
-    FollowUpReport,
     ReasoningDelta,
-    ResumeReport,
     TextDelta,
     TurnEnded,
 )
-from caesura.intercept.calls.watch import Turn, Verdict
-from caesura.scheduler.errors import ContextOverflow, EngineFailed, UsageError
-from caesura.scheduler.media import has_media, text_of
+from caesura.intercept.calls.watch import Verdict
+from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
-from caesura.scheduler.session_log import SessionLog
-from caesura.scheduler.vllm.client.live import LiveRequest
-from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
+from caesura.scheduler.session_log import LoggedTurn, SessionLog, TurnOutcome
+from caesura.scheduler.vllm.client.conversation import Appended, Conversation, Said
+from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
+from caesura.scheduler.vllm.client.recovery.log import TurnLog
+from caesura.scheduler.vllm.client.recovery.pieces import (
+    Piece,
+    logged_pieces,
+    outcome_of,
+    piece_of,
+)
+from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.client.recovery.text import ReplayedText
 from caesura.scheduler.vllm.client.tokens.text import TokenText
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
-from caesura.scheduler.vllm.wire import REPORT_KEY
 
 if TYPE_CHECKING:
     from caesura.scheduler.vllm.client.engine import VllmEngine
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class _Appended:
-    """The tokens that a turn appends; with `replaces` they are the whole context."""
-
-    tokens: list[int]
-    turn: Turn = "fresh"
-    replaces: bool = False
-    follow_up: FollowUpReport | None = None
-    media: Media = NO_MEDIA
+REPLAY_TOKENS = 64
+"""How many tokens of a log are read before other tasks run."""
 
 
 class VllmSession:
@@ -63,16 +57,13 @@ class VllmSession:
         self, engine: "VllmEngine", spec: SessionSpec, log: SessionLog | None = None
     ) -> None:
         self._engine = engine
-        self._log = log
+        self._log = TurnLog(log)
         self._spec = spec
         self._turns = TurnMaker(engine, spec)
-        self._asked: tuple[Message, ...] = ()
-        self._history: list[Message] = []
+        self._conversation = Conversation(engine, spec)
         self._reader: TurnReader | None = None
-        self._token_text: TokenText | None = None
-        self._live: LiveRequest | None = None
-        self._held_results: list[Message] = []
-        self._prefill_done = False
+        self._token_text: TokenText | ReplayedText | None = None
+        self._request = SurvivingRequest(engine, spec, self._turns)
         self._in_line = False
         self._in_turn = False
         self._closed = False
@@ -81,12 +72,22 @@ class VllmSession:
         self._media = NO_MEDIA
         self.tokens: list[int] = []
         """All tokens of the context, including the last sampled one."""
-        self.trace_headers: Callable[[], Mapping[str, str]] | None = None
-        """Returns the W3C trace context for the next request, if vLLM makes spans."""
-        self.request_id: str | None = None
-        """The id of the latest request; the engine's records may append a `-` and more to it."""
         self.sent_at: float | None = None
         """When the latest turn's tokens were handed to vLLM, a Unix time; None before."""
+
+    @property
+    def request_id(self) -> str | None:
+        """The id of the latest request; the engine's records may append a `-` and more to it."""
+        return self._request.request_id
+
+    @property
+    def trace_headers(self) -> Callable[[], Mapping[str, str]] | None:
+        """Returns the W3C trace context for the next request, if vLLM makes spans."""
+        return self._request.trace_headers
+
+    @trace_headers.setter
+    def trace_headers(self, headers: Callable[[], Mapping[str, str]] | None) -> None:
+        self._request.trace_headers = headers
 
     async def turn(
         self, messages: Sequence[Message], sampling: Sampling | None = None
@@ -101,17 +102,22 @@ class VllmSession:
         done = False
         try:
             sampling = sampling or self._spec.sampling
-            count = partial(self._engine.renderer.count_spelled, messages)
-            spelled = await self._engine.render_threads.run(count, messages)
-            appended = await self._append(messages, sampling)
+            logged = self._log.next()
+            said = Said(self._reader, self._in_line, self.tokens)
+            appended = (
+                await self._conversation.append(messages, said, sampling)
+                if logged is None
+                else self._conversation.append_logged(messages, said, logged)
+            )
             if self._closed:  # closed while rendering: a request sent now would never be freed
                 raise UsageError("the session is closed; open another")
-            request = await self._send(appended, sampling)
-            self.sent_at = time.time()
-            async with aclosing(self._read(request, appended)) as events:
+            if logged is not None:
+                turn = self._begun(appended, sampling)
+                self._logprobs, self.tokens = None, turn.tokens
+            else:
+                turn = await self._send(appended, sampling)
+            async with aclosing(self._read(turn, appended, logged)) as events:
                 async for event in events:
-                    if spelled and isinstance(event, TurnEnded):
-                        event = replace(event, spelled_tokens=spelled)
                     yield event
             done = True
         finally:
@@ -123,25 +129,24 @@ class VllmSession:
     async def remember(self, answer: Sequence[Message]) -> None:
         """Keep the tokens for a session that follows; see `EngineSession.remember`."""
         reader = self._reader
-        if reader is None or self._in_turn or self._in_line or self._held_results:
+        if reader is None or self._in_turn or self._in_line or self._conversation.held_results:
             return
-        if has_media(self._history):
+        if has_media(self._conversation.history):
             return  # the tokens alone do not tell the pictures, also those in tools' results
         if self._spec.prefill or self.tokens[-1] in self._ends - self._engine.ends:
             return  # the answer lacks the begin that the caller wrote, or its last token
         made = sum(not call.inline for call in reader.calls)
         # The tokens must hold no call that the follow-up will not answer, and no hidden text.
         if made == len(answer[-1].get("tool_calls") or ()) and reader.is_whole:
-            messages = (*self._asked, *answer)
+            messages = (*self._conversation.asked, *answer)
             await self._engine.splicer.remember(messages, self._spec, self.tokens)
 
     async def expect_pause(self, seconds: float) -> None:
         """Tell the scheduler how long the pause will last; see `EngineSession.expect_pause`."""
-        if self._live is None or self._in_turn or self._closed:
+        if not self._request.is_live or self._in_turn or self._closed:
             return
-        message = {"command": "expect_pause", "request": self.request_id, "seconds": seconds}
         try:
-            await self._engine.command(message, self._live.rank)
+            await self._request.expect_pause(seconds)
         except (UsageError, EngineFailed) as error:
             # The forecast is only advice. If the engine is dead, the next turn reports it.
             logger.debug("the forecast of a pause was not taken: %s", error)
@@ -153,188 +158,108 @@ class VllmSession:
         scheduler then keeps its KV cache for the request that brings the result.
         """
         self._closed = True
-        live, self._live = self._live, None
-        if live is None:
-            return
-        if follow_up and not self._in_turn:
-            await live.end()
-        else:
-            await live.abort()
+        await self._request.close(stopped=follow_up and not self._in_turn)
 
     # -- what goes in ----------------------------------------------------------------------------
 
-    async def _append(self, messages: Sequence[Message], sampling: Sampling) -> _Appended:
-        """Return the tokens of `messages` after the context; render in a thread if large."""
-        if self._reader is None:
-            return await self._begin(messages, sampling)
-        if self._in_line:
-            return await self._append_in_line(self._reader, messages)
-        messages = [*self._held_results, *messages]
-        self._held_results = []
-        turn = self._reader.message()
-        self._add_turn(turn)
-        if has_media(messages):
-            self._history.extend(messages)
-            return await self._render()
-        splicer, spec, earlier = self._engine.splicer, self._spec, self._history[:-1]
-        bridge = await splicer.append(turn, messages, spec, self.tokens, sampling, earlier)
-        self._history.extend(messages)
-        if bridge is not None:
-            return _Appended(bridge)
-        logger.info("the chat template rewrites earlier turns: rendering all of them again")
-        return await self._render()
-
-    def _add_turn(self, turn: Message) -> None:
-        """Append the model's turn to the history, behind the begin that the caller gave it."""
-        if self._spec.prefill and not self._prefill_done:
-            begin = self._history.pop()
-            turn = {**turn, "content": f"{begin.get('content') or ''}{turn.get('content') or ''}"}
-        self._prefill_done = True
-        self._history.append(turn)
-
-    async def _begin(self, messages: Sequence[Message], sampling: Sampling) -> _Appended:
-        """Return the tokens of the first messages, which may continue an earlier answer."""
-        self._asked = tuple(messages)
-        self._history.extend(messages)
-        splicer, spec = self._engine.splicer, self._spec
-        follow_up = await splicer.follow_up(self._asked, spec, sampling)
-        if follow_up is None:
-            return await self._render()
-        if follow_up.tokens is None:
-            return await self._render(follow_up.report)
-        return _Appended(follow_up.tokens, replaces=True, follow_up=follow_up.report)
-
-    async def _render(self, report: FollowUpReport | None = None) -> _Appended:
-        history, tools = tuple(self._history), self._spec.tools
-        prefill = self._spec.prefill and self._reader is None
-        template = self._spec.template
-        if has_media(history):
-            made = await self._engine.media.prompt(history, tools, template, prefill)
-            return _Appended(made[0], replaces=True, follow_up=report, media=made[1])
-        prompt = partial(self._engine.renderer.prompt, history, tools, template, prefill)
-        tokens = await self._engine.render_threads.run(prompt, history, tools)
-        return _Appended(tokens, replaces=True, follow_up=report)
-
-    async def _append_in_line(self, reader: TurnReader, messages: Sequence[Message]) -> _Appended:
-        """Return the tokens for an inline call's result; hold other results until the turn ends."""
-        call_id = reader.calls[-1].call_id
-        results = {str(message.get("tool_call_id")): message for message in messages}
-        if call_id not in results:
-            raise UsageError(f"the messages lack a result for the inline call {call_id}; add one")
-        content = text_of(results.pop(call_id).get("content"))
-        self._held_results.extend(results.values())
-        text = reader.answer(content)
-        reader.raw += text
-        encode = partial(self._engine.renderer.encode_literal, text)
-        return _Appended(
-            await self._engine.render_threads.run(encode, text),
-            "holding" if self._held_results else "begun",
-        )
-
-    async def _send(self, appended: _Appended, sampling: Sampling) -> LiveRequest:
-        """Send the tokens to the engine, to the live request or as a new one; return it."""
+    def _begun(self, appended: Appended, sampling: Sampling) -> SentTurn:
+        """Return the turn that begins with these tokens, prepared to be sent."""
         context = [] if appended.replaces else self.tokens
-        room = self._engine.context_tokens - len(context) - len(appended.tokens)
-        if room < 1:
-            raise ContextOverflow(
-                # LiteLLM recognises an overflow by the first words.
-                f"This model's maximum context length is {self._engine.context_tokens} tokens, and"
-                f" the conversation has {len(context) + len(appended.tokens)}; shorten it or raise"
-                " --max-model-len"
-            )
-        max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        tokens = [*context, *appended.tokens]
         thinking = ""
         matters = self._turns.watched or self._engine.thinking or sampling.text is not None
         if matters and appended.turn == "fresh":
             thinking = self._engine.renderer.thinking(appended.tokens)
-        watch = self._turns.watch(appended.turn, sampling, thinking)
-        tools = self._spec.tools if self._turns.watched else ()
-        grammar = self._engine.grammars.of_turn(tools, sampling, thinking)
+        media = appended.media if appended.replaces else self._media
+        turn = SentTurn(tokens, len(tokens), appended.turn, sampling, thinking, media)
+        self._request.prepare(turn)
+        self._media = media
         self._ends = self._engine.ends | frozenset(sampling.stop_token_ids)
         self._logprobs = ShownLogprobs.of(sampling.logprobs, self._engine.bytes_of)
-        extra_args = {**(watch or {}), **self._spec.origin.to_wire()}
-        params = self._engine.sampling_params(sampling, max_tokens, extra_args, grammar)
-        if self._live is not None and appended.replaces:
-            await self._live.abort()
-            self._live = None
-        if appended.replaces:
-            self._media = appended.media
         if appended.turn == "fresh":
-            self._reader = self._turns.reader(sampling, thinking)
+            self._reader = self._turns.reader(sampling, thinking, self._log.new_ids())
             self._token_text = self._engine.token_text()
-        request = self._live
-        if request is not None:
-            request.push([self.tokens[-1], *appended.tokens], params)
-        else:
-            self.request_id = f"session-{uuid.uuid4().hex}"
-            whole = [*context, *appended.tokens]
-            request = LiveRequest(
-                self._engine.llm,
-                self.request_id,
-                whole,
-                params,
-                resumable=self._turns.pausing,
-                trace_headers=self.trace_headers,
-                cache_salt=self._spec.cache_salt,
-                priority=self._spec.priority,
-                media=self._media,
-                route=self._engine.routes.of(whole, self._spec.cache_salt),
-            )
-            self._live = request
-        self.tokens = [*context, *appended.tokens]
-        return request
+        return turn
+
+    async def _send(self, appended: Appended, sampling: Sampling) -> SentTurn:
+        """Send the tokens to the engine, to the live request or as a new one."""
+        turn = self._begun(appended, sampling)
+        if self._log.writes:
+            about = (appended.turn, appended.replaces, appended.spelled, appended.follow_up)
+            media = has_media(self._conversation.history)
+            self._log.begin(LoggedTurn(appended.tokens, *about, has_media=media))
+        pushed = None if appended.replaces else [*self.tokens[-1:], *appended.tokens]
+        await self._request.send(turn, pushed)
+        self.sent_at = time.time()
+        self.tokens = turn.tokens
+        return turn
 
     # -- what comes out --------------------------------------------------------------------------
 
-    async def _read(self, request: LiveRequest, appended: _Appended) -> AsyncGenerator[Event, None]:
+    async def _pieces(
+        self, turn: SentTurn, logged: LoggedTurn | None
+    ) -> AsyncGenerator[Piece, None]:
+        """Yield what the log holds of the turn, and then what the engine decodes."""
+        if logged is not None:
+            pausing = self._turns.pausing
+            outcome = outcome_of(logged, turn, self._ends, self._engine, pausing)
+            for number, piece in enumerate(logged_pieces(logged, outcome)):
+                if number % REPLAY_TOKENS == 0:
+                    await asyncio.sleep(0)  # others stream meanwhile
+                yield piece
+            if outcome is not None:
+                return
+            self._request.prepare(turn)
+            await self._request.send(turn)
+            self.sent_at = time.time()
+        cached_tokens = 0
+        async with aclosing(self._request.outputs(turn)) as outputs:
+            async for output in outputs:
+                if not turn.deaths:  # later requests find their own tokens, if any
+                    cached_tokens = output.num_cached_tokens or 0
+                yield piece_of(output, cached_tokens)
+
+    async def _read(
+        self, turn: SentTurn, appended: Appended, logged: LoggedTurn | None
+    ) -> AsyncGenerator[Event, None]:
         assert self._reader is not None
         calls_before, begin = len(self._reader.calls), self._reader.size_bytes
-        completion_tokens = 0
-        last: RequestOutput | None = None
-        async with aclosing(request.turn()) as outputs:
-            async for output in outputs:
-                last = output
-                piece = output.outputs[0]
-                token_ids = list(piece.token_ids)
-                completion_tokens += len(token_ids)
-                text = self._take(piece, token_ids)
+        outcome: TurnOutcome | None = None
+        async with aclosing(self._pieces(turn, logged)) as pieces:
+            async for piece in pieces:
+                outcome = piece.outcome
                 for event in self._reader.push(
-                    text,
-                    token_ids,
-                    cut=piece.finish_reason == "length",
-                    ended=piece.finish_reason is not None,
-                    at_stop=_report_of(output).get("verdict") == Verdict.STOP.value,
+                    self._take(turn, piece),
+                    piece.token_ids,
+                    cut=outcome is not None and outcome.finish == "length",
+                    ended=outcome is not None,
+                    at_stop=outcome is not None and outcome.verdict == Verdict.STOP.value,
                 ):
                     yield self._with_logprobs(event)
-        assert last is not None
-        finish = last.outputs[0].finish_reason
-        if finish not in ("stop", "length"):
-            raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
-        report = _report_of(last)
-        paused = bool(report.get("paused"))
-        self._in_line = paused and self._reader.called_in_line(calls_before)
+        assert outcome is not None
+        self._in_line = outcome.paused and self._reader.called_in_line(calls_before)
         if not self._in_line:
             for event in await self._end(self._reader):
                 yield self._with_logprobs(event)
-        reason: Literal["call", "stop", "length"] = "stop"
-        if finish == "length":
-            reason = "length"
-        elif len(self._reader.calls) > calls_before or self._held_results:
+        reason: Literal["call", "stop", "length"] = outcome.finish
+        if reason == "stop" and (
+            len(self._reader.calls) > calls_before or self._conversation.held_results
+        ):
             reason = "call"
-        if not paused or reason != "call":
-            self._live = None
+        if not outcome.paused or reason != "call":
             self._in_line = False
-            await request.end()
-        resume = ResumeReport(**report["resume"]) if report.get("resume") else None
+            await self._request.end()
+        completion_tokens = len(turn.sampled)
         yield TurnEnded(
             reason=reason,
             prompt_tokens=len(appended.tokens),
             completion_tokens=completion_tokens,
-            cached_tokens=resume.cached_tokens if resume else last.num_cached_tokens or 0,
-            resume=resume,
+            cached_tokens=outcome.cached_tokens,
+            resume=outcome.resume,
             follow_up=appended.follow_up,
             stop_text=self._reader.stop_text if reason == "stop" else None,
             reasoning_tokens=self._reasoning_tokens(self._reader, completion_tokens, begin),
+            spelled_tokens=appended.spelled,
         )
 
     async def _end(self, reader: TurnReader) -> list[Event]:
@@ -353,14 +278,29 @@ class VllmSession:
         sizes = (len(self._engine.bytes_of(token)) for token in last)
         return reader.reasoning_tokens(sizes, begin)
 
-    def _take(self, piece: CompletionOutput, token_ids: list[int]) -> str:
+    def _take(self, turn: SentTurn, piece: Piece) -> str:
         """Record decoded tokens and return their text, without that of a turn's end."""
-        self.tokens.extend(token_ids)
-        text = piece.text if self._token_text is None else self._token_text.push(token_ids)
+        if self._token_text is None and (turn.deaths or piece.text is None):
+            self._token_text = self._text_behind(turn)
+        token_ids, text = piece.token_ids, piece.text or ""
+        turn.tokens.extend(token_ids)
+        if self._token_text is not None:
+            text = self._token_text.push(token_ids)
         if self._logprobs is not None:
-            self._logprobs.push(token_ids, piece.logprobs or ())
-        if piece.finish_reason is not None and token_ids:
+            self._logprobs.push(token_ids, piece.logprobs)
+        if not piece.is_logged:
+            self._log.sampled(token_ids)
+            if piece.outcome is not None:
+                self._log.end(piece.outcome)
+        if piece.outcome is not None and token_ids:
             text = text.removesuffix(self._end_text(token_ids[-1]))
+        return text
+
+    def _text_behind(self, turn: SentTurn) -> ReplayedText:
+        """Return a decoder that stands where that of the engine which died stood."""
+        prompt = turn.tokens[: turn.prompt_tokens]
+        text = ReplayedText(self._engine.tokenizer, prompt, turn.params)
+        text.push(turn.sampled)
         return text
 
     def _end_text(self, token_id: int) -> str:
@@ -380,9 +320,3 @@ class VllmSession:
         if isinstance(event, CallFinished | CallMalformed):
             self._logprobs.call_ended()
         return event
-
-
-def _report_of(output: RequestOutput) -> dict[str, Any]:
-    """Return the scheduler's report in the last output of a turn; other outputs have none."""
-    report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
-    return report

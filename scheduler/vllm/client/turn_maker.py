@@ -1,5 +1,6 @@
 """What a session makes for each turn: the plan of the engine's watch, and the reader."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from caesura.intercept.calls.formats import INLINE, REACT, resolve
@@ -46,8 +47,13 @@ class TurnMaker:
             raise UsageError(f"too many tools or stop texts, send fewer: {error}") from error
         return {WATCH_KEY: plan.to_wire()}
 
-    def reader(self, sampling: Sampling, opener: str) -> TurnReader:
-        """Return a reader for a turn; it begins within thinking if `opener` is not empty."""
+    def reader(
+        self, sampling: Sampling, opener: str, new_id: Callable[[], str] | None = None
+    ) -> TurnReader:
+        """Return a reader for a turn; it begins within thinking if `opener` is not empty.
+
+        `new_id` makes the ids of its calls; without it they are random.
+        """
         tools = callable_tools(self._spec, sampling)
         schemas = {
             tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools
@@ -62,7 +68,7 @@ class TurnMaker:
         formats = resolve(self._engine.formats if self.watched else (), schemas)
         thinking = Thinking(formats, opener, self._engine.thinking)
         spelled = self._engine.spelled_openers(() if _has_grammar(sampling) else formats)
-        return TurnReader(parser, inline, sampling.stop, thinking, spelled, formats)
+        return TurnReader(parser, inline, sampling.stop, thinking, spelled, formats, new_id)
 
 
 def _has_grammar(sampling: Sampling) -> bool:

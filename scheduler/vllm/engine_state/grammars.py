@@ -1,6 +1,8 @@
 """The grammar of a request's turn, which vLLM compiles while the request waits."""
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, TypeAlias
 
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output.request import StructuredOutputRequest
@@ -35,3 +37,32 @@ def constrain_from_start(grammar: Grammar) -> None:
     Otherwise vLLM would look for the end of thinking in all turns of the session.
     """
     grammar.reasoning_ended = True
+
+
+def read_first(grammar: Grammar, request_id: str, tokens: Sequence[int]) -> None:
+    """Let a grammar read the tokens that its turn begins with, as soon as it is compiled.
+
+    A grammar that refuses them fails its request, as one does that does not compile.
+    """
+
+    def behind(compiled: Any) -> Any:
+        if not compiled.accept_tokens(request_id, list(tokens)):
+            raise ValueError("the grammar refuses what the turn holds already")
+        return compiled
+
+    behind_them: Future[Any] = Future()
+
+    def read(compiled: Future[Any]) -> None:
+        try:
+            behind_them.set_result(behind(compiled.result()))
+        except Exception as error:
+            behind_them.set_exception(error)
+
+    compiling: Any = grammar._grammar
+    if isinstance(compiling, Future):
+        compiling.add_done_callback(read)
+    else:
+        ready: Future[Any] = Future()
+        ready.set_result(compiling)
+        read(ready)
+    grammar.grammar = behind_them

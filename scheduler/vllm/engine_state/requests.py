@@ -1,6 +1,10 @@
 """The state of a vLLM request: its status and its computed tokens."""
 
+from collections.abc import Sequence
+
 from vllm.v1.request import Request, RequestStatus
+
+from caesura.scheduler.vllm.wire import REPLAYED_KEY
 
 READY = (RequestStatus.WAITING, RequestStatus.PREEMPTED)
 NOT_ADMITTED = (*READY, RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR)
@@ -72,3 +76,21 @@ def takes_chunks(request: Request) -> bool:
 def has_next_chunk(request: Request) -> bool:
     """Return whether a session's next chunk has arrived before its turn ended."""
     return bool(request.streaming_queue)
+
+
+def replayed_tokens(request: Request) -> Sequence[int]:
+    """Return the last tokens of a new request's prompt that belong to its turn already.
+
+    Raises `ValueError` for a number of tokens that the prompt does not have.
+    """
+    params = request.sampling_params
+    count = (params.extra_args or {}).get(REPLAYED_KEY) if params is not None else None
+    if count is None:
+        return ()
+    prompt = request.prompt_token_ids or []
+    if type(count) is not int or not 0 <= count <= len(prompt):
+        raise ValueError(
+            f"{REPLAYED_KEY} must be a number of the prompt's {len(prompt)} tokens, got"
+            f" {count!r:.100}"
+        )
+    return prompt[len(prompt) - count :]

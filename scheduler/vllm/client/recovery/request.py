@@ -1,0 +1,184 @@
+"""A session's request in the engine, and another one in its place when the engine has died."""
+
+import logging
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vllm.outputs import RequestOutput
+
+from caesura.intercept.calls.watch import Turn
+from caesura.scheduler.errors import ContextOverflow, EngineDied, EngineFailed
+from caesura.scheduler.messages import Sampling, SessionSpec
+from caesura.scheduler.vllm.client.live import LiveRequest
+from caesura.scheduler.vllm.client.media.prompt import Media
+from caesura.scheduler.vllm.client.recovery.continuing import behind
+from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.wire import REPLAYED_KEY
+
+if TYPE_CHECKING:
+    from caesura.scheduler.vllm.client.engine import VllmEngine
+
+logger = logging.getLogger(__name__)
+
+MAX_DEATHS = 3
+"""How many engines in a row may die under a turn without a token of it: it may be the cause."""
+
+DEATH_SECONDS = 5.0
+"""How long an engine that was told to end may live after it has dropped its requests."""
+
+
+@dataclass(slots=True)
+class SentTurn:
+    """A turn on its way through the engine."""
+
+    tokens: list[int]
+    """The context, what the turn appended, and what the model has sampled since."""
+    prompt_tokens: int
+    """How many of the tokens were there when the turn began."""
+    kind: Turn
+    sampling: Sampling
+    thinking: str
+    """The marker of thinking after which the turn begins, or empty."""
+    media: Media
+    params: Any = None
+    """vLLM's `SamplingParams` of the request that was sent last."""
+    deaths: int = 0
+    """How many engines have died under the turn."""
+
+    @property
+    def sampled(self) -> list[int]:
+        """What the model has sampled in this turn so far."""
+        return self.tokens[self.prompt_tokens :]
+
+
+class SurvivingRequest:
+    """The request of one session; a session has one at a time, and none between its turns."""
+
+    def __init__(self, engine: "VllmEngine", spec: SessionSpec, turns: TurnMaker) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._turns = turns
+        self._live: LiveRequest | None = None
+        self._closed = False
+        self.trace_headers: Callable[[], Mapping[str, str]] | None = None
+        """Returns the W3C trace context for the next request, if vLLM makes spans."""
+        self.request_id: str | None = None
+        """The id of the latest request; the engine's records may append a `-` and more to it."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a request, which may have been lost with its engine."""
+        return self._live is not None
+
+    def prepare(self, turn: SentTurn) -> None:
+        """Make the parameters of the turn's next request.
+
+        Raises `ContextOverflow` if nothing can be sampled, and `UsageError` for settings that the
+        engine refuses.
+        """
+        engine, sampled = self._engine, turn.sampled
+        room = engine.context_tokens - len(turn.tokens)
+        if room < 1:
+            raise ContextOverflow(
+                # LiteLLM recognises an overflow by the first words.
+                f"This model's maximum context length is {engine.context_tokens} tokens, and"
+                f" the conversation has {len(turn.tokens)}; shorten it or raise --max-model-len"
+            )
+        sampling = behind(turn.sampling, sampled)
+        max_tokens = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        watch = self._turns.watch(turn.kind, sampling, turn.thinking)
+        tools = self._spec.tools if self._turns.watched else ()
+        grammar = engine.grammars.of_turn(tools, sampling, turn.thinking)
+        extra_args = {**(watch or {}), **self._spec.origin.to_wire()}
+        if sampled:
+            extra_args[REPLAYED_KEY] = len(sampled)
+        turn.params = engine.sampling_params(sampling, max_tokens, extra_args, grammar)
+
+    async def send(self, turn: SentTurn, appended: Sequence[int] | None = None) -> None:
+        """Send a turn that is prepared: a live request gets what was `appended`.
+
+        Without `appended`, and if the request was lost, the turn's tokens go out in a new request.
+        """
+        live = self._live
+        if live is not None and (appended is None or live.is_lost):
+            await self.abort()
+            live = None
+        if live is None or appended is None:
+            self._begin(turn)
+        else:
+            live.push(appended, turn.params)
+
+    def _begin(self, turn: SentTurn) -> None:
+        self.request_id = f"session-{uuid.uuid4().hex}"
+        self._live = LiveRequest(
+            self._engine.llm,
+            self.request_id,
+            turn.tokens,
+            turn.params,
+            resumable=self._turns.pausing,
+            trace_headers=self.trace_headers,
+            cache_salt=self._spec.cache_salt,
+            priority=self._spec.priority,
+            media=turn.media,
+            route=self._engine.routes.of(turn.tokens, self._spec.cache_salt),
+        )
+
+    async def outputs(self, turn: SentTurn) -> AsyncGenerator[RequestOutput, None]:
+        """Yield a turn's outputs up to the one that stops it, from one engine or from several.
+
+        The caller adds the tokens of each output to the turn. Raises `EngineFailed` if the engine
+        died and will not live again, or if engine after engine dies under this turn.
+        """
+        fruitless = 0
+        while True:
+            live, before = self._live, len(turn.tokens)
+            assert live is not None
+            try:
+                async with aclosing(live.turn()) as outputs:
+                    async for output in outputs:
+                        if output.outputs[0].finish_reason == "abort":
+                            await self._check_abort(live)
+                        yield output
+                return
+            except EngineDied as error:
+                fruitless = 1 if len(turn.tokens) > before else fruitless + 1
+                if fruitless >= MAX_DEATHS:
+                    raise
+                await self._engine.revived(error)
+                if self._closed:
+                    raise EngineFailed("the session was closed with its engine dead") from error
+                turn.deaths += 1
+                logger.info("going on with %d tokens in a new engine", len(turn.tokens))
+                self.prepare(turn)
+                await self.send(turn)
+
+    async def _check_abort(self, live: LiveRequest) -> None:
+        """Raise `EngineDied` if the engine dropped the request because it ends itself."""
+        if not self._closed and await live.ends_with_engine(DEATH_SECONDS):
+            raise EngineDied("the engine dropped the request before it ended")
+
+    async def expect_pause(self, seconds: float) -> None:
+        """Send a forecast of the present pause. Raises `UsageError` and `EngineFailed`."""
+        message = {"command": "expect_pause", "request": self.request_id, "seconds": seconds}
+        rank = self._live.rank if self._live is not None else None
+        await self._engine.command(message, rank)
+
+    async def end(self) -> None:
+        """End a request that has stopped."""
+        live, self._live = self._live, None
+        if live is not None:
+            await live.end()
+
+    async def abort(self) -> None:
+        """Remove the request from the engine in any state."""
+        live, self._live = self._live, None
+        if live is not None:
+            await live.abort()
+
+    async def close(self, *, stopped: bool) -> None:
+        """End the request for good; one that has `stopped` at a call ends as a finished one."""
+        self._closed = True
+        await (self.end() if stopped else self.abort())
