@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from caesura.tools.artifacts import DEFAULT_MAX_BYTES, DEFAULT_MAX_FILE_BYTES, ArtifactStore
 from caesura.tools.config.paths import default_artifacts, default_data, user_configuration
 from caesura.tools.config.toolset import BUILTINS, Toolset
+from caesura.tools.config.trust import ALLOW_ALL, digest_of, is_trusted
 from caesura.tools.mcp.server import MCPServer
 from caesura.tools.mcp.settings import ServerSettings, read_servers, servers_from_json
 from caesura.tools.people import PeopleSettings, people_of
@@ -88,15 +89,38 @@ class Config(_Section):
     def load(cls, path: Path | None = None) -> Self:
         """Read a file; None: ./caesura.toml, else the user's file, else an empty configuration.
 
-        Raises SetupError, which names the file, the key and the allowed keys.
+        Raises SetupError, which names the file, the key and the allowed keys. A ./caesura.toml that
+        was not named must be trusted, if it starts programs or uses variables of the environment.
         """
-        if path is None:
-            path = next(
-                (each for each in (Path(FILE), user_configuration()) if each.is_file()), None
+        if path is not None:
+            return cls._read(path.absolute())
+        if Path(FILE).is_file():
+            here = cls._read(Path(FILE).absolute())
+            here._check_trusted()
+            return here
+        path = user_configuration()
+        return cls._read(path.absolute()) if path.is_file() else cls()
+
+    @property
+    def digest(self) -> str:
+        """The digest of what it holds and of the MCP servers that it names elsewhere."""
+        assert self.path is not None
+        servers = {name: each.model_dump(mode="json") for name, each in self.servers.items()}
+        return digest_of([self.path.read_text(errors="replace"), servers])
+
+    def _check_trusted(self) -> None:
+        """Raise SetupError if it starts programs or uses variables, and the user knows nothing."""
+        assert self.path is not None
+        reaches_out = bool(self.servers) or "${" in self.path.read_text(errors="replace")
+        if reaches_out and not is_trusted(self.path, self.digest):
+            raise SetupError(
+                f"{self.path} starts MCP servers or uses variables of your environment, and you"
+                " have not allowed it as it is now: read it, then run `caesura tools trust` here,"
+                f" name it with --config, or set {ALLOW_ALL}=1"
             )
-            if path is None:
-                return cls()
-        path = path.absolute()
+
+    @classmethod
+    def _read(cls, path: Path) -> Self:
         read = _toml(path)
         for key in read:
             if key not in SECTIONS:

@@ -1,6 +1,7 @@
 """`caesura tools`: lists the tools, and tests whether they work here."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -44,3 +45,17 @@ def test(
         failed = asyncio.run(try_tools(name, arguments, config, as_json))
         if failed:
             raise typer.Exit(1)
+
+
+@app.command("trust")
+def trust_here() -> None:
+    """Allow the caesura.toml of this directory, as it is now, to start its MCP servers."""
+    from caesura.tools.config.caesura_toml import FILE, Config
+    from caesura.tools.config.trust import trust
+
+    with mistakes_told():
+        config = Config.load(Path(FILE))
+        assert config.path is not None
+        trust(config.path, config.digest)
+    names = ", ".join(config.servers) or "none"
+    typer.echo(f"{config.path} is allowed until it changes; its MCP servers: {names}")

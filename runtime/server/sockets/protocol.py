@@ -81,11 +81,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """Read some bytes; headers that take too many end the connection."""
         if self._in_headers:
             self._header_bytes += len(data)
-            if self._header_timer is None:
-                self._expect_headers()
         super().data_received(data)
-        if self._in_headers and self._header_bytes > MAX_HEADER_BYTES:
-            self._refuse(_LARGE)
+        if self._in_headers and self._header_bytes:
+            if self._header_timer is None:  # most requests come whole, and need no timer
+                self._expect_headers()
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self._refuse(_LARGE)
 
     def on_headers_complete(self) -> None:
         """Begin a request."""

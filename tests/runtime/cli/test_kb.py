@@ -1,12 +1,14 @@
 """`caesura kb`: adding, listing, removing and searching corpora."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from caesura.runtime.cli import kb
+from caesura.tools.search.corpus.walk import files_at
 
 
 @pytest.fixture(autouse=True)
@@ -182,3 +184,15 @@ def test_an_interrupt_leaves_what_was_added(docs: Path, monkeypatch: pytest.Monk
     assert code == 130
     assert "1 added; 1 passages" in output
     assert "1 unchanged" in invoke("add", docs)[1]
+
+
+def test_links_out_of_a_directory_are_not_followed(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (tmp_path / "secret.md").write_text("The password is 1234.")
+    (docs / "mine.md").write_text("Mine.")
+    (docs / "again.md").symlink_to(docs / "mine.md")
+    (docs / "evil.md").symlink_to(tmp_path / "secret.md")
+    others: Counter[str] = Counter()
+    assert sorted(path.name for path in files_at([docs], others)) == ["again.md", "mine.md"]
+    assert others == {"links out of the directory": 1}

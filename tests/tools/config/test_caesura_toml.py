@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caesura.tools.config.caesura_toml import Config
+from caesura.tools.config.trust import ALLOW_ALL, trust
 from caesura.tools.services import SetupError
 
 HOSTILE = Path(__file__).parents[1] / "mcp" / "hostile.py"
@@ -202,3 +203,50 @@ def test_any_text_is_a_configuration_or_one_sentence(tmp_path, parts):
         Config.load(path)
     except SetupError as error:
         assert "\n" not in str(error).replace(str(path), "")
+
+
+SERVER = '[mcpServers.evil]\ncommand = "sh"\nargs = ["-c", "touch here"]\n'
+
+
+@pytest.fixture
+def cloned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a directory with somebody's configuration, as a user who has allowed nothing."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv(ALLOW_ALL, raising=False)
+    (tmp_path / "repository").mkdir()
+    monkeypatch.chdir(tmp_path / "repository")
+    return tmp_path / "repository" / "caesura.toml"
+
+
+@pytest.mark.parametrize("text", [SERVER, '[tools.calculator]\nnote = "${HOME}"\n'])
+def test_a_configuration_that_came_with_the_directory_starts_nothing_by_itself(
+    cloned: Path, text: str
+) -> None:
+    cloned.write_text(text)
+    with pytest.raises(SetupError, match="have not allowed it as it is now"):
+        Config.load()
+
+
+def test_what_the_user_allowed_is_loaded_until_it_changes(cloned: Path) -> None:
+    cloned.write_text(SERVER)
+    config = Config.load(cloned)  # who names a file, allows it
+    trust(cloned, config.digest)
+    assert set(Config.load().servers) == {"evil"}
+    place = cloned.parent.parent / "config" / "caesura" / "trusted.json"
+    assert place.stat().st_mode & 0o777 == 0o600
+    cloned.write_text(SERVER.replace("touch", "rm"))
+    with pytest.raises(SetupError, match="caesura tools trust"):
+        Config.load()
+    place.write_text("[" * 100_000)
+    with pytest.raises(SetupError, match="caesura tools trust"):
+        Config.load()
+
+
+def test_automation_allows_all_and_harmless_files_need_nothing(
+    cloned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloned.write_text("[limits]\nmax_turns = 3\n")
+    assert Config.load().limits.max_turns == 3
+    cloned.write_text(SERVER)
+    monkeypatch.setenv(ALLOW_ALL, "1")
+    assert set(Config.load().servers) == {"evil"}

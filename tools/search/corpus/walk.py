@@ -13,8 +13,8 @@ def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[
 
     A file given by its own path is always included, under its file name. A directory yields its
     files of readable formats, named by their path within it. Names that begin with a dot are
-    skipped, and links to directories are not followed. `others` counts the unreadable files in
-    directories, by suffix.
+    skipped, and links to directories or to files elsewhere are not followed. `others` counts what
+    was left out of directories, the unreadable files by suffix.
     """
     found: dict[Path, str] = {}
     for path in paths:
@@ -28,7 +28,10 @@ def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[
                 file = Path(directory, name)
                 if name.startswith("."):
                     continue
-                if file.suffix.lower() in SUFFIXES:
+                if file.is_symlink() and not file.resolve().is_relative_to(place):
+                    if others is not None:
+                        others["links out of the directory"] += 1
+                elif file.suffix.lower() in SUFFIXES:
                     found.setdefault(file, str(file.relative_to(place.parent)))
                 elif others is not None:
                     others[file.suffix.lower() or "without a suffix"] += 1
