@@ -55,7 +55,7 @@ class RunJournal:
 
     def begin(self, turn: LoggedTurn) -> None:
         """Add a turn of the session; with pictures or sounds, nothing can be gone on from."""
-        if getattr(turn, "has_media", False):
+        if turn.has_media:
             self.drop()
         self.add("turn", turn)
 
