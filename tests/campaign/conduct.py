@@ -64,7 +64,10 @@ def interruptible() -> Iterator[None]:
 def _results(job: Job, indices: Iterable[int], jobs: int) -> Iterator[Iterator[Outcome]]:
     if jobs == 1:
         _quiet()
-        yield map(job, indices)
+        try:
+            yield map(job, indices)
+        finally:
+            logging.disable(logging.NOTSET)
         return
     # Spawned, so that no worker inherits a lock or an engine's threads.
     with multiprocessing.get_context("spawn").Pool(jobs, initializer=_worker) as pool:

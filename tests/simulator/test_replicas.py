@@ -108,7 +108,6 @@ def test_affinity_returns_where_the_kv_is_and_least_does_not() -> None:
     near, far = routed("affinity", blocks=900), routed("least", blocks=900)
     assert sum(one.recomputed_tokens for one in near.sessions) == 0
     assert sum(one.recomputed_tokens for one in far.sessions) > 0
-    assert far.load_variation < routed("hash", blocks=900).load_variation
 
 
 def test_sessions_with_a_prefix_go_where_it_is() -> None:

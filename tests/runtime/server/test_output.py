@@ -162,7 +162,7 @@ async def test_a_script_keeps_to_the_rule_of_its_turn(serve_script, double):
     assert status == 500
 
 
-async def test_several_choices(serve_script, double):
+async def test_several_choices(serve_script, double, eventually):
     """Each choice has a session, a seed and calls of its own; the prompt counts once."""
     scripts = [[call("double", number=2), "Four."], ["Maybe five."]]
     engine = ScriptedEngine(sessions=scripts, model="m")
@@ -176,7 +176,7 @@ async def test_several_choices(serve_script, double):
     assert [one["name"] for one in first["caesura"]["calls"]] == ["double"]
     assert "caesura" not in second and "caesura" not in body
     assert [session.samplings[0].seed for session in engine.sessions] == [7, 8]
-    assert engine.open_sessions == 0
+    await eventually(lambda: not engine.open_sessions)
     # "Hello" is one scripted token, and the tool's result another; the call has three.
     assert body["usage"]["prompt_tokens"] == 1 + 1
     assert body["usage"]["completion_tokens"] == 3 + 1 + 2

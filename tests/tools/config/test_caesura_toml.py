@@ -129,7 +129,7 @@ def test_mistakes_name_the_file_the_key_and_what_is_allowed(write, text, said):
             "[tools.calculator]\ntimeout = 3",
             "[tools.calculator]: unknown key 'timeout'; did you mean 'timeout_seconds'? allowed: ",
         ),
-        ("[tools.calculator]\nretries = 3", "retries need safe_to_repeat"),
+        ("[tools.clock]\nretries = 3", "retries need safe_to_repeat"),
         ("[tools.clock]\nconcurrency = 0", "[tools.clock]: concurrency: input should be"),
     ],
 )
