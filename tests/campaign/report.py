@@ -38,6 +38,8 @@ class Outcome:
     figures: dict[str, Any] = field(default_factory=dict)
     """Further figures of a single run, such as slopes."""
     defects: list[Defect] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
+    """Kinds of faults that were chosen and did not happen: nothing is proven about them."""
 
     def add(self, other: "Outcome") -> None:
         """Add the counts of another run."""
@@ -48,6 +50,7 @@ class Outcome:
         self.faults.update(other.faults)
         self.figures.update(other.figures)
         self.defects.extend(other.defects)
+        self.never.extend(other.never)
 
     @property
     def by_kind(self) -> dict[str, int]:
@@ -64,6 +67,7 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "ends": dict(self.ends.most_common()),
             "faults": dict(self.faults.most_common()),
+            "never_happened": self.never,
             "figures": self.figures,
             "defects": self.by_kind,
             "seen": [
@@ -97,6 +101,8 @@ def markdown(name: str, data: dict[str, Any]) -> str:
     ]
     if data["figures"]:
         lines += _table("figures", data["figures"])
+    if data["never_happened"]:
+        lines += [f"**Chosen, and never happened:** {', '.join(data['never_happened'])}.", ""]
     for one in data["seen"]:
         lines += [f"- **{one['kind']}**: `{one['again']}`", "", "  ```", *_quoted(one["seen"])]
         lines += ["  ```", ""]

@@ -1,0 +1,162 @@
+"""The real campaign counts its faults, fails with any of its tasks, and finds nothing in short."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.campaign.__main__ import main
+from tests.campaign.real import run as real
+from tests.campaign.real.clients import Clients
+from tests.campaign.real.faults import (
+    DISK_FULL,
+    ENGINE_KILLED,
+    MOST_DEATHS,
+    SERVER_KILLED,
+    TOOL_SERVER_KILLED,
+    WORKER_KILLED,
+    Faults,
+)
+from tests.campaign.real.rest import Usage, slopes
+
+SHORT = ["real", "--seed", "1", "--budget", "90", "--every", "4"]
+SHORT_FAULTS = (ENGINE_KILLED, SERVER_KILLED, DISK_FULL, TOOL_SERVER_KILLED, WORKER_KILLED)
+
+
+class Nothing:
+    """A server that needs no process: nothing is there to be struck but itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notes, self.odd = folder / "notes", folder / "odd"
+        self.notes.touch()
+        self.life, self.down, self.killed, self.asked = 0, False, 0, 0
+
+    async def kill(self) -> None:
+        self.killed += 1
+
+    async def ready(self) -> None:
+        self.asked += 1
+
+    def usage(self) -> tuple[float, int, int]:
+        return 100.0, 10, 1
+
+    def workers(self) -> list[Any]:
+        return []
+
+    def end_of_log(self) -> str:
+        return "the end of its log"
+
+
+async def strike(server: Nothing, kinds: list[str], strikes: int) -> Faults:
+    """Strike so many times."""
+    faults, ending = Faults(server, random.Random(0), kinds), asyncio.Event()  # type: ignore[arg-type]
+
+    async def ready() -> None:
+        server.asked += 1
+        if server.asked == strikes:
+            ending.set()
+
+    server.ready = ready  # type: ignore[method-assign]
+    async with asyncio.timeout(60):
+        await faults.go(0.001, ending)
+    return faults
+
+
+async def test_only_what_was_struck_is_counted(tmp_path: Path) -> None:
+    server = Nothing(tmp_path)
+    faults = await strike(server, [SERVER_KILLED, WORKER_KILLED], 20)
+    assert +faults.happened == {SERVER_KILLED: server.killed} and server.killed >= 2
+    assert server.asked == 20, "each fault is followed by a wait for /ready"
+
+
+async def test_engines_do_not_die_so_often_that_it_is_a_crash_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def kill(self: Faults) -> bool:
+        self._deaths.append(asyncio.get_running_loop().time() + 1e9)
+        return True
+
+    monkeypatch.setattr(Faults, "_kill_engine", kill)
+    faults = await strike(Nothing(tmp_path), [ENGINE_KILLED, WORKER_KILLED], 40)
+    assert faults.happened[ENGINE_KILLED] == MOST_DEATHS
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A campaign against no process; its clients ask until they are cancelled."""
+
+    @asynccontextmanager
+    async def serving(folder: Path) -> AsyncIterator[Nothing]:
+        yield Nothing(folder)
+
+    async def nothing(self: Clients, *given: object) -> None:
+        return None
+
+    async def asking(self: Clients, *given: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(real, "serving", serving)
+    monkeypatch.setattr(Clients, "undisturbed", nothing)
+    monkeypatch.setattr(Clients, "go", asking)
+    return ["real", "--every", "0.001", "--report", str(tmp_path / "report")]
+
+
+def told(campaign: list[str]) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((Path(campaign[-1]) / "real.json").read_text())
+    return report
+
+
+@pytest.mark.parametrize("task", ["watch", "decline", "_strike"])
+def test_an_error_of_any_task_fails_the_campaign(
+    campaign: list[str], monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    async def failing(*given: object) -> None:
+        raise OSError(f"the end of {task}")
+
+    monkeypatch.setattr(real, task, failing)
+    # Without the others' own faults: the server of this test has no processes.
+    assert main([*campaign[:1], "--faults", SERVER_KILLED, *campaign[1:]]) == 1
+    (defect,) = told(campaign)["seen"]
+    assert defect["kind"] == "broken" and f"the end of {task}" in defect["seen"]
+
+
+def test_a_chosen_fault_that_never_happened_is_told(
+    campaign: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def no_judgement(self: real.Campaign) -> None:
+        self._count(Faults(self.server, random.Random(0), [SERVER_KILLED]))
+
+    monkeypatch.setattr(real.Campaign, "go", no_judgement)
+    monkeypatch.setattr(real.Campaign, "stopped", lambda self: None)
+    assert main([*campaign[:1], "--faults", f"{SERVER_KILLED},tool lies", *campaign[1:]]) == 1
+    assert told(campaign)["never_happened"] == [SERVER_KILLED, "tool lies"]
+    assert "**Chosen, and never happened:**" in (Path(campaign[-1]) / "real.md").read_text()
+    assert "never happened: server killed, tool lies" in capsys.readouterr().err
+
+
+def test_a_slope_is_that_within_the_lives_of_the_last_half() -> None:
+    early = [Usage(second, 0, 500.0 - second, 9, 2) for second in range(0, 3600, 60)]
+    late = [
+        Usage(second, 1 + second // 5400, 900.0 - 300 * (second // 5400) + second / 3600, 20, 2)
+        for second in range(3600, 7200, 60)
+    ]
+    told = slopes([*early, *late])
+    assert told["slope of RSS, MB/h, last half"] == 1.0
+    assert told["slope of descriptors/h, last half"] == 0.0
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_short_campaign_finds_nothing(tmp_path: Path) -> None:
+    chosen = ["--faults", ",".join((*SHORT_FAULTS, *real.TOOL_FAULTS))]
+    code = main([*SHORT, *chosen, "--report", str(tmp_path)])
+    report = json.loads((tmp_path / "real.json").read_text())
+    assert report["seen"] == [] and report["never_happened"] == [] and code == 0
+    assert set(SHORT_FAULTS) <= report["faults"].keys()
+    assert sum(end.endswith("equal") for end in report["ends"]) >= 3
