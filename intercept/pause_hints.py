@@ -33,7 +33,7 @@ class PauseHint:
             if seconds is None:
                 continue
             if not 0 < seconds < inf:
-                raise ValueError(f"{name} of a pause must be a positive number, got {seconds!r}")
+                raise ValueError(f"{name} of a pause must be a positive number, got {seconds!r:.100}")
             object.__setattr__(self, name, min(max(seconds, MIN_SECONDS), MAX_SECONDS))
 
     def key(self, tool: str) -> str:
@@ -52,7 +52,7 @@ class PauseHint:
             return cls(float(seconds), None if deadline is None else float(deadline), bool(person))
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
-                f"a pause hint must be [seconds, deadline_seconds, person], got {data!r}"
+                f"a pause hint must be [seconds, deadline_seconds, person], got {data!r:.100}"
             ) from error
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from caesura.intercept.calls.watch import WatchPlan
-from caesura.intercept.pause_hints import PauseHint, slowest
+from caesura.intercept.pause_hints import PauseHint, hints_from_wire, slowest
 
 PERSON = PauseHint(60.0, 3600.0, person=True)
 
@@ -49,3 +49,10 @@ def test_of_several_tools_the_slowest_person_counts() -> None:
     hints = {"ask": PERSON, "sign": PauseHint(600.0, None, True), "train": PauseHint(9000.0)}
     assert slowest({"ask", "sign", "train", "calc"}, hints) == "sign"
     assert slowest({"train", "calc"}, hints) is None
+
+
+@pytest.mark.parametrize("hint", [[["a"] * 1000], ["b" * 3000, None, False], [-(10.0**300)]])
+def test_the_error_of_a_wrong_hint_is_short(hint: object) -> None:
+    with pytest.raises(ValueError) as raised:
+        hints_from_wire({"calc": hint})
+    assert len(str(raised.value)) < 250
