@@ -242,14 +242,36 @@ def record(engine: Engine, recorder: Recorder) -> Callable[[], None]:
 
     An engine other than vLLM's has no records.
     """
-    if not _is_real(engine):
-        return lambda: None
-    from caesura.scheduler.vllm.records.export import listen
 
     def take(rank: int, records: list[dict[str, Any]]) -> None:
         recorder.add([{"engine": rank, **each} for each in records])
 
+    return listen_to(engine, take)
+
+
+def listen_to(
+    engine: Engine, take: Callable[[int, list[dict[str, Any]]], None]
+) -> Callable[[], None]:
+    """Call `take` with a rank and its records, on the event loop; return a function that stops it.
+
+    An engine other than vLLM's has no records. `take` must not change them.
+    """
+    if not _is_real(engine):
+        return lambda: None
+    from caesura.scheduler.vllm.records.export import listen
+
     return listen(take)
+
+
+async def sizes_of(engine: Engine) -> list[dict[str, Any]]:
+    """Return the sizes of each data-parallel engine's KV cache and steps, by rank.
+
+    The list is empty for an engine that sends no records: one other than vLLM's, or one with
+    `--disable-log-stats`. Raises `EngineFailed`.
+    """
+    if not _is_real(engine) or not _real(engine).llm.log_stats:
+        return []
+    return await _real(engine).command_all("facts")
 
 
 async def facts_of(engine: Engine) -> dict[str, Any]:

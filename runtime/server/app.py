@@ -35,6 +35,7 @@ from caesura.runtime.server.http.stream import Streamed
 from caesura.runtime.server.keys.auditing import Auditing, ended
 from caesura.runtime.server.keys.door import ApiKeys, Door
 from caesura.runtime.server.keys.told import LimitsTold
+from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.messages.handler import Messages
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.server.people import people_routes
@@ -242,6 +243,7 @@ def create_app(
     limits: Limits | None = None,
     people: People | None = None,
     max_concurrent: int = MAX_CONCURRENT,
+    queue: QueueBound | None = None,
     client_max_size: int = MAX_BODY_BYTES,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     tracing: "Given" = None,
@@ -260,10 +262,9 @@ def create_app(
     Clients name those of `tools` that the server runs. `api_key` is one or several, with caches of
     their own unless `shared_prefix_cache`; without one, a request must address an IP address,
     `localhost` or one of `allowed_hosts`. Pages of `allowed_origins` may read the answers (CORS).
-    `limits` bound runs, `max_concurrent` those under way, `client_max_size` bodies, and `sockets`
-    connections. `store` keeps responses and conversations, by default in memory, and `journal`
-    runs, which then survive this process. The caller closes `engine`, `people` and `recorder`, and
-    runs the `supervisor`. Raises `UsageError`.
+    `limits` bound runs, `max_concurrent` those under way, `queue` their waits, `client_max_size`
+    bodies, and `sockets` connections. `store` keeps responses, and `journal` runs, which then
+    survive this process. The caller closes `engine`, `people` and `recorder`. Raises `UsageError`.
     """
     _check_positive(max_concurrent, client_max_size, keep_alive_seconds)
     door = Door(api_key, allowed_hosts, allowed_origins, shared_prefix_cache)
@@ -274,7 +275,7 @@ def create_app(
         tools=tools,
         limits=limits or Limits(),
         metrics=metrics,
-        gate=_gate(max_concurrent, metrics, supervisor, door),
+        gate=_gate(max_concurrent, metrics, supervisor, door, queue),
         keys_apart=door.is_apart,
         keep_alive_seconds=keep_alive_seconds,
         media=MediaFetcher(allow_private=allow_private),
@@ -341,8 +342,17 @@ def _readiness(supervisor: Supervisor | None, metrics: Metrics) -> Readiness | N
     return supervisor.readiness
 
 
-def _gate(most: int, metrics: Metrics, supervisor: Supervisor | None, door: Door) -> Gate:
-    return Gate(most, metrics.in_flight, door.quotas, partial(_check_draining, supervisor))
+def _gate(
+    most: int,
+    metrics: Metrics,
+    supervisor: Supervisor | None,
+    door: Door,
+    queue: QueueBound | None,
+) -> Gate:
+    if queue is not None:
+        metrics.queue_seconds.set_function(lambda: queue.wait_seconds)
+    check = partial(_check_draining, supervisor)
+    return Gate(most, metrics.in_flight, door.quotas, check, queue)
 
 
 def _check_draining(supervisor: Supervisor | None) -> None:

@@ -18,6 +18,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.app import Application, create_app
 from caesura.runtime.server.http.access import needs_mention
 from caesura.runtime.server.keys.door import ApiKeys
+from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.responses.store import ResponseStore
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.sockets.listener import CANCEL_SECONDS, Listener, open_listener
@@ -46,6 +47,7 @@ class DoorOptions(TypedDict, total=False):
     shared_prefix_cache: bool
     audit: AuditLog | None
     max_concurrent: int
+    queue: QueueBound | None
     sockets: SocketLimits
 
 

@@ -79,6 +79,11 @@ class Metrics:
         self.in_flight = Gauge(
             "caesura_requests_in_flight", "Chat completions under way.", registry=self._registry
         )
+        self.queue_seconds = Gauge(
+            "caesura_predicted_queue_seconds",
+            "How long a new request is predicted to wait for the engine.",
+            registry=self._registry,
+        )
         self.first_token = self._histogram(
             "time_to_first_token_seconds", "From a chat completion's arrival to its first output."
         )

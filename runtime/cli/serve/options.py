@@ -118,6 +118,14 @@ class ServerOptions:
     max_concurrent: Annotated[
         int, typer.Option(help="The most requests in flight; more get a 429.")
     ] = 1024
+    max_queue_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Answer 429 to requests that would wait longer for the engine, as predicted from"
+            " what waits already; 0 means never.",
+        ),
+    ] = 0.0
     no_what_if: Annotated[
         bool,
         typer.Option("--no-what-if", help="Offer no replays of recordings on the page."),

@@ -18,6 +18,7 @@ from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
+from caesura.runtime.cli.serve.queue import queue_bound
 from caesura.runtime.cli.serve.supervised import supervisor_of
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import UsageError
@@ -30,6 +31,7 @@ from caesura.runtime.server.http.access import is_loopback
 from caesura.runtime.server.keys.door import check_door
 from caesura.runtime.server.keys.key import Key, weights_of
 from caesura.runtime.server.listen import DoorOptions
+from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.sockets.listener import open_listener
 from caesura.runtime.supervision.readiness import Phase, Readiness
 from caesura.runtime.whatif.replays import Replays
@@ -56,8 +58,7 @@ async def serve_model(
 ) -> None:
     """Serve until interrupted; requests in flight then have time to finish.
 
-    The port is opened first, so that a taken one is found at once; an engine without a calibration
-    is measured, unless `no_calibrate`. Raises `EngineLost` once the engine is given up.
+    A taken port is found before the engine starts. Raises `EngineLost` once it is given up.
     """
     for options in (paused, traces, kept):
         options.check()
@@ -71,6 +72,7 @@ async def serve_model(
         read.toolset() as toolset,
         _engine(source, server, paused, weights_of(keys)) as engine,
         vllm_server(engine) as vllm,
+        queue_bound(engine, server.max_queue_seconds) as queue,
     ):
         readiness.engine_started()
         if not paused.no_calibrate:
@@ -87,7 +89,7 @@ async def serve_model(
                 toolset.registry,
                 server.host,
                 server.port,
-                **door(server, connections, keys, audits.log(len(toolset.registry) > 0)),
+                **door(server, connections, keys, audits.log(len(toolset.registry) > 0), queue),
                 artifacts=toolset.services.artifacts,
                 limits=configured_limits(read.limits),
                 people=people_of(toolset.services),
@@ -100,7 +102,7 @@ async def serve_model(
                 announce=_announce if recorder else _print,
                 listener=listener,
                 server_name=server.server_name,
-                supervisor=supervisor_of(engine, vllm, readiness, lifetime),
+                supervisor=supervisor_of(engine, vllm, readiness, lifetime, queue),
                 drain_delay=lifetime.drain_delay,
                 shutdown_timeout=lifetime.shutdown_timeout,
             )
@@ -129,6 +131,7 @@ def door(
     connections: ConnectionOptions,
     keys: list[Key] | None,
     audit: AuditLog | None,
+    queue: QueueBound,
 ) -> DoorOptions:
     """Return the options that say who may use the server, and how much of it."""
     return {
@@ -139,6 +142,7 @@ def door(
         "max_concurrent": server.max_concurrent,
         "sockets": connections.limits,
         "audit": audit,
+        "queue": queue,
     }
 
 

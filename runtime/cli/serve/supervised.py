@@ -6,14 +6,24 @@ from functools import partial
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.launch import ask, cause_of_death
+from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness
 from caesura.runtime.supervision.supervisor import Supervisor
 
 
 def supervisor_of(
-    engine: Engine, vllm: VllmServer | None, readiness: Readiness, lifetime: LifetimeOptions
+    engine: Engine,
+    vllm: VllmServer | None,
+    readiness: Readiness,
+    lifetime: LifetimeOptions,
+    queue: QueueBound,
 ) -> Supervisor:
-    """Return the supervisor of an engine, and of vLLM's application on it."""
+    """Return the supervisor of an engine, of vLLM's application on it, and of its queue."""
+
+    def tell(what: str, why: str, seconds: float) -> None:
+        if what in ("died", "hung"):
+            queue.forget()
+
     after: Sequence[Callable[[], Awaitable[None]]] = ()
     if vllm is not None and vllm.renew is not None:
         after = (vllm.renew,)
@@ -25,4 +35,5 @@ def supervisor_of(
         ask=partial(ask, engine),
         why_dead=partial(cause_of_death, engine),
         after_restart=after,
+        tell=tell,
     )

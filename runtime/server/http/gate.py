@@ -7,15 +7,16 @@ from prometheus_client import Gauge
 
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.quota import Quotas
+from caesura.runtime.server.load.queue_bound import QueueBound
 
-RETRY_SECONDS = 1
 NO_HEADERS: Mapping[str, str] = {}
 
 
 class Gate:
     """Admits up to `capacity` requests at once, and refuses more with a time to retry.
 
-    It also keeps each key within its own limits.
+    It also refuses requests that would wait in the engine's queue for too long, and keeps each key
+    within its own limits.
     """
 
     def __init__(
@@ -24,8 +25,13 @@ class Gate:
         in_flight: Gauge,
         quotas: Quotas,
         check: Callable[[], None] = lambda: None,
+        queue: QueueBound | None = None,
     ) -> None:
-        """Create it; `check` raises `ApiError` while the server takes no new work at all."""
+        """Create it; `check` raises `ApiError` while the server takes no new work at all.
+
+        `queue` predicts how long requests wait, and says how long they may.
+        """
+        self._queue = queue or QueueBound()
         self._check = check
         self._capacity = capacity
         self._in_flight = in_flight
@@ -35,21 +41,19 @@ class Gate:
 
     @contextmanager
     def enter(self, headers: Mapping[str, str] = NO_HEADERS) -> Iterator[None]:
-        """Hold one place while the context lasts; raise `ApiError` 429 if all are taken.
+        """Hold one place while the context lasts; raise `ApiError` 429 if there is none.
 
-        `headers` are those of the request, by which its key's limits are found. Raises `ApiError`
-        503 while the server takes no new work.
+        There is none if all are taken, or if the request would wait for too long. `headers` are
+        those of the request, by which its key's limits are found. Raises `ApiError` 503 while the
+        server takes no new work.
         """
         self._check()
-        if self._count >= self._capacity:
-            raise ApiError(
-                429,
-                f"{self._capacity} requests are in flight, the most that this server takes: "
-                f"retry after {RETRY_SECONDS} s.",
-                code="too_many_requests",
-                headers={"Retry-After": str(RETRY_SECONDS)},
-            )
+        refused = self._queue.refusal(self._count, self._capacity)
+        if refused is not None:
+            again = {"Retry-After": str(refused.retry_seconds)}
+            raise ApiError(429, refused.message, code=refused.code, headers=again)
         quota = self.quotas.begin(headers) if self.quotas else None
+        self._queue.admitted()
         self._count += 1
         self._in_flight.set(self._count)
         try:
