@@ -135,6 +135,8 @@ class CallContext:
     """What a person must know who approves the call; empty for most calls."""
     asker: str = ""
     """Digest of the client's identity, equal for all requests of one client; empty: unknown."""
+    tenant: str = ""
+    """Digest of the client's API key, which may leave only so many questions open; empty: none."""
     usable: Callable[[], Awaitable[None]] | None = None
     """Returns once the run can use a result of the call, and raises if it never will."""
 

@@ -90,6 +90,7 @@ async def decode(
         state.runs.add(dispatcher, kept=kept is not None)
         dispatcher.conversation = plan.conversation
         dispatcher.asker = plan.asker or asker_of(plan.user, headers)
+        dispatcher.tenant = plan.spec.origin.tenant
         if kept is not None:
             dispatcher.asker = dispatcher.asker or kept.asker
             dispatcher.log = kept.calls

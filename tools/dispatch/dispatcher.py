@@ -86,6 +86,8 @@ class Dispatcher(AsyncClosing):
         """The value of `CallContext.conversation`; the owner sets it before a run."""
         self.asker = ""
         """The value of `CallContext.asker`; the owner sets it before a run."""
+        self.tenant = ""
+        """The value of `CallContext.tenant`; the owner sets it before a run."""
         self.on_report: Callable[[ToolCall, str], None] | None = None
         """Receives tools' progress reports, one line each; the owner sets it before a run."""
         self.on_expect: Callable[[ToolCall, float], None] | None = None
@@ -273,6 +275,7 @@ class Dispatcher(AsyncClosing):
             watch=flight.watch,
             expect=expect,
             asker=self.asker,
+            tenant=self.tenant,
             usable=self.usable,
         )
         if self.log is not None:

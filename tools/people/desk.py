@@ -40,7 +40,15 @@ class Desk:
     loop is closed.
     """
 
-    def __init__(self, store: Store, keep_seconds: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keep_seconds: float,
+        clock: Callable[[], float],
+        most_per_tenant: int,
+    ) -> None:
+        """Create it; the clients of one API key may leave `most_per_tenant` items open."""
+        self._most_per_tenant = most_per_tenant
         self.store = store
         self.listeners = Listeners()
         self.waiting: dict[str, Waiting] = {}
@@ -172,7 +180,7 @@ class Desk:
     async def _claim(self, item: Pending, identity: str) -> Pending:
         await self._begin_beating()
         await self.sweep()
-        claiming = self._spawn(asyncio.to_thread(self.store.claim, item, identity))
+        claiming = self._spawn(asyncio.to_thread(self.store.claim, item, identity, self._refused()))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -180,6 +188,14 @@ class Desk:
             if claiming.exception() is None and claiming.result().state == "open":
                 await self._shielded(self._cancel(claiming.result()))
             raise
+
+    def _refused(self) -> str:
+        """Return why the current client may open no further item; empty if it may."""
+        tenant = _tenant()
+        its = sum(each.is_open and each.tenant == tenant for each in self.waiting.values())
+        if not tenant or its < self._most_per_tenant:
+            return ""
+        return "too many questions of this API key wait for people; continue without an answer"
 
     async def _begin_beating(self) -> None:
         """Let other processes know that this one lives, before it has items."""
@@ -210,7 +226,7 @@ class Desk:
                 logger.warning("pending questions cannot be read now: %s", error)
 
     def _open(self, item: Pending, identity: str, callback: Callback | None) -> Waiting:
-        waiting = self.waiting[item.id] = Waiting(item, identity)
+        waiting = self.waiting[item.id] = Waiting(item, identity, _tenant())
         self.listeners.tell(item)
         if callback is not None:
             waiting.calling = self._spawn(self._call(callback, waiting))
@@ -305,6 +321,14 @@ class Desk:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _tenant() -> str:
+    """Return the digest of the current client's API key; empty without one."""
+    try:
+        return current().tenant
+    except LookupError:
+        return ""
 
 
 def _asker() -> str:

@@ -53,7 +53,8 @@ class People:
         self.on_question = on_question
         self.on_approval = on_approval
         store = Store(path, max_items=self.settings.max_items)
-        self._desk = Desk(store, self.settings.keep_days * DAY_SECONDS, clock)
+        keep_seconds = self.settings.keep_days * DAY_SECONDS
+        self._desk = Desk(store, keep_seconds, clock, self.settings.max_items_per_key)
 
     # -- asking ----------------------------------------------------------------------------------
 

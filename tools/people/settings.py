@@ -26,6 +26,11 @@ class PeopleSettings(BaseModel):
     max_items: int = Field(
         default=1000, ge=1, description="items kept; new questions fail once all are open"
     )
+    max_items_per_key: int = Field(
+        default=500,
+        ge=1,
+        description="open at once for the clients of one API key, so that other keys can ask",
+    )
     keep_days: float = Field(
         default=30.0, gt=0, description="settled items are deleted at this age"
     )

@@ -36,15 +36,18 @@ class Store:
         """Why the items are in memory and not in the file; None: no problem."""
         return self._db.trouble
 
-    def claim(self, item: Pending, identity: str) -> Pending:
+    def claim(self, item: Pending, identity: str, refused: str = "") -> Pending:
         """Store an item that a run waits for, or return the known one for the same question.
 
         An answer that no run has had is returned once. An orphaned item becomes ours: open, with
-        this session and deadline. Raises NoAnswer where too many items are open.
+        this session and deadline. Raises NoAnswer where too many items are open, and for a new item
+        if `refused` says why its client may open none.
         """
         known = self._find(identity, item) if identity else None
         if known is not None:
             return known
+        if refused:
+            raise NoAnswer(refused)
         count = f'SELECT count(*) FROM items WHERE "state" IN ({_placeholders(UNSETTLED)})'
         if self._db.run(lambda db: db.execute(count, UNSETTLED).fetchone()[0]) >= self._max_items:
             raise NoAnswer("too many questions wait for people; continue without an answer")

@@ -13,7 +13,7 @@ import pytest
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening as serving
 from caesura.runtime.testing import ScriptedEngine, call, say
-from caesura.tools.people import People, make_ask_user, with_approval
+from caesura.tools.people import People, PeopleSettings, make_ask_user, with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool, tool
 
@@ -67,8 +67,14 @@ async def office(
 ) -> AsyncIterator[Callable[..., Any]]:
     opened: list[People] = []
 
-    async def start(script: Any, *more: Tool, path: Path | None = None, **options: Any) -> Office:
-        people = People(path or tmp_path / "people.sqlite")
+    async def start(
+        script: Any,
+        *more: Tool,
+        path: Path | None = None,
+        settings: PeopleSettings | None = None,
+        **options: Any,
+    ) -> Office:
+        people = People(path or tmp_path / "people.sqlite", settings)
         opened.append(people)
         tools = [make_ask_user(people), *(with_approval(each, people) for each in more)]
         return Office(await serve_script(script, tools, people=people, **options), people)
@@ -390,3 +396,28 @@ async def test_listeners_do_not_hold_up_the_end(tmp_path: Path) -> None:
                 await stack.aclose()
             assert await response.read() == b""
     await people.aclose()
+
+
+async def test_a_key_with_open_questions_does_not_silence_the_others(office: Any) -> None:
+    settings = PeopleSettings(max_items_per_key=1)
+    script = ScriptedEngine(sessions=[ASKS, ASKS, ASKS], model=MODEL)
+    here = await office(script, settings=settings, api_key=["greedy", "other"])
+
+    async def chat(key: str, user: str) -> dict[str, Any]:
+        body = here.served.body(server_tools=["ask_user"], user=user)
+        who = {"Authorization": f"Bearer {key}"}
+        url = "/v1/chat/completions"
+        async with here.served.http.post(url, json=body, headers=who) as response:
+            assert response.status == 200
+            return dict(await response.json())
+
+    chats = [asyncio.create_task(chat("greedy", "ann"))]
+    await here.opened(1)
+    (refused,) = (await chat("greedy", "bob"))["caesura"]["calls"]
+    assert "too many questions of this API key" in refused["content"]
+    chats.append(asyncio.create_task(chat("other", "eve")))
+    await here.opened(2)
+    for item in here.people.waited_for:
+        await here.people.answer(item.id, "Oslo")
+    for each in await asyncio.gather(*chats):
+        assert [call["content"] for call in each["caesura"]["calls"]] == ["Oslo"]

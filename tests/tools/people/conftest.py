@@ -33,10 +33,16 @@ class Asking:
         return people
 
     def session(
-        self, *tools: Tool, conversation: str = "", name: str = "s", asker: str = ""
+        self,
+        *tools: Tool,
+        conversation: str = "",
+        name: str = "s",
+        asker: str = "",
+        tenant: str = "",
     ) -> Dispatcher:
         dispatcher = Dispatcher(Registry(tools), scope=Scope(name))
         dispatcher.conversation, dispatcher.asker = conversation, asker
+        dispatcher.tenant = tenant
         self._stack.push_async_callback(dispatcher.aclose)
         return dispatcher
 

@@ -21,6 +21,8 @@ from caesura.tools.people import (
 from caesura.tools.people.pending import MAX_ANSWER_CHARACTERS, MAX_QUESTION_CHARACTERS
 from caesura.tools.services import SetupError
 
+from .conftest import SAID
+
 LONG = MAX_QUESTION_CHARACTERS + 1
 
 
@@ -146,6 +148,34 @@ async def test_no_more_are_asked_than_can_be_kept(asking: Any) -> None:
     await asking.opened(people, 2)
     result = await asking.call(session, "ask_user", question="three")
     assert "too many questions" in result.content
+
+
+async def test_one_client_leaves_room_for_the_questions_of_others(asking: Any) -> None:
+    people = asking.people(PeopleSettings.model_validate({"max_items_per_key": 2}))
+    ask_user = make_ask_user(people)
+    greedy = asking.session(ask_user, conversation=SAID, tenant="greedy")
+    other = asking.session(ask_user, name="other", tenant="other")
+    for name in ("one", "two"):
+        asking.call(greedy, "ask_user", question=name)
+    first = await asking.opened(people, 2)
+    again = asking.session(ask_user, conversation=SAID, name="again", tenant="greedy")
+    repeated = asking.call(again, "ask_user", question=first.question)
+    refused = await asking.call(again, "ask_user", question="three")
+    assert "too many questions of this API key" in refused.content
+    asking.call(other, "ask_user", question="four")
+    await asking.opened(people, 3)
+    await people.answer(first.id, "yes")
+    assert (await repeated).content == "yes", "a question that is open already is no new one"
+    asking.call(again, "ask_user", question="three")
+    await asking.opened(people, 3)
+
+
+async def test_clients_without_a_key_share_all_questions(asking: Any) -> None:
+    people = asking.people(PeopleSettings.model_validate({"max_items_per_key": 1}))
+    session = asking.session(make_ask_user(people))
+    for name in ("one", "two"):
+        asking.call(session, "ask_user", question=name)
+    await asking.opened(people, 2)
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "x" * (MAX_ANSWER_CHARACTERS + 1)])
