@@ -33,7 +33,9 @@ class PauseHint:
             if seconds is None:
                 continue
             if not 0 < seconds < inf:
-                raise ValueError(f"{name} of a pause must be a positive number, got {seconds!r:.100}")
+                raise ValueError(
+                    f"{name} of a pause must be a positive number, got {seconds!r:.100}"
+                )
             object.__setattr__(self, name, min(max(seconds, MIN_SECONDS), MAX_SECONDS))
 
     def key(self, tool: str) -> str:
