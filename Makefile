@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-all vllm-tests clients clients-table campaign node ui records lint format serve bench gpu-check bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table campaign node ui records lint format serve bench gpu-check bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-
 
 test: dev ## Run the tests, but the slow ones
 	@$(PYTEST) -m 'not slow'
+
+test-slow: dev ## Run the slow tests alone
+	@$(PYTEST) -m slow
 
 test-all: dev ## Run all tests, the slow ones too
 	@$(PYTEST)
