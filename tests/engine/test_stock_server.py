@@ -22,6 +22,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.vllm.wire import WATCH_KEY
 from caesura.tools import calculator
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
@@ -149,4 +150,16 @@ async def test_without_retention_it_is_lost(tmp_path: Path) -> None:
     """The control: the others really do fill the cache."""
     async with vllm_server(tmp_path / "records.jsonl", retention=0) as address:
         cached, _ = await cached_in_the_follow_up(address)
+        status, error = await refused_for_its_watch_plan(address)
     assert cached == 0
+    assert status == 400, error
+    assert "64" in error["error"]["message"]
+
+
+async def refused_for_its_watch_plan(address: str) -> tuple[int, dict[str, Any]]:
+    """Send a watch plan with a number that no message to the engine can hold."""
+    plan = {"vllm_xargs": {WATCH_KEY: [10**30]}}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **plan}
+    url = f"{address}/v1/chat/completions"
+    async with aiohttp.ClientSession() as http, http.post(url, json=body) as answer:
+        return answer.status, await answer.json()

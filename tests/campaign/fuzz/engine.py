@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from vllm.exceptions import VLLMValidationError
 from vllm.v1.serial_utils import MsgpackEncoder
 
 from caesura.intercept.calls.vocabulary import Vocabulary
@@ -81,8 +82,14 @@ class Told:
         hostile = Session(f"x-{index}", list(range(20)), [[*text.encode(), END]])
         world.sessions[hostile.request_id] = hostile
         extra = {WATCH_KEY: wire}
-        request = world._request(hostile.request_id, hostile.prompt, True, None, 1000, extra)
-        world.scheduler.add_request(request)
+        try:
+            request = world._request(hostile.request_id, hostile.prompt, True, None, 1000, extra)
+        except VLLMValidationError as error:
+            hostile.finished = True
+            if not _beyond_64_bits(wire):
+                yield f"vLLM refuses the plan {wire!r:.300}: {error}"
+        else:
+            world.scheduler.add_request(request)
         for _ in range(40):
             world.step()
             if honest.finished and (hostile.finished or hostile.paused):
@@ -107,6 +114,15 @@ class Told:
         pool = world.scheduler.kv_cache_manager.block_pool
         if pool.get_num_free_blocks() != pool.num_gpu_blocks - 1:
             yield f"{pool.get_num_free_blocks()} of {pool.num_gpu_blocks - 1} blocks are free"
+
+
+def _beyond_64_bits(value: Any) -> bool:
+    """Return whether a number cannot travel to the engine: vLLM answers such a request with 400."""
+    if isinstance(value, dict):
+        return _beyond_64_bits([*value, *value.values()])
+    if isinstance(value, list):
+        return any(map(_beyond_64_bits, value))
+    return isinstance(value, int) and not -(2**63) <= value < 2**64
 
 
 def call_text(rng: Random) -> Iterator[str]:
