@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
-from caesura.runtime.server.keys.key import SCOPE, Key
+from caesura.runtime.server.keys.key import SCOPE, UNDECODABLE, Key, encoded
 from caesura.runtime.server.ui import OPEN
 
 HEALTH = "/health"
@@ -73,16 +73,23 @@ def authorization_of(headers: Mapping[str, str]) -> str | None:
     return headers.get("Authorization") or (f"Bearer {key}" if key else None)
 
 
+def shown_key(headers: Mapping[str, str]) -> str:
+    """Return the API key that a request shows, as it was written, or an empty text."""
+    _, _, shown = (authorization_of(headers) or "").partition(" ")
+    # Headers are read as Latin-1, whose own white space may be a part of a character of UTF-8.
+    return shown.encode("latin-1").strip().decode(errors=UNDECODABLE)
+
+
 def _authentication(keys: Iterable[Key]) -> Check:
     """Return a check that requires one of the keys, except on routes that hold no data.
 
     The request's scope then holds its key.
     """
-    expected = [(key.secret.strip().encode(), key) for key in keys]
+    expected = [(encoded(key.secret), key) for key in keys]
 
     def authenticate(request: HTTPConnection) -> None:
-        scheme, _, shown = (authorization_of(request.headers) or "").partition(" ")
-        given = shown.strip().encode("latin-1")
+        scheme, _, _ = (authorization_of(request.headers) or "").partition(" ")
+        given = encoded(shown_key(request.headers))
         # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = [key for each, key in expected if hmac.compare_digest(given, each)]
         if known and scheme.lower() == "bearer":

@@ -13,6 +13,8 @@ DEFAULT_WEIGHT = 1.0
 SCOPE = "caesura.key"
 """Where a request's scope holds its `Key`."""
 MAX_NAME_CHARACTERS = 64
+UNDECODABLE = "surrogateescape"
+"""How a key keeps bytes that are no UTF-8, as the environment does."""
 _SETTINGS = ("name", "weight", "in_flight", "rpm", "tpm")
 
 
@@ -51,7 +53,12 @@ def tenant_of(secret: str | None) -> str:
     """Return a digest of an API key, by which its requests are accounted; empty without a key."""
     if not secret:
         return ""
-    return hashlib.sha256(f"caesura tenant {secret}".encode()).hexdigest()[:32]
+    return hashlib.sha256(b"caesura tenant " + encoded(secret)).hexdigest()[:32]
+
+
+def encoded(secret: str) -> bytes:
+    """Return the bytes of an API key, without white space around them."""
+    return secret.encode(errors=UNDECODABLE).strip()
 
 
 def salted(tenant: str, given: str | None) -> str:

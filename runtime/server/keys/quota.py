@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from caesura.runtime.server.http.access import authorization_of
+from caesura.runtime.server.http.access import shown_key
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.bucket import Bucket
 from caesura.runtime.server.keys.key import Key, tenant_of
@@ -96,8 +96,7 @@ class Quotas:
 
     def of(self, headers: Mapping[str, str]) -> Quota | None:
         """Return the quota of a request's key, or None if it has no limits."""
-        _, _, secret = (authorization_of(headers) or "").partition(" ")
-        return self._of.get(tenant_of(secret.strip()))
+        return self._of.get(tenant_of(shown_key(headers)))
 
     def begin(self, headers: Mapping[str, str]) -> Quota | None:
         """Begin a request; return what its end is told, if anything. Raises `ApiError` 429."""

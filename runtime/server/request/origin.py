@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from caesura.runtime.server.http.access import authorization_of
+from caesura.runtime.server.http.access import shown_key
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.keys.key import tenant_of
 from caesura.scheduler.admission.programs import MAX_NAME_CHARACTERS, Origin
@@ -21,7 +21,6 @@ def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:
 
     Raises `ApiError` for a name that is too long.
     """
-    _, _, key = (authorization_of(headers) or "").partition(" ")
     named, parent = headers.get(SESSION, ""), headers.get(PARENT, "")
     for header, text in ((SESSION, named), (PARENT, parent)):
         if len(text) > MAX_NAME_CHARACTERS:
@@ -29,7 +28,7 @@ def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:
                 f"The header {header} has {len(text)} characters: send at most"
                 f" {MAX_NAME_CHARACTERS}."
             )
-    return Origin(tenant_of(key.strip()), named or name, parent)
+    return Origin(tenant_of(shown_key(headers)), named or name, parent)
 
 
 def with_origin(body: bytes, origin: Origin) -> bytes:

@@ -227,8 +227,8 @@ def test_what_is_no_origin_is_refused_at_the_start(origin):
 
 
 async def test_each_of_several_keys_is_valid(serve_script):
-    served = await serve_script([], api_key=["first", "second"])
-    for key, status in (("first", 200), ("second", 200), ("third", 401)):
+    served = await serve_script([], api_key=["first", "second", "clé-à"])
+    for key, status in (("first", 200), ("second", 200), ("clé-à", 200), ("third", 401)):
         headers = {"Authorization": f"Bearer {key}"}
         async with served.http.get("/v1/models", headers=headers) as response:
             assert response.status == status

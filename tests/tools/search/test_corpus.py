@@ -130,7 +130,8 @@ def test_removing_and_pruning(path: Path, tmp_path: Path) -> None:
         assert corpus.prune([tmp_path / "d"]) == 1
         assert [row.source for row in corpus.files()] == ["c.txt", "b.txt"]
         assert corpus.remove([tmp_path / "d"]) == 1
-        assert corpus.remove([tmp_path / "nothing"]) == 0
+        (tmp_path / "itself").symlink_to(tmp_path / "itself")
+        assert corpus.remove([tmp_path / "nothing", tmp_path / "itself"]) == 0
         assert [row.source for row in corpus.files()] == ["c.txt"]
 
 
@@ -150,6 +151,7 @@ def test_which_files_are_meant(tmp_path: Path) -> None:
     for name in ("d/a.md", "d/e/b.HTML", "d/.hidden.md", "d/.git/c.md", "d/x.png", "y.png"):
         write(tmp_path / name, "")
     (tmp_path / "d" / "loop").symlink_to(tmp_path / "d")
+    (tmp_path / "d" / "itself").symlink_to(tmp_path / "d" / "itself")
     assert files_at([tmp_path / "d", tmp_path / "y.png", tmp_path / "d/a.md"]) == {
         tmp_path / "d/a.md": "d/a.md",
         tmp_path / "d/e/b.HTML": "d/e/b.HTML",

@@ -1,6 +1,7 @@
 """Changes to a corpus: adding and removing files, each in one transaction."""
 
 import hashlib
+import os
 import shutil
 import sqlite3
 import uuid
@@ -169,4 +170,4 @@ def _name(path: Path) -> str:
 
 
 def _is_under(path: Path, place: Path) -> bool:
-    return path.is_relative_to(place.absolute().resolve())
+    return path.is_relative_to(os.path.realpath(place))

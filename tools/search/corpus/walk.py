@@ -18,7 +18,7 @@ def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[
     """
     found: dict[Path, str] = {}
     for path in paths:
-        place = path.absolute().resolve()
+        place = Path(os.path.realpath(path))  # unlike `resolve`, it takes a loop of links
         if not place.is_dir():
             found.setdefault(place, place.name)
             continue
@@ -28,7 +28,7 @@ def files_at(paths: Iterable[Path], others: Counter[str] | None = None) -> dict[
                 file = Path(directory, name)
                 if name.startswith("."):
                     continue
-                if file.is_symlink() and not file.resolve().is_relative_to(place):
+                if file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(place):
                     if others is not None:
                         others["links out of the directory"] += 1
                 elif file.suffix.lower() in SUFFIXES:

@@ -5,6 +5,7 @@ import pytest
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.bucket import Bucket
+from caesura.runtime.server.keys.door import Door
 from caesura.runtime.server.keys.key import Key, read_keys, salted
 from caesura.runtime.server.keys.quota import Quota, Quotas
 
@@ -92,6 +93,15 @@ def test_answers_tell_what_is_left_under_openais_names():
         quotas.begin(ANN)
     with pytest.raises(ApiError, match="at most 60 requests in a minute"):
         quotas.begin(ANN)
+
+
+@pytest.mark.parametrize(
+    ("secret", "shown"),
+    [("ann-secret\n", "ann-secret"), ("clé-à", "clé-à".encode().decode("latin-1"))],
+)
+def test_a_key_keeps_its_limits_however_it_is_written(secret, shown):
+    quotas = Door([Key(secret, in_flight=1)]).quotas
+    assert quotas.of({"Authorization": f"Bearer {shown}"}) is not None
 
 
 def test_salts_tell_tenants_and_their_own_salts_apart():
