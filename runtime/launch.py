@@ -96,6 +96,9 @@ async def start_engine(
     Raises `EngineFailed` if the engine does not start, and `UsageError` for invalid arguments.
     """
     prepare_environment(model)
+    if serves:
+        # As vLLM's own server does: a process of many threads cannot safely be forked.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     from_environment()  # first: a vLLM that traces changes the variables that configure our spans
 
     def launch() -> Engine:

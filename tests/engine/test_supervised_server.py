@@ -14,9 +14,11 @@ import pytest
 
 from caesura.runtime.cli.demo.kill_engine import (
     QUESTIONS,
+    SERVE,
     Server,
     ask_all,
     ask_and_kill,
+    children,
     same,
     serving,
 )
@@ -24,6 +26,8 @@ from caesura.runtime.cli.demo.kill_engine import (
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DEADLINE_SECONDS = 300.0
+HANDSHAKE_SECONDS = 300.0
+"""How long vLLM's engine process waits for an answer of the process that started it."""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +36,9 @@ async def server() -> AsyncIterator[Server]:
         yield server
 
 
-async def until(found: Callable[[], Any]) -> Any:
+async def until(found: Callable[[], Any], seconds: float = DEADLINE_SECONDS) -> Any:
     """Return what `found` returns or awaits to, once that is true."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(seconds):
         while True:
             said = found()
             if asyncio.iscoroutine(said):
@@ -129,6 +133,26 @@ async def test_an_engine_ends_with_its_server(server: Server, probes: Probes) ->
     server.process.kill()
     await server.process.wait()
     await until(lambda: not lives(engine))
+
+
+async def test_an_engine_that_starts_ends_with_its_server(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *SERVE),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+    )
+    try:
+        # The process imports vLLM next; the server would answer its handshake later.
+        (engine,) = await until(lambda: children(process.pid, b"multiprocessing.spawn"))
+    finally:
+        process.kill()
+        await process.wait()
+    try:
+        await until(lambda: not lives(engine), HANDSHAKE_SECONDS / 2)
+    finally:
+        if lives(engine):
+            os.kill(engine, signal.SIGKILL)
 
 
 async def test_a_taken_port_is_found_before_the_engine_starts() -> None:

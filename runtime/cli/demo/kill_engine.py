@@ -65,10 +65,18 @@ class Server:
     process: asyncio.subprocess.Process
 
     def engines(self) -> list[int]:
-        """Return the processes of its engine, from Linux' /proc."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        children = [int(pid) for each in tasks for pid in each.read_text().split()]
-        return [pid for pid in children if ENGINE in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        """Return the processes of its engine."""
+        return children(self.process.pid, ENGINE)
+
+
+def children(process: int, named: bytes) -> list[int]:
+    """Return the processes that a process started and whose command lines hold `named`.
+
+    They come from Linux' /proc.
+    """
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    started = [int(pid) for each in tasks for pid in each.read_text().split()]
+    return [pid for pid in started if named in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 @asynccontextmanager

@@ -2,6 +2,10 @@
 
 A server that is killed (`kill -9`, the kernel's memory killer) cannot stop its engine, which would
 hold the memory that the next server needs. vLLM's own workers end with the engine's process.
+
+vLLM calls no hook of ours before its handshake, for which an orphan waits five minutes. But a
+spawned process first reads its configuration, which names our scheduler by its class. So the
+package of the schedulers calls this module as soon as it is imported.
 """
 
 import multiprocessing
@@ -10,12 +14,13 @@ import signal
 import threading
 import time
 from multiprocessing import connection
-from typing import Any
 
 NAME = "EngineCore"
 """How the names of vLLM's engine processes begin."""
 GRACE_SECONDS = 5.0
 """How long the process may take to end by itself."""
+LOOK_SECONDS = 0.05
+"""How often a process that is being set up looks whether its parent is known."""
 _WATCHED = threading.Event()
 
 
@@ -25,18 +30,18 @@ def end_with_parent() -> None:
     `multiprocessing` gives each process the reading end of a pipe that its parent holds open.
     Only the first call has an effect.
     """
-    parent = multiprocessing.parent_process()
     is_engine = multiprocessing.current_process().name.startswith(NAME)
-    if parent is None or not is_engine or _WATCHED.is_set():
+    if not is_engine or _WATCHED.is_set():
         return
     _WATCHED.set()
-    threading.Thread(
-        target=_end_after, args=(parent.sentinel,), name="caesura-orphan", daemon=True
-    ).start()
+    threading.Thread(target=_end_with_parent, name="caesura-orphan", daemon=True).start()
 
 
-def _end_after(sentinel: Any) -> None:
-    connection.wait([sentinel])
+def _end_with_parent() -> None:
+    # A spawned process has its name before it reads its arguments, and its parent afterwards.
+    while (parent := multiprocessing.parent_process()) is None:
+        time.sleep(LOOK_SECONDS)
+    connection.wait([parent.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
