@@ -46,6 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="processes of simulated and fuzz")
     parser.add_argument("--only", type=int, nargs="+", help="these runs alone, to see them again")
     parser.add_argument("--every", type=float, default=60, help="real: seconds between faults")
+    parser.add_argument("--clients", type=int, default=8, help="real: clients at once")
+    calm = "real: the last part of the budget, 0 to 1, in which no server and no engine is killed"
+    parser.add_argument("--calm", type=float, default=0.0, help=calm)
     parser.add_argument("--faults", help="real: kinds of faults, with commas; default all")
     parser.add_argument("--report", type=Path, default=Path("campaign-report"), help="folder")
     return parser
@@ -73,7 +76,9 @@ def _real(args: argparse.Namespace) -> tuple[Outcome, bool]:
     kinds = args.faults.split(",") if args.faults else KINDS
     if unknown := set(kinds) - set(KINDS):
         sys.exit(f"--faults: unknown are {sorted(unknown)}; there are {', '.join(KINDS)}")
-    return run(Plan(args.seed, args.sessions, args.budget, args.every, kinds))
+    return run(
+        Plan(args.seed, args.sessions, args.budget, args.every, kinds, args.clients, args.calm)
+    )
 
 
 def _conduct(args: argparse.Namespace, job: partial[Outcome]) -> tuple[Outcome, bool]:

@@ -99,8 +99,8 @@ def markdown(name: str, data: dict[str, Any]) -> str:
         *_table("how they ended", data["ends"]),
         *_table("faults", data["faults"]),
     ]
-    if data["figures"]:
-        lines += _table("figures", data["figures"])
+    if figures := {name: one for name, one in data["figures"].items() if name != "usage"}:
+        lines += _table("figures", figures)
     if data["never_happened"]:
         lines += [f"**Chosen, and never happened:** {', '.join(data['never_happened'])}.", ""]
     for one in data["seen"]:

@@ -22,7 +22,7 @@ from tests.campaign.real.faults import (
     WORKER_KILLED,
     Faults,
 )
-from tests.campaign.real.rest import Usage, slopes
+from tests.campaign.real.rest import Usage, growths
 
 SHORT = ["real", "--seed", "1", "--budget", "90", "--every", "4"]
 SHORT_FAULTS = (ENGINE_KILLED, SERVER_KILLED, DISK_FULL, TOOL_SERVER_KILLED, WORKER_KILLED)
@@ -42,8 +42,11 @@ class Nothing:
     async def ready(self) -> None:
         self.asked += 1
 
-    def usage(self) -> tuple[float, int, int]:
-        return 100.0, 10, 1
+    def usage(self) -> dict[str, tuple[float, int]]:
+        return {"server": (100.0, 10)}
+
+    def holds(self) -> tuple[int, int]:
+        return 10, 1
 
     def workers(self) -> list[Any]:
         return []
@@ -139,15 +142,42 @@ def test_a_chosen_fault_that_never_happened_is_told(
     assert "never happened: server killed, tool lies" in capsys.readouterr().err
 
 
-def test_a_slope_is_that_within_the_lives_of_the_last_half() -> None:
-    early = [Usage(second, 0, 500.0 - second, 9, 2) for second in range(0, 3600, 60)]
-    late = [
-        Usage(second, 1 + second // 5400, 900.0 - 300 * (second // 5400) + second / 3600, 20, 2)
-        for second in range(3600, 7200, 60)
+async def test_no_server_and_no_engine_is_killed_while_it_is_calm(tmp_path: Path) -> None:
+    server, kinds = Nothing(tmp_path), [SERVER_KILLED, WORKER_KILLED]
+    faults = Faults(server, random.Random(0), kinds)  # type: ignore[arg-type]
+    faults.calm_from = 0.0
+    assert {faults._draw() for _ in range(50)} == {WORKER_KILLED}
+    faults.calm_from = float("inf")
+    assert {faults._draw() for _ in range(50)} == set(kinds)
+
+
+def life(name: str, begin: int, end: int, start: float, by_hour: float) -> list[Usage]:
+    """A process that fills its caches for half of its life, and then grows by so much."""
+    middle = (begin + end) / 2
+    return [
+        Usage(
+            second,
+            name,
+            start + 100 * (second < middle) + by_hour * max(0, second - middle) / 3600,
+            20,
+        )
+        for second in range(begin, end, 10)
     ]
-    told = slopes([*early, *late])
-    assert told["slope of RSS, MB/h, last half"] == 1.0
-    assert told["slope of descriptors/h, last half"] == 0.0
+
+
+def test_growth_is_that_of_the_last_half_of_each_life() -> None:
+    lives = [
+        *life("server, 1", 0, 7200, 600, 1),
+        *life("engine, 2", 0, 300, 500, 900),
+        *life("engine, 3", 300, 7200, 500, 90),
+    ]
+    server, engine = growths(lives)
+    assert (server.process, engine.process) == ("server, 1", "engine, 3"), "2 lived too shortly"
+    assert round(server.megabytes_per_hour, 3) == 1 and server.flat
+    assert round(engine.megabytes_per_hour, 3) == 90 and not engine.flat
+    opened = [one._replace(descriptors=one.seconds // 100) for one in life("x", 0, 3600, 9, 0)]
+    assert [round(one.descriptors_per_hour) for one in growths(opened)] == [36]
+    assert not growths(opened)[0].flat
 
 
 @pytest.mark.engine

@@ -22,6 +22,8 @@ ENGINE_KILLED, ENGINE_STOPPED = "engine killed", "engine stopped for 5 s"
 ENGINE_HUNG = "engine stopped for good"
 SERVER_KILLED, DISK_FULL = "server killed", "disk full for 8 s"
 TOOL_SERVER_KILLED, WORKER_KILLED = "tool server killed", "tool worker killed"
+KILLING = (ENGINE_KILLED, ENGINE_HUNG, SERVER_KILLED)
+"""Kinds that end the life of a server or of an engine."""
 WEIGHTS = {
     ENGINE_KILLED: 3,
     ENGINE_STOPPED: 2,
@@ -40,6 +42,8 @@ class Faults:
         """Draw faults of these kinds; they strike at random times by `rng`."""
         self._server, self._rng, self._kinds = server, rng, list(kinds)
         self.happened: Counter[str] = Counter()
+        self.calm_from = float("inf")
+        """From then on, by the monotonic clock, no server and no engine is killed."""
         self._first = rng.sample(self._kinds, len(self._kinds))
         self._deaths: deque[float] = deque()
         self._strikes: dict[str, Callable[[], Coroutine[Any, Any, bool]]] = {
@@ -62,11 +66,16 @@ class Faults:
                 await asyncio.wait_for(ending.wait(), self._rng.uniform(0.5, 1.5) * every)
                 return
             kind = self._draw()
+            if not kind:
+                continue
             if await self._strikes[kind]():
                 self.happened[kind] += 1
             await self._server.ready()
 
     def _draw(self) -> str:
+        if time.monotonic() >= self.calm_from:
+            kinds = [one for one in self._kinds if one not in KILLING]
+            return self._by_weight(kinds) if kinds else ""
         kind = self._first.pop(0) if self._first else self._by_weight(self._kinds)
         if kind not in (ENGINE_KILLED, ENGINE_HUNG) or self._may_die():
             return kind

@@ -14,20 +14,47 @@ from .server import Server
 
 REST_SECONDS = 120.0
 """Longer than an idle worker, or KV for a follow-up, is kept."""
-SLOPE_SECONDS = 600.0
-"""Over less time the start of a server looks like growth."""
+LIFE_SECONDS = 600.0
+"""Over less time the start of a process looks like growth."""
+FLAT_MB_PER_HOUR = 40.0
+"""How much the memory of a process may grow by the hour, once half of its life is over."""
 SPARE_DESCRIPTORS = 8
 """Files that SQLite opens and closes at will."""
 
 
 class Usage(NamedTuple):
-    """What a server uses at one time."""
+    """What one process uses at one time."""
 
     seconds: float
-    life: int
+    process: str
     megabytes: float
     descriptors: int
-    processes: int
+
+
+class Growth(NamedTuple):
+    """How the life of one process went; the growths by the hour are those of its last half."""
+
+    process: str
+    seconds: float
+    megabytes: tuple[float, float]
+    descriptors: tuple[int, int]
+    megabytes_per_hour: float
+    descriptors_per_hour: float
+
+    @property
+    def flat(self) -> bool:
+        """Return whether its memory and its descriptors have stopped to grow."""
+        spare = SPARE_DESCRIPTORS / (self.seconds / 2 / 3600)
+        flat = self.megabytes_per_hour <= FLAT_MB_PER_HOUR
+        return flat and self.descriptors_per_hour <= spare
+
+    def __str__(self) -> str:
+        """Return it as a row of the report."""
+        return (
+            f"{self.seconds:.0f} s; RSS from {self.megabytes[0]:.0f} to {self.megabytes[1]:.0f} MB,"
+            f" {self.megabytes_per_hour:+.1f} MB/h in the last half; descriptors from"
+            f" {self.descriptors[0]} to {self.descriptors[1]}, {self.descriptors_per_hour:+.1f}/h"
+        )
 
 
 async def watch(server: Server, seen: list[Usage], ending: asyncio.Event) -> None:
@@ -35,29 +62,51 @@ async def watch(server: Server, seen: list[Usage], ending: asyncio.Event) -> Non
     while not ending.is_set():
         await asyncio.sleep(5)
         if not server.down:
-            life, usage = server.life, await asyncio.to_thread(server.usage)
-            seen.append(Usage(time.monotonic(), life, *usage))
+            for name, used in (await asyncio.to_thread(server.usage)).items():
+                seen.append(Usage(time.monotonic(), name, *used))
 
 
-def slopes(seen: Sequence[Usage]) -> dict[str, float | str]:
-    """Return the growth by the hour over the last half; each life begins at a level of its own."""
-    half = [one for one in seen if one.seconds >= (seen[0].seconds + seen[-1].seconds) / 2]
-    lives = [[one for one in half if one.life == life] for life in {one.life for one in half}]
-    rows = [np.array(life) - np.mean(life, axis=0) for life in lives if len(life) > 2]
-    names = {2: "RSS, MB/h", 3: "descriptors/h", 4: "processes/h"}
-    if not rows or half[-1].seconds - half[0].seconds < SLOPE_SECONDS:
-        return {f"slope of {name}, last half": "too short a run" for name in names.values()}
-    all_rows = np.concatenate(rows)
-    hours = all_rows[:, 0] / 3600
-    return {
-        f"slope of {name}, last half": round(
-            float(hours @ all_rows[:, column] / (hours @ hours)), 1
-        )
-        for column, name in names.items()
+def growths(seen: Sequence[Usage]) -> list[Growth]:
+    """Return how each process grew that lived long enough to tell."""
+    lives = {
+        name: [one for one in seen if one.process == name]
+        for name in dict.fromkeys(one.process for one in seen)
     }
+    return [
+        _growth(life)
+        for life in lives.values()
+        if life[-1].seconds - life[0].seconds >= LIFE_SECONDS
+    ]
 
 
-async def left_behind(server: Server, before: Usage) -> list[str]:
+def _growth(life: Sequence[Usage]) -> Growth:
+    first, last = life[0], life[-1]
+    half = [one for one in life if one.seconds >= (first.seconds + last.seconds) / 2]
+    hours = np.array([one.seconds for one in half]) / 3600
+    columns = np.array([(one.megabytes, one.descriptors) for one in half])
+    megabytes, descriptors = np.polyfit(hours - hours[0], columns, 1)[0]
+    return Growth(
+        first.process,
+        last.seconds - first.seconds,
+        (first.megabytes, last.megabytes),
+        (first.descriptors, last.descriptors),
+        float(megabytes),
+        float(descriptors),
+    )
+
+
+def by_the_minute(seen: Sequence[Usage]) -> list[Usage]:
+    """Return one usage of each process for each minute, by seconds since the first."""
+    kept = {(one.process, one.seconds // 60): one for one in seen}
+    return [
+        one._replace(
+            seconds=round(one.seconds - seen[0].seconds), megabytes=round(one.megabytes, 1)
+        )
+        for one in kept.values()
+    ]
+
+
+async def left_behind(server: Server, before: tuple[int, int]) -> list[str]:
     """Wait until the server is at rest; return what is not so after a while."""
     ends = time.monotonic() + REST_SECONDS
     while left := await _left(server, before):
@@ -67,15 +116,15 @@ async def left_behind(server: Server, before: Usage) -> list[str]:
     return left
 
 
-async def _left(server: Server, before: Usage) -> list[str]:
+async def _left(server: Server, before: tuple[int, int]) -> list[str]:
     async with httpx.AsyncClient(timeout=30) as http:
         busy = await server.busy(http)
     left = [f"{name} is {value}" for name, value in busy.items()]
-    _, descriptors, processes = server.usage()
-    if descriptors > before.descriptors + SPARE_DESCRIPTORS:
-        left.append(f"{descriptors} descriptors, {before.descriptors} before the faults")
-    if processes > before.processes:
-        left.append(f"{processes} processes, {before.processes} before the faults")
+    (descriptors, processes), (descriptors_before, processes_before) = server.holds(), before
+    if descriptors > descriptors_before + SPARE_DESCRIPTORS:
+        left.append(f"{descriptors} descriptors, {descriptors_before} before the faults")
+    if processes > processes_before:
+        left.append(f"{processes} processes, {processes_before} before the faults")
     left += [f"process {one.pid} of a dead server lives" for one in server.met if one.is_running()]
     return left
 

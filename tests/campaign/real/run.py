@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +20,9 @@ from tests.campaign.report import Defect, Outcome
 from .clients import ANSWER_SECONDS, Clients, decline
 from .faults import WEIGHTS, Faults
 from .odd_tools import ODD
-from .rest import Usage, left_behind, runs_in_journal, slopes, watch
+from .rest import Usage, by_the_minute, growths, left_behind, runs_in_journal, watch
 from .server import Server, serving
 
-CLIENTS = 8
 TOOL_FAULTS = tuple(f"tool {does}" for does in ODD.values())
 KINDS = (*WEIGHTS, *TOOL_FAULTS)
 """All kinds of faults. Those of tools come with the clients, which call such tools."""
@@ -37,12 +38,16 @@ class Plan:
     every: float
     """Seconds between faults, on average."""
     kinds: Sequence[str] = KINDS
+    clients: int = 8
+    calm: float = 0.0
+    """The last part of the budget, from 0 to 1, in which no server and no engine is killed."""
 
     @property
     def again(self) -> str:
         """The command that runs it again."""
         kinds = "" if tuple(self.kinds) == KINDS else f" --faults {','.join(self.kinds)!r}"
         asked = f"--seed {self.seed} --budget {self.budget:g} --every {self.every:g}"
+        asked += f" --clients {self.clients} --calm {self.calm:g}"
         return f"python -m tests.campaign real {asked}{kinds}"
 
 
@@ -66,6 +71,8 @@ class Campaign:
         clients = Clients(self.server, random.Random(rng.random()), self.outcome, self.defect)
         machine = [kind for kind in self.plan.kinds if kind in WEIGHTS]
         faults = Faults(self.server, random.Random(rng.random()), machine)
+        if self.plan.calm:
+            faults.calm_from = ends_at - self.plan.calm * self.plan.budget
         usage: list[Usage] = []
 
         def goes_on(sessions: int) -> bool:
@@ -75,32 +82,46 @@ class Campaign:
         try:
             async with httpx.AsyncClient(timeout=ANSWER_SECONDS, limits=limits) as http:
                 await clients.undisturbed(http)
-                usage.append(Usage(time.monotonic(), 0, *self.server.usage()))
+                before = self.server.holds()
                 # An error of any of these ends all others and the campaign.
                 async with asyncio.TaskGroup() as around:
                     ending = asyncio.Event()
                     around.create_task(watch(self.server, usage, ending))
+                    around.create_task(self._tell(ending))
                     around.create_task(decline(self.server, http, ending))
                     enough = asyncio.Event()
                     striking = around.create_task(_strike(faults, self.plan.every, enough))
                     # The last sessions end without further faults.
                     asyncio.get_running_loop().call_at(ends_at, enough.set)
                     async with asyncio.TaskGroup() as asking:
-                        for _ in range(CLIENTS):
+                        for _ in range(self.plan.clients):
                             asking.create_task(clients.go(http, goes_on))
                     enough.set()
                     await striking
                     ending.set()
         finally:
             self._count(faults)
-        self.outcome.figures.update(slopes(usage))
+        self._judge_growth(usage)
         self._judge_notes(clients.notes)
-        for left in await left_behind(self.server, usage[0]):
-            self.defect("leaked", left)
-        now = Usage(0.0, self.server.life, *self.server.usage())
-        for name in ("descriptors", "processes"):
-            told = f"{getattr(usage[0], name)}, {getattr(now, name)}"
+        left = await left_behind(self.server, before)
+        for one in left:
+            self.defect("leaked", one)
+        self.outcome.figures["left at rest"] = len(left)
+        for name, *counts in zip(
+            ("descriptors", "processes"), before, self.server.holds(), strict=True
+        ):
+            told = ", ".join(map(str, counts))
             self.outcome.figures[f"{name} before the faults and at the end"] = told
+
+    async def _tell(self, ending: asyncio.Event) -> None:
+        """Say every minute how far it is."""
+        began = time.monotonic()
+        while not ending.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), 60)
+            seconds, found = time.monotonic() - began, len(self.outcome.defects)
+            text = f"real: {seconds:.0f} s, {self.outcome.sessions} sessions, {found} defects"
+            print(text, file=sys.stderr, flush=True)
 
     def _count(self, faults: Faults) -> None:
         self.outcome.faults.update(faults.happened)
@@ -108,6 +129,13 @@ class Campaign:
         for name in odd.read_text().split() if odd.exists() else ():
             self.outcome.faults[f"tool {ODD[name]}"] += 1
         self.outcome.never = [kind for kind in self.plan.kinds if not self.outcome.faults[kind]]
+
+    def _judge_growth(self, usage: Sequence[Usage]) -> None:
+        for growth in growths(usage):
+            self.outcome.figures[growth.process] = str(growth)
+            if not growth.flat:
+                self.defect("leaked", f"{growth.process}: {growth}")
+        self.outcome.figures["usage"] = by_the_minute(usage)
 
     def _judge_notes(self, told: dict[str, int]) -> None:
         """Judge the calls that must not be made twice by the lines that they have written."""

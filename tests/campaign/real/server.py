@@ -152,14 +152,19 @@ class Server:
         """Return the processes of MCP servers."""
         return [one for one in self.family()[1:] if odd_tools.__file__ in name_of(one)]
 
-    def usage(self) -> tuple[float, int, int]:
-        """Return the resident MB of all processes, descriptors of the server, and processes."""
-        alive = self.family()
-        try:
-            descriptors = self.process.num_fds()
-        except psutil.Error:
-            descriptors = 0
-        return sum(_resident(one) for one in alive) / 2**20, descriptors, len(alive)
+    def usage(self) -> dict[str, tuple[float, int]]:
+        """Return the resident MB and the descriptors of the server and of its engine, by name."""
+        found = {}
+        for role, processes in (("server", [self.process]), ("engine", self.engines())):
+            for one in processes:
+                with suppress(psutil.Error):
+                    used = one.memory_info().rss / 2**20, one.num_fds()
+                    found[f"{role}, process {one.pid}"] = used
+        return found
+
+    def holds(self) -> tuple[int, int]:
+        """Return the descriptors of the server, and how many processes it has."""
+        return self.process.num_fds(), len(self.family())
 
     async def busy(self, http: httpx.AsyncClient) -> dict[str, float]:
         """Return what is not 0 of what must be at rest."""
@@ -221,10 +226,3 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
         return list(process.children(recursive=True))
     except psutil.NoSuchProcess:
         return []
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
