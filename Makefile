@@ -119,7 +119,7 @@ bench: dev ## Measure against stock vLLM, in pairs (about 15 minutes)
 # Needs no network: any Python that has vLLM with its GPU build, and this folder.
 GPU_PYTHON ?= python3
 gpu-check: ## On a machine with a GPU: check all that CPUs can't tell (30 minutes, no network)
-	@PYTHONPATH=src:. OMP_NUM_THREADS= $(GPU_PYTHON) -m benchmarks.gpu_check
+	@env -u OMP_NUM_THREADS PYTHONPATH=src:. $(GPU_PYTHON) -m benchmarks.gpu_check
 
 bench-sim: dev ## Compare policies by simulation: the tables of docs/policies.md (under 30 minutes)
 	@$(BIN)/python -m benchmarks.policies

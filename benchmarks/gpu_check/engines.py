@@ -22,11 +22,15 @@ from caesura.scheduler.vllm.client.engine import VllmEngine  # noqa: E402
 from caesura.scheduler.vllm.client.launch import start  # noqa: E402
 
 BLOCK_SIZE = 32
+FREE_AT_START = 0.4
+"""The share of the device's memory that vLLM wants to be free when an engine starts. Its default
+would refuse a check's second engine. `kv_cache_memory_bytes` says what is then taken."""
 
 
 def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str, Any]:
     """Return the fields of vLLM's `AsyncEngineArgs` that both kinds of engine share."""
     block_bytes = BLOCK_SIZE * SIZES[model].kv_bytes_per_token
+    share = {"gpu_memory_utilization": FREE_AT_START} if scale.on_device else {}
     return {
         **default_args(None),
         "dtype": "bfloat16" if scale.on_device else "float32",
@@ -40,6 +44,7 @@ def engine_args(scale: Scale, model: str, context: int, blocks: int) -> dict[str
         "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         "disable_log_stats": True,
+        **share,
     }
 
 

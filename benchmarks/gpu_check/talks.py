@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from vllm.v1.engine.async_llm import AsyncLLM
 
 from benchmarks.gpu_check.engines import greedy, outputs_of
+from benchmarks.handling.drive import resume_of
 from benchmarks.handling.model import WORDS
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.vllm.client.live import LiveRequest
-from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+from caesura.scheduler.vllm.wire import WATCH_KEY
 
 TIE = 0.05
 """In nats. Rounding in bfloat16 moves the logits of these models by about a hundredth."""
@@ -135,5 +136,4 @@ def _agrees(talk: Talk, index: int, said: list[int], compared: Compared) -> bool
 
 
 def _handling(params: dict | None) -> str:
-    resume = ((params or {}).get(REPORT_KEY) or {}).get("resume") or {}
-    return str(resume.get("handling") or "")
+    return str((resume_of(params) or {}).get("handling") or "")

@@ -140,8 +140,13 @@ class Driver:
             record.tool_seconds += self.now() - began
 
 
+def resume_of(params: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the report of a resume in an output's `kv_transfer_params`, if there is one."""
+    return ((params or {}).get(REPORT_KEY) or {}).get("resume")
+
+
 def _note_resume(seen: SegmentRecord, params: dict[str, Any] | None) -> None:
-    resume = ((params or {}).get(REPORT_KEY) or {}).get("resume")
+    resume = resume_of(params)
     if resume is not None:
         seen.handling = resume["handling"]
         seen.cached_tokens = resume["cached_tokens"]

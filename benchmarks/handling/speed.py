@@ -1,10 +1,10 @@
 """What the model costs on this machine, and the arrival rate that follows from it."""
 
 import asyncio
-import itertools
 import random
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from vllm import SamplingParams
@@ -17,6 +17,7 @@ from benchmarks.handling.ledger import new_ledger
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.systems import Settings, engine, roomy
 from benchmarks.handling.workload import Session, Speed
+from caesura.runtime.errors import UsageError
 
 BATCHES = (1, 8, 16, 32)
 BUSY_BATCH = 16
@@ -54,20 +55,39 @@ async def _prefill_seconds(llm: AsyncLLM, rng: random.Random) -> float:
 
 
 async def _step_seconds(llm: AsyncLLM, rng: random.Random, batch: int) -> float:
-    """The median time between two tokens of a request, once all of them decode."""
+    """The time between two tokens of a request once all of them decode; the median over them."""
     streams = await asyncio.gather(*(_stamps(llm, rng, CONTEXT, DECODED) for _ in range(batch)))
-    return statistics.median(
-        later - earlier
-        for stamps in streams
-        for earlier, later in itertools.pairwise(stamps[DECODED // 2 :])
-    )
+    return statistics.median(seconds_per_token(stamps, DECODED // 2) for stamps in streams)
 
 
-async def _stamps(llm: AsyncLLM, rng: random.Random, prompt: int, decoded: int) -> list[float]:
-    """Run a request; return when its outputs came."""
+def seconds_per_token(stamps: Sequence[tuple[float, int]], skipped: int) -> float:
+    """Return the mean time between tokens of a stream, from about `skipped` tokens on.
+
+    `stamps` has the time of each output, in seconds, and how many tokens had come with it. A busy
+    machine gets several tokens in one output, so that the last one before `skipped` is where the
+    time begins.
+    """
+    behind = [stamp for stamp in stamps if stamp[1] <= skipped] or stamps[:1]
+    (began, had), (ended, has) = behind[-1], stamps[-1]
+    if has == had:
+        raise UsageError(
+            f"all {has} tokens of a request came in one output, so that a step cannot be timed;"
+            " run this on a machine that is less busy"
+        )
+    return (ended - began) / (has - had)
+
+
+async def _stamps(
+    llm: AsyncLLM, rng: random.Random, prompt: int, decoded: int
+) -> list[tuple[float, int]]:
+    """Run a request; return when its outputs came, and how many tokens had come by then."""
     words = rng.choices(WORDS, k=prompt)
     params = SamplingParams(
         max_tokens=decoded, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
     )
-    outputs = llm.generate(tokens_input(words), params, f"speed-{rng.getrandbits(64):x}")
-    return [time.perf_counter() async for _ in outputs]
+    stamps: list[tuple[float, int]] = []
+    had = 0
+    async for output in llm.generate(tokens_input(words), params, f"speed-{rng.getrandbits(64):x}"):
+        had += len(output.outputs[0].token_ids)
+        stamps.append((time.perf_counter(), had))
+    return stamps

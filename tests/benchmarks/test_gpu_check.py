@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks.gpu_check.checks import CHECKS, Check
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.report import markdown
 from benchmarks.gpu_check.runner import Runner
+from caesura.runtime.errors import UsageError
 
 
 def test_a_finding_survives_its_file(tmp_path: Path) -> None:
@@ -89,3 +91,31 @@ def test_a_cliff_is_found() -> None:
 
     assert cliffs([0.9, 0.1, 0.1, 0.11, 0.12]) == []  # the first turn has no context
     assert cliffs([0.1, 0.1, 0.1, 2.0, 0.1, 0.1]) == [3]
+
+
+@pytest.mark.slow
+def test_a_step_is_timed_by_tokens_however_they_come() -> None:
+    from benchmarks.handling.speed import seconds_per_token
+
+    alone = [(0.1 * token, token) for token in range(1, 11)]
+    assert seconds_per_token(alone, 4) == pytest.approx(0.1)
+    assert seconds_per_token([(0.5, 3), (1.1, 9), (1.2, 10)], 4) == pytest.approx(0.1)
+    assert seconds_per_token([(0.5, 6), (0.9, 10)], 4) == pytest.approx(0.1)
+    with pytest.raises(UsageError, match="all 10 tokens of a request came in one output"):
+        seconds_per_token([(1.0, 10)], 4)
+
+
+@pytest.mark.slow
+def test_a_second_engine_starts_beside_the_first() -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.worker.utils import request_memory
+
+    from benchmarks.gpu_check.engines import engine_args
+    from benchmarks.gpu_check.sizes import DEVICE
+
+    args = engine_args(DEVICE, DEVICE.model, DEVICE.copies_context, blocks=1000)
+    assert args["kv_cache_memory_bytes"] == 1001 * 32 * 128 << 10
+    share = args.get("gpu_memory_utilization", AsyncEngineArgs.gpu_memory_utilization)
+    # Of 80 GiB, the first engine has taken 16 for the weights of 8B, and 8 for KV and the rest.
+    memory = SimpleNamespace(device_="cuda:0", total_memory=80 << 30, free_memory=56 << 30)
+    request_memory(memory, SimpleNamespace(gpu_memory_utilization=share))  # raises if too little

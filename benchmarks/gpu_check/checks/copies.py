@@ -16,14 +16,13 @@ from benchmarks.gpu_check.checks.machine import link
 from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, greedy, ours, tokens_input
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
-from benchmarks.handling.drive import sampling
+from benchmarks.handling.drive import resume_of, sampling
 from benchmarks.handling.model import WORDS
 from benchmarks.handling.workload import Segment
 from benchmarks.pairs import ratio
 from caesura.runtime.launch import calibrate
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.live import LiveRequest
-from caesura.scheduler.vllm.wire import REPORT_KEY
 
 DECODED = 192
 """Tokens that each of the other requests decodes in a round."""
@@ -44,7 +43,6 @@ class Round:
 
     gaps: list[float] = field(default_factory=list)
     loaded: int = 0
-    seconds: float = 0.0
 
 
 async def check(scale: Scale, seconds: float) -> Finding:
@@ -134,7 +132,6 @@ async def _round(llm: AsyncLLM, scale: Scale, index: int) -> Round:
     found = Round()
     rng = random.Random(index)
     done = asyncio.Event()
-    began = time.perf_counter()
     sessions = [
         asyncio.create_task(_session(llm, scale, f"copied-{index}-{number}", done, found))
         for number in range(COPIED_SESSIONS)
@@ -144,7 +141,6 @@ async def _round(llm: AsyncLLM, scale: Scale, index: int) -> Round:
         for number in range(scale.copies_decoding)
     )
     await asyncio.gather(*others)
-    found.seconds = time.perf_counter() - began
     done.set()
     await asyncio.gather(*sessions)
     return found
@@ -180,5 +176,4 @@ async def _session(
 
 
 def _loaded(params: dict[str, Any] | None) -> int:
-    resume = ((params or {}).get(REPORT_KEY) or {}).get("resume") or {}
-    return int(resume.get("loaded_tokens") or 0)
+    return int((resume_of(params) or {}).get("loaded_tokens") or 0)

@@ -3,7 +3,7 @@
 import random
 import time
 
-from benchmarks.gpu_check.engines import engine_args, ours, stock
+from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, ours, stock
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.handling.model import WORDS
@@ -16,7 +16,7 @@ WARM_UP = 2
 
 async def check(scale: Scale, seconds: float) -> Finding:
     """Time single requests on two engines side by side, in changing order."""
-    blocks = 8 * (scale.first_token_prompt + DECODED) // 32
+    blocks = 8 * (scale.first_token_prompt + DECODED) // BLOCK_SIZE
     args = engine_args(scale, scale.model, scale.first_token_prompt + 2 * DECODED, blocks)
     end = time.perf_counter() + seconds
     seen: dict[str, list[tuple[float, float]]] = {"stock": [], "caesura": []}

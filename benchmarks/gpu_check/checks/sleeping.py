@@ -1,11 +1,11 @@
-"""An engine that sleeps and wakes: its times, its memory, and a session that pauses meanwhile."""
+"""An engine that sleeps and wakes: its times, its memory, and a session that pauses afterwards."""
 
 import random
 import time
 
 import torch
 
-from benchmarks.gpu_check.engines import engine_args, greedy, ours, outputs_of
+from benchmarks.gpu_check.engines import BLOCK_SIZE, engine_args, greedy, ours, outputs_of
 from benchmarks.gpu_check.finding import Finding, Rows
 from benchmarks.gpu_check.sizes import Scale
 from benchmarks.gpu_check.talks import Compared, draw, foretell, live
@@ -24,7 +24,7 @@ async def check(scale: Scale, seconds: float) -> Finding:
 
     if not current_platform.is_sleep_mode_available():
         return Finding("skipped", "vLLM's sleep mode needs a GPU.")
-    blocks = 4 * CONTEXT_TOKENS // 32
+    blocks = 4 * CONTEXT_TOKENS // BLOCK_SIZE
     args = engine_args(scale, scale.exact_model, CONTEXT_TOKENS, blocks)
     async with ours(scale.exact_model, {**args, "enable_sleep_mode": True}, {}, 1) as engine:
         words = random.Random(1).choices(WORDS, k=512)
@@ -46,16 +46,18 @@ async def check(scale: Scale, seconds: float) -> Finding:
 
 
 async def _nap(engine: VllmEngine) -> dict[str, float | str | bool]:
-    began = time.perf_counter()
+    # The first call makes this process's CUDA context, which is no part of the sleep.
     free = torch.cuda.mem_get_info()[0]
+    began = time.perf_counter()
     await engine.llm.sleep(LEVEL)
     slept = time.perf_counter()
     gained = torch.cuda.mem_get_info()[0] - free
+    waking = time.perf_counter()
     await engine.llm.wake_up()
     woken = time.perf_counter()
     return {
         "sleep_seconds": slept - began,
-        "wake_seconds": woken - slept,
+        "wake_seconds": woken - waking,
         "freed_gib": gained / 2**30,
     }
 
