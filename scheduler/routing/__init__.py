@@ -1,7 +1,7 @@
 """The routers of requests to replicas of an engine, by name.
 
-They are pure: the same requests and loads give the same choices. A simulation and a front of
-several servers use them alike.
+They are pure: the same requests and loads give the same choices. The simulator compares them; the
+front of real servers, which come and go, has a rule of its own in `runtime/front/routes.py`.
 """
 
 from collections.abc import Callable

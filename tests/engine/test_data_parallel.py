@@ -175,7 +175,7 @@ async def test_the_calibration_of_the_first_engine_is_taken_by_both(pair: VllmEn
     assert taken[0]["out_rate"] == taken[1]["out_rate"] > 0
 
 
-async def test_metrics_and_records_are_told_apart_by_engine(pair: VllmEngine) -> None:
+async def test_metrics_are_told_apart_by_engine(pair: VllmEngine) -> None:
     for rank in ("0", "1"):
         labels = {"model_name": pair.model, "engine": rank, "owner": "free"}
         assert REGISTRY.get_sample_value("caesura_kv_blocks", labels), rank

@@ -13,6 +13,7 @@ from .core import Core
 pytestmark = pytest.mark.engine
 
 PAUSES = 3
+HANDLINGS = ["preserve", "discard", "discard-and-evict"]
 
 
 @dataclass
@@ -57,6 +58,17 @@ def plan(core: Core, seed: int) -> Talk:
     return talk
 
 
+def begin(core: Core, talks: dict[str, Talk]) -> None:
+    """All sessions send their prompts."""
+    for name, talk in talks.items():
+        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+
+
+def said_as_planned(core: Core, talks: dict[str, Talk], turn: int) -> None:
+    for name, talk in talks.items():
+        assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+
+
 def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
     """All tools return: re-send the last token, append the result."""
     last = turn + 1 == PAUSES
@@ -70,31 +82,35 @@ def answer(core: Core, talks: dict[str, Talk], turn: int) -> None:
         )
 
 
-@pytest.mark.parametrize("handling", ["preserve", "discard", "discard-and-evict"])
-def test_eight_sessions_at_once(core: Core, handling: str) -> None:
-    talks = {f"{handling}-{seed}": plan(core, seed) for seed in range(8)}
+def talk_over_pauses(core: Core, talks: dict[str, Talk], handling: str) -> None:
+    """Run all sessions to their end; in each pause their KV is kept, dropped, or lost."""
     core.scheduler.reset_prefix_cache()
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+    begin(core, talks)
     for turn in range(PAUSES):
         core.run(talks)
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
-            if handling != "preserve":
+        said_as_planned(core, talks, turn)
+        if handling != "preserve":
+            for name in talks:
                 core.drop_kv(name)
         if handling == "discard-and-evict":
             assert core.scheduler.reset_prefix_cache()
         answer(core, talks, turn)
     core.run(talks)
-    for name, talk in talks.items():
-        assert core.said[name] == talk.said[-1], name
+    said_as_planned(core, talks, PAUSES)
+    assert core.scheduler.requests == {}
+
+
+@pytest.mark.parametrize("handling", HANDLINGS)
+def test_eight_sessions_at_once(core: Core, handling: str) -> None:
+    talks = {f"{handling}-{seed}": plan(core, seed) for seed in range(8)}
+    talk_over_pauses(core, talks, handling)
+    for name in talks:
         resume = core.reports[name]["resume"]
         assert resume["handling"] == ("preserve" if handling == "preserve" else "discard")
         if handling == "preserve":
             assert resume["cached_tokens"] == resume["context_tokens"]
         if handling == "discard-and-evict":
             assert resume["cached_tokens"] == 0
-    assert core.scheduler.requests == {}
 
 
 def test_control_a_lost_token_would_be_noticed(core: Core) -> None:
@@ -117,17 +133,14 @@ def test_under_pressure(core: Core) -> None:
     core.allowed_losses = len(taken)
     handlings: set[str] = set()
     try:
-        for name, talk in talks.items():
-            core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+        begin(core, talks)
         for turn in range(PAUSES):
             core.run(talks)
             handlings |= {report["resume"]["handling"] for report in resumed(core, talks)}
-            for name, talk in talks.items():
-                assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+            said_as_planned(core, talks, turn)
             answer(core, talks, turn)
         core.run(talks)
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[-1], name
+        said_as_planned(core, talks, PAUSES)
         assert "discard" in handlings, "there was no pressure"
     finally:
         pool.free_blocks(taken)

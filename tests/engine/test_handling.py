@@ -14,7 +14,7 @@ import pytest
 from tests.scheduler.whims import Whims
 
 from .core import Core
-from .test_exact import PAUSES, Talk, answer, plan
+from .test_exact import PAUSES, Talk, answer, begin, plan, said_as_planned
 
 pytestmark = pytest.mark.engine
 
@@ -65,20 +65,18 @@ def talk_under_pressure(core: Core, talks: dict[str, Talk], rng: random.Random) 
     core.allowed_losses = len(taken)
     handlings = []
     try:
-        for name, talk in talks.items():
-            core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+        begin(core, talks)
         for turn in range(PAUSES):
             core.run(talks)
-            for name, talk in talks.items():
-                assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+            said_as_planned(core, talks, turn)
+            for name in talks:
                 resume = core.reports[name].get("resume")
                 handlings += [resume["handling"]] if resume else []
             core.idle(rng.randint(0, 12))
             answer(core, talks, turn)
         core.run(talks)
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[-1], name
-            handlings.append(core.reports[name]["resume"]["handling"])
+        said_as_planned(core, talks, PAUSES)
+        handlings += [core.reports[name]["resume"]["handling"] for name in talks]
     finally:
         pool.free_blocks(taken)
         core.allowed_losses = 0

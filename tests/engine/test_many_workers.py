@@ -17,9 +17,18 @@ from caesura.scheduler.vllm.swap.messages import WorkerMemory
 from tests.scheduler.whims import Whims
 
 from .core import Core
-from .test_exact import PAUSES, Talk, answer, plan
+from .test_exact import (
+    HANDLINGS,
+    PAUSES,
+    Talk,
+    answer,
+    begin,
+    plan,
+    said_as_planned,
+    talk_over_pauses,
+)
 from .test_handling import make_core, talk_under_pressure
-from .test_swap_control import SwapAll
+from .test_swap_control import SwapAll, until_swapped
 
 # Each of several processes imports vLLM, which takes long on a busy machine.
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -90,30 +99,19 @@ def spoil(worker: Any, rank: int, how: str) -> None:
 
 def swap_out(core: Core) -> None:
     """Step until nothing of the paused sessions is on the devices, and wipe these."""
-    scheduler, manager = core.scheduler, core.scheduler.parts.manager
-    scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
-    for _ in range(3000):
-        core.idle(1)
-        held = any(manager.blocks.of(kv) for kv in manager.paused_kvs.values())
-        if not held and not manager.planner.busy:
-            break
-    else:
-        raise AssertionError("not swapped")
-    del scheduler.has_requests
+    until_swapped(core)
     core.idle(4)  # what is left in the queue of batches
-    assert scheduler.reset_prefix_cache()
+    assert core.scheduler.reset_prefix_cache()
     assert sum(core.on_workers(wipe)) >= 3
 
 
 def come_back(core: Core, talks: dict[str, Talk], turns: int) -> list[bool]:
     """Run so many turns over swaps; tell which sessions say what they should in the last."""
     core.scheduler.parts.manager.handling = SwapAll()
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+    begin(core, talks)
     core.run(talks)
     for turn in range(turns):
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+        said_as_planned(core, talks, turn)
         swap_out(core)
         answer(core, talks, turn)
         core.run(talks)
@@ -122,26 +120,11 @@ def come_back(core: Core, talks: dict[str, Talk], turns: int) -> list[bool]:
     return [core.said[name] == talk.said[turns] for name, talk in talks.items()]
 
 
-@pytest.mark.parametrize("handling", ["preserve", "discard", "discard-and-evict"])
+@pytest.mark.parametrize("handling", HANDLINGS)
 def test_several_workers_say_what_one_says(
     core: Core, talks: dict[str, Talk], handling: str
 ) -> None:
-    talks = named(talks, handling)
-    core.scheduler.reset_prefix_cache()
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
-    for turn in range(PAUSES):
-        core.run(talks)
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
-            if handling != "preserve":
-                core.drop_kv(name)
-        if handling == "discard-and-evict":
-            assert core.scheduler.reset_prefix_cache()
-        answer(core, talks, turn)
-    core.run(talks)
-    assert [core.said[name] for name in talks] == [talk.said[-1] for talk in talks.values()]
-    assert core.scheduler.requests == {}
+    talk_over_pauses(core, named(talks, handling), handling)
 
 
 def test_swapped_kv_comes_back_to_every_worker(core: Core, talks: dict[str, Talk]) -> None:
@@ -192,17 +175,15 @@ def test_when_one_workers_copies_fail_all_is_recomputed(core: Core, talks: dict[
     assert core.scheduler.reset_prefix_cache(reset_connector=True)
     core.on_workers(spoil, 1, "fail saves")
     talks = named(talks, "failing")
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+    begin(core, talks)
     for turn in range(PAUSES):
         core.run(talks)
-        for name, talk in talks.items():
-            assert core.said[name] == talk.said[turn], f"{name}, turn {turn}"
+        said_as_planned(core, talks, turn)
         core.idle(50)
         for name in talks:
             core.drop_kv(name)
         assert core.scheduler.reset_prefix_cache()
         answer(core, talks, turn)
     core.run(talks)
-    assert [core.said[name] for name in talks] == [talk.said[-1] for talk in talks.values()]
+    said_as_planned(core, talks, PAUSES)
     assert manager.planner is not None and manager.planner.store.confirmed == []

@@ -51,9 +51,7 @@ async def serving(state: Path) -> AsyncIterator[Server]:
         await process.wait()
 
 
-async def events(
-    url: str, response: aiohttp.ClientResponse, most: int | None = None
-) -> list[dict[str, Any]]:
+async def events(response: aiohttp.ClientResponse, most: int | None = None) -> list[dict[str, Any]]:
     """Read events of a stream, until it ends or `most` were read."""
     found: list[dict[str, Any]] = []
     async for line in response.content:
@@ -71,11 +69,11 @@ def text_of(found: list[dict[str, Any]]) -> str:
 async def test_an_answer_goes_on_where_its_client_stood(tmp_path: Path) -> None:
     async with serving(tmp_path) as server, aiohttp.ClientSession() as http:
         async with http.post(f"{server.url}/responses", json=QUESTION) as response:
-            whole = await events(server.url, response)
+            whole = await events(response)
         assert whole[-1]["type"] == "response.completed" and len(text_of(whole)) > 30
         background = QUESTION | {"background": True}
         async with http.post(f"{server.url}/responses", json=background) as response:
-            seen = await events(server.url, response, most=len(whole) // 2)
+            seen = await events(response, most=len(whole) // 2)
             os.kill(server.process.pid, signal.SIGKILL)
         await server.process.wait()
     assert text_of(seen) and text_of(seen) != text_of(whole)
@@ -85,7 +83,7 @@ async def test_an_answer_goes_on_where_its_client_stood(tmp_path: Path) -> None:
         query = f"?stream=true&starting_after={last}"
         async with http.get(f"{server.url}/responses/{response_id}{query}") as response:
             assert response.status == 200, await response.text()
-            rest = await events(server.url, response)
+            rest = await events(response)
     numbers = [each["sequence_number"] for each in (*seen, *rest)]
     assert numbers == list(range(len(numbers)))
     assert text_of(seen) + text_of(rest) == text_of(whole)

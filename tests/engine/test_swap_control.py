@@ -17,7 +17,7 @@ from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.swap.copier import Copier, Task
 
 from .core import Core
-from .test_exact import PAUSES, Talk, answer, plan
+from .test_exact import PAUSES, Talk, answer, begin, plan, said_as_planned
 from .test_handling import make_core
 
 pytestmark = pytest.mark.engine
@@ -85,11 +85,11 @@ def slowly(copy: Callable[[int, Task], None], seconds: float) -> Callable[[int, 
     return slow
 
 
-def swap_out(core: Core, copier: Copier) -> None:
-    """Step until all is on the host; then wipe the device."""
+def until_swapped(core: Core) -> None:
+    """Step until nothing of the paused sessions is on the devices any more."""
     scheduler, manager = core.scheduler, core.scheduler.parts.manager
     scheduler.has_requests = lambda: True  # an engine in which all are paused would not step
-    for _ in range(2000):
+    for _ in range(3000):
         core.idle(1)
         held = any(manager.blocks.of(kv) for kv in manager.paused_kvs.values())
         if not held and not manager.planner.busy:
@@ -97,6 +97,11 @@ def swap_out(core: Core, copier: Copier) -> None:
     else:
         raise AssertionError("not swapped")
     del scheduler.has_requests
+
+
+def swap_out(core: Core, copier: Copier) -> None:
+    """Step until all is on the host; then wipe the device."""
+    until_swapped(core)
     assert core.scheduler.reset_prefix_cache()
     for layer in copier.layers:
         for part in layer.parts:
@@ -107,11 +112,10 @@ def come_back(core: Core, copier: Copier, talks: dict[str, Talk], turns: int) ->
     """Run so many turns over swaps; tell which of the sessions say what they should in the last."""
     run = next(RUNS)
     talks = {f"{run}-{name}": talk for name, talk in talks.items()}
-    for name, talk in talks.items():
-        core.add(name, talk.prompt, 100, talk.stops[0], resumable=True)
+    begin(core, talks)
     core.run(talks)
     for turn in range(turns):
-        assert [core.said[name] for name in talks] == [talk.said[turn] for talk in talks.values()]
+        said_as_planned(core, talks, turn)
         swap_out(core, copier)
         answer(core, talks, turn)
         core.run(talks)

@@ -59,7 +59,7 @@ def test_without_the_tokens_of_the_turn_the_call_would_not_be_seen() -> None:
     session = world.session("a", [*PROMPT, *TEXT[:8]], TEXT[8:].decode(), "3]", " done")
     for _ in range(60):
         world.step()
-    assert True not in [report["paused"] for report in session.reports]
+    assert not any(report["paused"] for report in session.reports)
 
 
 @pytest.mark.parametrize("compiles_late", [False, True])

@@ -349,7 +349,7 @@ class World:
         resumable: bool,
         plan: WatchPlan | None,
         max_tokens: int = 1000,
-        extra: Mapping[str, str] | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Request:
         watch = {WATCH_KEY: plan.to_wire()} if plan else {}
         params = SamplingParams(

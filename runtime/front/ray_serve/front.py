@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from ray.exceptions import RayError
@@ -79,7 +80,7 @@ class Front:
     def _asked(self, scope: Scope, body: bytes) -> Asked:
         asked = asked_of(scope["path"], _headers(scope), body)
         server = asked.server or self._answers.get(asked.continues)
-        return Asked(asked.session, asked.continues, server, asked.blocks, asked.follows)
+        return replace(asked, server=server)
 
     def _learn(self, headers: Mapping[str, str]) -> None:
         """Remember which server made the answer that later requests may name."""

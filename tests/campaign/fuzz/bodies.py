@@ -3,10 +3,9 @@
 import asyncio
 import json
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -249,7 +248,6 @@ class Served:
     app: Application
     engine: ObligingEngine
     tracebacks: Tracebacks
-    statuses: Counter[str] = field(default_factory=Counter)
 
     async def ask(self, request: Body) -> tuple[int, bytes]:
         """Send a request; returns the status and the body. Raises `TimeoutError` if it hangs."""

@@ -1,7 +1,7 @@
 """Worlds of the campaign: an engine's settings by seed, and an engine that can die."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -9,6 +9,7 @@ from caesura.intercept.calls.formats import resolve
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.intercept.kv.handling import HANDLINGS
 from caesura.scheduler.rank import RANKINGS
+from caesura.scheduler.vllm.wire import REPLAYED_KEY
 from tests.scheduler.link import FakeLink, random_pace
 from tests.scheduler.whims import Whims
 from tests.scheduler.world import Session, SteppedClock, World, make_scheduler
@@ -89,7 +90,6 @@ class MortalWorld(World):
         """Start the engine."""
         self.machine = machine
         self.clock = SteppedClock()
-        self.deaths = 0
         self.fails: Callable[[], bool] = lambda: False
         super().__init__(machine.scheduler(self.clock), machine.depth)
         self._connect()
@@ -100,7 +100,6 @@ class MortalWorld(World):
 
     def die(self) -> list[Session]:
         """Lose the engine with all that it held; return the sessions that are to be sent anew."""
-        self.deaths += 1
         before, now = self.sessions, self.clock.now
         alive = [session for session in before.values() if not session.finished]
         aborted = self.aborted
@@ -119,18 +118,16 @@ class MortalWorld(World):
             return
         turn = "begun" if session.position else "fresh"
         replayed = len(context) - len(session.prompt) - self._before(session)
-        plan = WatchPlan(
-            session.formats, ("calc", *session.pauses), (), turn, session.pauses, **said(replayed)
+        tools = ("calc", *session.pauses)
+        plan = WatchPlan(session.formats, tools, (), turn, session.pauses)
+        extra = {REPLAYED_KEY: replayed} if replayed else {}
+        self.scheduler.add_request(
+            self._request(session.request_id, context, True, plan, extra=extra)
         )
-        self.scheduler.add_request(self._request(session.request_id, context, True, plan))
 
     def context_of(self, session: Session) -> list[int]:
         """Return the tokens of a session that its client knows."""
         known = session.parts[: session.position]
-        if not CAN_REPLAY:
-            # Without the turn's first tokens the watch would miss a call: the turn is said again.
-            turns = session.parts[: session.position : 2]
-            session.delivered = [token for part in turns for token in part]
         spoken = len(session.delivered) - sum(len(part) for part in known[::2])
         present = session.parts[session.position][:spoken]
         return [*session.prompt, *(token for part in known for token in part), *present]
@@ -146,14 +143,6 @@ class MortalWorld(World):
         session.paused = False
         session.position += 2
         self.resend(session)
-
-
-CAN_REPLAY = any(one.name == "replayed" for one in fields(WatchPlan))
-
-
-def said(tokens: int) -> dict[str, Any]:
-    """Return the argument of a plan that says how many tokens of the prompt belong to the turn."""
-    return {"replayed": tokens} if CAN_REPLAY and tokens else {}
 
 
 def heal(link: FakeLink) -> None:

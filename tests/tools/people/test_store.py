@@ -126,8 +126,8 @@ def test_a_file_comes_back_after_a_lock_and_nothing_is_lost(path: Path, clocked:
 
 def test_a_file_that_stays_locked_is_tried_again_later(path: Path, clocked: Any) -> None:
     store, now = clocked
-    other = sqlite3.connect(path, isolation_level=None) if path.parent.mkdir() is None else None
-    assert other is not None
+    path.parent.mkdir()
+    other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     for number in range(4):
         now[0] = 5.0 * number

@@ -65,7 +65,7 @@ async def test_a_call_that_a_person_decides_leaves_its_story(
         assert all(json.loads(each["arguments"]) == {"number": 21} for each in done)
     else:
         assert len({each["arguments_sha256"] for each in done}) == 1
-        assert "21" not in {each.get("arguments") for each in done}
+        assert not any("arguments" in each for each in done)
     assert "ann-secret" not in log.path.read_text()
     assert log.path.stat().st_mode & 0o777 == 0o600
     await people.aclose()
