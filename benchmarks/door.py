@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -47,17 +47,18 @@ SCHEDULER = (
 )
 START_SECONDS = 600
 NAME = "tiny"
+IN_PROCESS = {**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
 
 
 @contextmanager
-def server(command: list[str], port: int) -> Iterator[str]:
+def server(command: list[str], port: int, environment: Mapping[str, str]) -> Iterator[str]:
     """Start a server, and stop it at the end; yield its address."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", *command, "--port", str(port)],
             stdout=log,
             stderr=log,
-            env={**os.environ, "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"},
+            env=environment,
         )
         try:
             asyncio.run(_healthy(f"http://127.0.0.1:{port}", process))
@@ -148,8 +149,10 @@ def measure(rounds: int, tokens: int, concurrency: list[int], console: Console) 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         urls = {
-            "vllm": stack.enter_context(server(vllm_command(), free_port())),
-            "caesura": stack.enter_context(server(caesura_command(folder), free_port())),
+            "vllm": stack.enter_context(server(vllm_command(), free_port(), IN_PROCESS)),
+            "caesura": stack.enter_context(
+                server(caesura_command(folder), free_port(), IN_PROCESS)
+            ),
         }
         for count in concurrency:
             seen: dict[str, list[dict[str, float]]] = {name: [] for name in urls}
