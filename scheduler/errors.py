@@ -19,3 +19,7 @@ class EngineFailed(CaesuraError):
 
 class EngineDied(EngineFailed):
     """The engine's process died; its sessions go on if it starts again."""
+
+
+class RepeatedDeaths(EngineFailed):
+    """Processes died again and again under one session, which may be the cause."""

@@ -21,6 +21,7 @@ from caesura.runtime.run.media import MediaRefused
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.anthropic_form import anthropic_error, speaks_anthropic
 from caesura.runtime.server.http.counting import note_code
+from caesura.scheduler.errors import RepeatedDeaths
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,10 @@ def from_exception(error: Exception) -> ApiError:
             return invalid(str(error), error.param)
         case UsageError():
             return invalid(str(error))
+        case RepeatedDeaths():
+            log.error("a request was given up: %s", error)
+            # Not a 5xx either: a client that sends it again may kill further engines.
+            return ApiError(422, sentence(error), type="server_error", code="repeated_deaths")
         case EngineFailed():
             log.error("the engine failed: %s", error)
             return ApiError(503, "The engine has failed: restart it.", code="engine_failed")

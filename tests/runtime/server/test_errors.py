@@ -11,6 +11,7 @@ from caesura.runtime.server.chat import handler
 from caesura.runtime.server.http.bodies import MAX_INLINE_BODY_BYTES
 from caesura.runtime.server.request.fields import MAX_MESSAGES, MAX_TOOLS
 from caesura.runtime.testing import call, fail
+from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.registry import Registry
 
 
@@ -26,6 +27,7 @@ def error_of(body):
         (ContextOverflow("9000 tokens exceed 8192"), 400, "context_length_exceeded"),
         (UsageError("the tools have no room"), 400, None),
         (EngineFailed("secret: out of memory"), 503, "engine_failed"),
+        (RepeatedDeaths("4 engines died"), 422, "repeated_deaths"),
         (CaesuraError("secret"), 500, None),
         (RuntimeError("secret"), 500, None),
     ],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vllm.outputs import RequestOutput
 
 from caesura.intercept.calls.watch import Turn
-from caesura.scheduler.errors import ContextOverflow, EngineDied, EngineFailed
+from caesura.scheduler.errors import ContextOverflow, EngineDied, EngineFailed, RepeatedDeaths
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.media.prompt import Media
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_DEATHS = 3
-"""How many engines in a row may die under a turn without a token of it: it may be the cause."""
+MAX_FRUITLESS_DEATHS = 3
+"""At so many deaths in a row, without a token between, a turn may be the cause, and fails."""
+MAX_DEATHS = 4
+"""So does a session at so many deaths since it last ended a turn without one.
+
+It is one less than the deaths of a crash loop, which end the server.
+"""
 
 DEATH_SECONDS = 5.0
 """How long an engine that was told to end may live after it has dropped its requests."""
@@ -63,6 +68,7 @@ class SurvivingRequest:
         self._turns = turns
         self._live: LiveRequest | None = None
         self._closed = False
+        self._deaths = 0
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
         """Returns the W3C trace context for the next request, if vLLM makes spans."""
         self.request_id: str | None = None
@@ -130,7 +136,7 @@ class SurvivingRequest:
         """Yield a turn's outputs up to the one that stops it, from one engine or from several.
 
         The caller adds the tokens of each output to the turn. Raises `EngineFailed` if the engine
-        died and will not live again, or if engine after engine dies under this turn.
+        died and will not live again, and `RepeatedDeaths` if engine after engine dies.
         """
         fruitless = 0
         while True:
@@ -142,15 +148,21 @@ class SurvivingRequest:
                         if output.outputs[0].finish_reason == "abort":
                             await self._check_abort(live)
                         yield output
+                if not turn.deaths:
+                    self._deaths = 0
                 return
             except EngineDied as error:
+                turn.deaths += 1
+                self._deaths += 1
                 fruitless = 1 if len(turn.tokens) > before else fruitless + 1
-                if fruitless >= MAX_DEATHS:
-                    raise
+                if fruitless >= MAX_FRUITLESS_DEATHS or self._deaths >= MAX_DEATHS:
+                    raise RepeatedDeaths(
+                        f"{self._deaths} engines died under this session, which may be the cause,"
+                        " so it does not go on"
+                    ) from error
                 await self._engine.revived(error)
                 if self._closed:
                     raise EngineFailed("the session was closed with its engine dead") from error
-                turn.deaths += 1
                 logger.info("going on with %d tokens in a new engine", len(turn.tokens))
                 self.prepare(turn)
                 await self.send(turn)

@@ -1,0 +1,112 @@
+"""Requests under which engine after engine dies, on a stand-in for vLLM's client."""
+
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from caesura.scheduler.errors import RepeatedDeaths
+from caesura.scheduler.messages import Sampling, SessionSpec
+from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
+from caesura.scheduler.vllm.client.ranks.routes import Route
+from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
+
+DIES = "dies"
+
+
+class Engines:
+    """Engines that sample one token for each number, and die where a script says so."""
+
+    def __init__(self, *requests: list[int | str]) -> None:
+        self._requests = list(requests)
+        self.restarts = 0
+        self.context_tokens = 100
+        self.observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+        self.errored = False
+        self.output_handler = None
+
+    @property
+    def llm(self) -> Any:
+        return self
+
+    @property
+    def grammars(self) -> Any:
+        return SimpleNamespace(of_turn=lambda *given: None)
+
+    @property
+    def routes(self) -> Any:
+        return SimpleNamespace(of=lambda *given: Route())
+
+    def sampling_params(self, *given: Any) -> Any:
+        return SimpleNamespace(extra_args=None)
+
+    async def revived(self, error: Exception) -> None:
+        self.restarts += 1
+
+    async def abort(self, request: str) -> None:
+        """Nothing of a dead engine is left."""
+
+    async def generate(self, *given: Any, **named: Any) -> AsyncGenerator[Any, None]:
+        script = self._requests.pop(0)
+        for place, token in enumerate(script):
+            if token == DIES:
+                raise EngineDeadError()
+            finish = "stop" if place == len(script) - 1 else None
+            yield SimpleNamespace(
+                outputs=[SimpleNamespace(token_ids=[token], finish_reason=finish)]
+            )
+
+
+def session(engines: Engines) -> SurvivingRequest:
+    turns: Any = SimpleNamespace(pausing=False, watched=False, watch=lambda *given: None)
+    return SurvivingRequest(engines, SessionSpec(), turns)  # type: ignore[arg-type]
+
+
+async def turn_of(request: SurvivingRequest) -> list[int]:
+    """Run one turn and return what was sampled."""
+    turn = SentTurn([1, 2, 3], 3, "fresh", Sampling(), "", NO_MEDIA)
+    request.prepare(turn)
+    await request.send(turn)
+    async for output in request.outputs(turn):
+        turn.tokens += output.outputs[0].token_ids
+    return turn.sampled
+
+
+async def test_a_turn_that_kills_each_engine_at_once_fails() -> None:
+    engines = Engines(*[[DIES]] * 9)
+    with pytest.raises(RepeatedDeaths, match="3 engines died under this session"):
+        await turn_of(session(engines))
+    assert engines.restarts == 2
+
+
+async def test_a_turn_that_kills_each_engine_after_a_token_fails() -> None:
+    engines = Engines(*[[7, DIES]] * 9)
+    with pytest.raises(RepeatedDeaths, match="4 engines died under this session"):
+        await turn_of(session(engines))
+    assert engines.restarts == 3
+
+
+async def test_a_session_each_of_whose_turns_kills_an_engine_fails() -> None:
+    engines = Engines(*[[7, DIES], [8]] * 9)
+    request = session(engines)
+    for _ in range(3):
+        assert await turn_of(request) == [7, 8]
+    with pytest.raises(RepeatedDeaths):
+        await turn_of(request)
+
+
+async def test_turns_without_a_death_clear_a_session() -> None:
+    engines = Engines(*[[7, DIES], [8], [7]] * 9)
+    request = session(engines)
+    for _ in range(9):
+        assert await turn_of(request) == [7, 8]
+        assert await turn_of(request) == [7]
+
+
+async def test_a_session_that_gets_on_outlives_one_that_does_not() -> None:
+    poison, other = Engines(*[[DIES]] * 9), Engines([7, DIES], [8, DIES], [9, DIES], [7])
+    with pytest.raises(RepeatedDeaths):
+        await turn_of(session(poison))
+    assert await turn_of(session(other)) == [7, 8, 9, 7]
