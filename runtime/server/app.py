@@ -164,7 +164,7 @@ class Application:
             await self._state.replays.cancel()
         await self._responses.aclose()
         await ended(self._following)
-        await self._chats.aclose()
+        await self._chats.leave()
         if self._state.journal is not None:
             await self._state.journal.aclose()
         await self._state.media.aclose()
@@ -213,6 +213,7 @@ class Application:
         if self._state.people is not None:
             await self._state.people.leave()
         await self._responses.leave()
+        await self._chats.leave()
 
     async def break_off_long(self, seconds: float) -> None:
         """End the runs that wait for people, or for tools that need more than `seconds`.

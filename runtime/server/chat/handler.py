@@ -86,8 +86,13 @@ class ChatCompletions:
     ) -> None:
         """Send the answer of a run that outlives this request."""
         note_answer(request.scope, run.answer.id)
-        async with aclosing(run.read()) as deltas:
-            await self._send(request, send, asked, plan, [run.answer], deltas)
+        try:
+            async with aclosing(run.read()) as deltas:
+                await self._send(request, send, asked, plan, [run.answer], deltas)
+        except Exception:
+            if run.has_failed:
+                self._kept.delivered(run)
+            raise
         self._kept.delivered(run)
 
     async def _send(

@@ -1,7 +1,8 @@
 """Chat completions that a client can come back for, by the header `Idempotency-Key`.
 
 Such a completion goes on when its client leaves, and over a restart of the server. The same request
-with the same key joins the run under way, or gets its answer. Once that was sent, the run is gone.
+with the same key joins the run under way, or gets its answer or error. Once that was sent, the run
+is gone.
 """
 
 import asyncio
@@ -39,11 +40,18 @@ class KeptChat:
         self.asked = asked
         """The digest of the request's body."""
         self.has_ended = False
+        self.goes_on = False
+        """Whether the run was broken off here, and a later process or another server has it."""
         self._kept = kept
         self._deltas: list[Delta] = []
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error ended the run, which its readers are told."""
+        return self._error is not None
 
     def start(self, deltas: AsyncGenerator[Delta, None]) -> None:
         """Begin to run in a task of its own."""
@@ -79,12 +87,13 @@ class KeptChat:
                 async for delta in deltas:
                     self._deltas.append(delta)
                     self._wake()
-            if not await self._kept.is_ours():
-                raise _goes_on()
+            self.goes_on = not await self._kept.is_ours()
         except asyncio.CancelledError:
-            self._error = _goes_on()
+            self.goes_on = True
         except Exception as error:
             self._error = error
+        if self.goes_on:
+            self._error = _goes_on()
         self.has_ended = True
         self._wake()
 
@@ -153,12 +162,14 @@ class KeptChats:
             self._start(run, apart(self._state, plan), kept, {}, time.monotonic())
 
     def delivered(self, run: KeptChat) -> None:
-        """Forget a run whose answer was sent."""
+        """Forget a run whose answer or error was sent, unless it goes on elsewhere."""
+        if run.goes_on:
+            return
         if self._runs.get(run.answer.id) is run:
             del self._runs[run.answer.id]
         run.finish()
 
-    async def aclose(self) -> None:
+    async def leave(self) -> None:
         """Break all runs off; a later process goes on with them."""
         await asyncio.gather(*(run.leave() for run in self._runs.values()))
 

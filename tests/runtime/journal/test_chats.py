@@ -6,10 +6,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from caesura.runtime.testing import call, calls, say
+from caesura.runtime.errors import ContextOverflow, EngineFailed
+from caesura.runtime.testing import call, calls, fail, say
 from caesura.tools.people import People, with_approval
 
-from .conftest import MODEL, LoggingEngine, Spy, until
+from .conftest import MODEL, LoggingEngine, Spy, read_events, until
 from .test_crashes import Shop
 
 SCRIPT = [calls(call("pay", euros=5), text="I pay."), say("You paid five euros.")]
@@ -23,6 +24,16 @@ async def chat(server: Any, key: str = "k", status: int = 200, **fields: Any) ->
         body: dict[str, Any] = await response.json()
         assert response.status == status, body
         return body
+
+
+async def text(server: Any, **fields: Any) -> str:
+    """What a client with a key is sent; a stream's pieces as one text."""
+    path, headers = "/v1/chat/completions", {"Idempotency-Key": "k"}
+    async with server.http.post(path, json=SAID | fields, headers=headers) as response:
+        sent: str = await response.text()
+    chunks = [] if "[DONE]" not in sent else read_events(sent)
+    deltas = [each["choices"][0]["delta"] for each in chunks if each["choices"]]
+    return "".join(each.get("content") or "" for each in deltas) or sent
 
 
 class Hold:
@@ -98,6 +109,35 @@ async def test_an_approval_that_was_given_meanwhile_is_used(serve: Any, tmp_path
     assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
     assert shop.paid == [5]
     await later.aclose()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_error_that_ended_a_run_is_told_once_and_frees_the_key(
+    serve: Any, stream: bool
+) -> None:
+    shop, journal = Shop(), Spy()
+    script = [fail(ContextOverflow("too long"), "I pay."), *SCRIPT]
+    server = await serve(script, shop.tools, journal)
+    assert "context_length_exceeded" in await text(server, stream=stream)
+    await until(lambda: journal.count == 0)
+    assert "You paid five euros." in await text(server, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_run_goes_on_in_the_next_process_when_the_engine_is_given_up(
+    serve: Any, stream: bool
+) -> None:
+    hold, shop, journal = Hold(), Shop(), Spy()
+    server = await serve(LoggingEngine(SCRIPT, model=MODEL, pace=hold), shop.tools, journal)
+    asking = asyncio.create_task(text(server, stream=stream))
+    await until(lambda: any('"result"' in entry.body for entry in journal.all))
+    await server.app.lose_engine(EngineFailed("given up"))
+    assert "server_stopped" in await asking
+    await server.app.close()
+    assert journal.count == 1
+    again = await serve(SCRIPT, shop.tools, Spy(journal.all))
+    assert "You paid five euros." in await text(again, stream=stream)
+    assert shop.paid == [5]
 
 
 async def test_without_a_key_nothing_is_written(serve: Any) -> None:
