@@ -16,7 +16,7 @@ from caesura.tools.result import ToolResult
 
 VERSION = 1
 
-Kind = Literal["begin", "turn", "tokens", "outcome", "call", "result", "told", "step", "answer"]
+Kind = Literal["begin", "turn", "tokens", "outcome", "call", "result", "told", "step"]
 
 Step = int | str | dict[str, Any]
 """What a client was told of a run, in order: the length of a piece of text, the id of a call whose
@@ -48,8 +48,6 @@ class Recorded:
     dispatched: list[str] = field(default_factory=list)
     """The ids of calls whose tools began to run."""
     results: dict[str, ToolResult] = field(default_factory=dict)
-    answer: dict[str, Any] | None = None
-    """The answer of a run that has ended, and was not delivered yet."""
     entries: int = 0
     """The number of entries; the next one has this number."""
 
@@ -122,7 +120,5 @@ def _take(told: Recorded, kind: str, value: Any) -> None:
             told.steps += _STEPS.validate_python(value)
         case "step":
             told.steps.append(_OBJECT.validate_python(value))
-        case "answer":
-            told.answer = _OBJECT.validate_python(value)
         case _:
             raise BadJournal(f"there is no entry of kind {kind[:40]!r}")

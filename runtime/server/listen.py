@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from caesura.runtime.tracing.setup import Given
 
 SHUTDOWN_SECONDS = 30.0
-BACKLOG = 2048
-"""The most connections that the kernel accepts before the server does."""
 SWITCH_SECONDS = 0.0005
 """How long a thread that runs Python code may hold the GIL while the event loop waits."""
 
