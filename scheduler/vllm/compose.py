@@ -41,7 +41,7 @@ from caesura.scheduler.vllm.history_file import HistoryFile, file_of_engine
 from caesura.scheduler.vllm.paused.chunking import Chunking
 from caesura.scheduler.vllm.paused.follow_ups import FollowUps
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
-from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.paused.reclaim import Reclaimer
 from caesura.scheduler.vllm.pauses import Pauses
 from caesura.scheduler.vllm.queue.admission import StepAdmission
@@ -133,7 +133,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     calibration = calibration_of(config)
     measured = given.cost or (calibration.cost if calibration is not None else None)
     costs = CostTracker(*with_link(measured or PRIOR, planner))
-    paused_kvs: dict[str, PausedKV] = {}
+    paused_kvs = PausedKVs()
     recorder = _recorder(port, settings, given, paused_kvs, planner)
     detector = CallDetector(config, given.vocabulary, given.formats)
     sessions = _sessions(config, settings, given, recorder, detector)
@@ -195,7 +195,7 @@ def _recorder(
     port: EngineState,
     settings: Settings,
     given: Dependencies,
-    paused_kvs: Mapping[str, PausedKV],
+    paused_kvs: PausedKVs,
     planner: SwapPlanner | None,
 ) -> Recorder:
     outbox = given.outbox

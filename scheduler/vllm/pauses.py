@@ -51,7 +51,8 @@ class Pauses:
     def begin(self, request: Request, preempted: bool, watch: Watch | None) -> None:
         """Pause a request that stopped at a call; `preempted` means that it has lost its blocks.
 
-        Without a `watch` the request is an unwatched session, as stock vLLM has them.
+        Without a `watch` the request is an unwatched session, as stock vLLM has them. It stays in
+        vLLM's queues, as vLLM's own tests require.
         """
         pause = Pause(request.request_id, self._clock(), computed_tokens(request))
         pause.take(Step.PAUSE)
@@ -74,6 +75,7 @@ class Pauses:
         if watch is None:
             self._slot_holders.add(request.request_id)
             return
+        self._port.park(request)
         # The runner frees the slot as for a preempted request. The next chunk then reaches it as a
         # new request with computed tokens. The scheduler, not the runner, owns the blocks.
         self._port.give_slot_back(request.request_id)

@@ -170,11 +170,24 @@ class PausingScheduler(Scheduler):
         parts.pauses.ended(request_id)
         parts.stops.forget(request_id)
         parts.grammars.forget(request_id)
+        parts.port.forget(request_id)
         if request_id not in parts.manager.paused_kvs:
             parts.recorder.ended(request_id)
         return super()._free_request(request, delay_free_blocks=delay_free_blocks)
 
     # -- the engine ------------------------------------------------------------------------------
+
+    def get_request_counts(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting requests; paused ones count as waiting."""
+        running, waiting = super().get_request_counts()
+        return running, waiting + len(self.parts.port.parked())
+
+    def get_num_unfinished_requests(self) -> int:
+        """Return the number of requests that can go on without a client."""
+        port = self.parts.port
+        # While only requests with KV go on, vLLM takes the paused ones for such, and subtracts all.
+        missed = len(port.parked()) if port.is_paused() and not port.admits_nothing() else 0
+        return int(super().get_num_unfinished_requests()) + missed
 
     def has_requests(self) -> bool:
         """Return whether the engine must step, also for unanswered messages and unsent records."""

@@ -47,7 +47,9 @@ def check_invariants(scheduler: Scheduler) -> None:
     if state["lost_blocks"]:
         raise RuntimeError(f"blocks are neither free nor held by a request: {state}")
     port = port_of(scheduler)
-    queued = sorted(one.request_id for one in [*port.in_queue_order(), *port.running()])
+    queued = sorted(
+        one.request_id for one in [*port.in_queue_order(), *port.parked(), *port.running()]
+    )
     requests = [port.request(request_id) for request_id in port.request_ids()]
     alive = sorted(one.request_id for one in requests if one and not one.is_finished())
     if queued != alive:

@@ -52,7 +52,7 @@ class Gauge:
     def read(self, whose: bool) -> Levels:
         """Return the present levels; `whose`: always with the blocks of paused requests.
 
-        Otherwise these blocks are counted only if requests queue, since that visits every pause.
+        Otherwise these blocks are counted only if requests queue.
         """
         running, queued, paused = self._port.levels()
         levels = Levels(
@@ -62,9 +62,9 @@ class Gauge:
             used=self.blocks - self._port.blocks.free(),
         )
         if self._manager is not None and (whose or levels.queued):
-            paused_kvs = self._manager.paused_kvs.values()
-            levels.queued_blocks = sum([one.resident for one in paused_kvs if one.returned])
-            levels.paused_blocks = sum([one.resident for one in paused_kvs]) - levels.queued_blocks
+            paused_kvs = self._manager.paused_kvs
+            levels.queued_blocks = sum([one.resident for one in paused_kvs.returned.values()])
+            levels.paused_blocks = paused_kvs.resident - levels.queued_blocks
         return levels
 
     @property

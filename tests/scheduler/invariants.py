@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.request import RequestStatus
 
 from caesura.intercept.kv.states import State
@@ -19,6 +20,8 @@ def check_all(world: World) -> None:
     """Everything that must hold between two steps."""
     world.check()
     check_states(world.scheduler)
+    check_collections(world.scheduler)
+    check_parked(world.scheduler)
     check_blocks(world.scheduler)
     if world.scheduler.parts.manager.planner is not None:
         check_store(world.scheduler)
@@ -48,6 +51,38 @@ def check_states(scheduler: Any) -> None:
         assert (paused_kvs[request_id].detached is None) == pause.held
     for request in scheduler.waiting:
         assert not _blocks_of(scheduler, request.request_id), "it queues among those without KV"
+
+
+def check_collections(scheduler: Any) -> None:
+    """What is kept of all paused KV, so that no step searches it, is what a search would find."""
+    paused_kvs = scheduler.parts.manager.paused_kvs
+    every = list(paused_kvs.values())
+    blocks = scheduler.parts.manager.blocks
+    assert paused_kvs.resident == sum(kv.resident for kv in every)
+    assert set(paused_kvs.returned) == {kv.key for kv in every if kv.returned}
+    assert set(paused_kvs.retained) == {kv.key for kv in every if kv.pause is None}
+    holding = {kv.key for kv in every if blocks.of(kv)}
+    assert holding <= set(paused_kvs.holding) <= set(paused_kvs)
+    places = [kv.number for kv in paused_kvs.holding.values()]
+    assert places == sorted(places)
+    to_copy = [kv.key for kv in paused_kvs.to_copy()]
+    assert {kv.key for kv in every if kv.uncopied} <= set(to_copy)
+    assert to_copy == [kv.key for kv in every if kv.key in set(to_copy)]
+
+
+def check_parked(scheduler: Any) -> None:
+    """Every paused request is in one queue, or parked beside them all."""
+    port = scheduler.parts.port
+    parked = [request.request_id for request in port.parked()]
+    queued = [request.request_id for request in port.in_queue_order()]
+    assert not set(parked) & set(queued)
+    assert all(scheduler.requests[one].status in WAITS_FOR_TOOL for one in parked)
+    running = [request.request_id for request in scheduler.running]
+    alive = {name for name, one in scheduler.requests.items() if not one.is_finished()}
+    assert alive == set(parked) | set(queued) | set(running)
+    ready = len(queued) - sum(scheduler.requests[one].status in WAITS_FOR_TOOL for one in queued)
+    if scheduler.pause_state == PauseState.UNPAUSED:
+        assert scheduler.get_num_unfinished_requests() == ready + len(running)
 
 
 def check_blocks(scheduler: Any) -> None:

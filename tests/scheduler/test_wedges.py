@@ -374,6 +374,19 @@ def test_turn_of_nothing_but_the_end_token(make: MakeWorld, asynchronous: bool, 
     finishes(world)
 
 
+@IN_EVERY_MODE
+def test_only_watched_sessions_pause_outside_of_the_queues(asynchronous: bool, depth: int) -> None:
+    """Others are vLLM's own streaming sessions, which its users find in its queues."""
+    for make, parks in ((watched, True), (unwatched, False)):
+        world = make(asynchronous, depth)
+        session = world.session("a", range(60), CALL, " 3]", " done")
+        run_until_paused(world, session)
+        (request,) = world.scheduler.requests.values()
+        assert (request in world.parts.port.parked()) == parks
+        assert (request in world.scheduler.kv_holding_waiting) == (not parks)
+        finishes(world)
+
+
 @pytest.mark.parametrize("pushed_at", [0, 1, 2, 4, 8])
 @pytest.mark.parametrize("make", [unwatched, stock])
 @IN_EVERY_MODE

@@ -408,6 +408,7 @@ class World:
         state = self.scheduler.parts.engine.snapshot()
         assert state["lost_blocks"] == 0, state
         waiting = [*self.scheduler.waiting, *self.scheduler.kv_holding_waiting]
+        waiting += self.parts.port.parked()
         ids = [request.request_id for request in [*waiting, *self.scheduler.running]]
         # Those that end while their KV is being loaded keep their blocks until it is.
         alive = [r.request_id for r in self.scheduler.requests.values() if not r.is_finished()]

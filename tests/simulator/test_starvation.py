@@ -24,10 +24,10 @@ class Slow(Linear):
         return 0.5 + super().seconds(step)
 
 
-def crowd() -> Workload:
-    """Eight sessions that need most of the pool, then short ones from all other clients."""
+def crowd(count: int = 160) -> Workload:
+    """Eight sessions that need most of the pool, then `count` short ones from all other clients."""
     long = [session(f"long-{place}", (880, 20), kind="long") for place in range(8)]
-    short = [session(f"short-{place}", (60, 8, 1.0), (10, 8)) for place in range(160)]
+    short = [session(f"short-{place}", (60, 8, 1.0), (10, 8)) for place in range(count)]
     return Workload("crowd", (*short[:48], *long, *short[48:]), clients=CLIENTS)
 
 
@@ -57,3 +57,20 @@ def test_no_session_starves_beside_a_closed_loop(ranking: str, slo: str | None) 
     assert all(one.ended for one in bounded.sessions)
     assert longest_wait(bounded) < SECONDS + 8 * 18
     assert longest_wait(unbounded, "long") > 300, "they wait until the short ones are done"
+
+
+@pytest.mark.parametrize("ranking", ["fcfs", "caesura", "caesura:beta=300"])
+def test_long_sessions_end_while_short_ones_keep_coming(ranking: str) -> None:
+    """With the bounds that are the default; without them, most wait for the last client."""
+    pool = replace(machine(blocks=40, block_tokens=32), latency=Slow())
+    work = crowd(480)
+
+    def left(settings: dict[str, object]) -> int:
+        """Return how many long sessions had not ended when the last short one was sent."""
+        run = simulate(work, pool, Policy("ours", settings=settings, most_running=4))
+        sent = max(one.arrival for one in run.sessions if one.kind == "qa")
+        return sum(one.ended > sent for one in run.sessions if one.kind == "long")
+
+    unbounded = {"max_overtaken_steps": 10**9, "max_overtaken_seconds": 1e9}
+    assert left({"ranking": ranking}) == 0
+    assert left({"ranking": ranking, **unbounded}) > 4, "without bounds most of them wait"

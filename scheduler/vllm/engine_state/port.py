@@ -108,8 +108,23 @@ class EngineState(Protocol):
         """Return the waiting requests that vLLM could admit now, in its own order."""
         ...
 
+    def park(self, request: Request) -> None:
+        """Take a paused request out of vLLM's queues until its next chunk comes.
+
+        vLLM and the rankings look at everything in the queues at every step.
+        """
+        ...
+
+    def parked(self) -> Collection[Request]:
+        """Return the paused requests that are in none of vLLM's queues."""
+        ...
+
+    def forget(self, request_id: str) -> None:
+        """Forget a request that is about to be freed."""
+        ...
+
     def in_queue_order(self) -> Iterator[Request]:
-        """Yield all waiting requests in the order in which vLLM will try them."""
+        """Yield all requests in vLLM's queues in the order in which vLLM will try them."""
         ...
 
     def was_passed_over(self, request: Request) -> bool:

@@ -12,6 +12,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
 from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks, owned_alone
+from caesura.scheduler.vllm.engine_state.parked import Parked
 from caesura.scheduler.vllm.engine_state.port import EngineState, LoadsOverSteps, Queue, StepWork
 from caesura.scheduler.vllm.engine_state.requests import READY, waits_for_tool
 
@@ -26,6 +27,7 @@ class EngineState032(EngineState):
         self._groups = len(scheduler.kv_cache_config.kv_cache_groups)
         self._held: list[tuple[Any, list[Request], dict[int, int]]] = []
         self._displaced: list[Request] = []
+        self._parked = Parked()
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
         self.single_blocks_findable = bool(self._manager.enable_caching) and self._groups == 1
@@ -85,6 +87,16 @@ class EngineState032(EngineState):
         found = [one for queue in queues for one in queue if one.status in READY]
         return sorted(found) if self.goes_by_priority else found
 
+    def park(self, request: Request) -> None:
+        if not self.goes_by_priority:
+            self._parked.take(request, self._scheduler.kv_holding_waiting)
+
+    def parked(self) -> Collection[Request]:
+        return self._parked.requests()
+
+    def forget(self, request_id: str) -> None:
+        self._parked.forget(request_id)
+
     def in_queue_order(self) -> Iterator[Request]:
         for queue in self.queues():
             yield from tuple(queue)
@@ -120,9 +132,7 @@ class EngineState032(EngineState):
             held = [request for request in queue if waits_for_tool(request)]
             if not held:
                 continue
-            stay = []
-            if len(held) < len(queue):
-                stay = [one for one in queue if not waits_for_tool(one)]
+            stay = [one for one in queue if not waits_for_tool(one)]
             places = {id(one): at for at, one in enumerate(queue)} if stay else {}
             self._held.append((queue, held, places))
             queue.clear()
@@ -196,8 +206,8 @@ class EngineState032(EngineState):
     def levels(self) -> tuple[int, int, int]:
         scheduler = self._scheduler
         paused = scheduler.num_waiting_for_streaming_input
-        queued = len(scheduler.waiting) + len(scheduler.kv_holding_waiting) - paused
-        return len(scheduler.running), queued, paused
+        queued = sum(map(len, (scheduler.waiting, scheduler.kv_holding_waiting, self._parked)))
+        return len(scheduler.running), queued - paused, paused
 
     def chunks_of(self, output: SchedulerOutput) -> list[tuple[str, int, int, bool]]:
         requests = self._scheduler.requests
@@ -319,9 +329,10 @@ class EngineState032(EngineState):
             if rest:
                 self.give_back(request, rest)
         scheduler.encoder_cache_manager.free(request)
-        scheduler.kv_holding_waiting.remove_request(request)
         request.num_computed_tokens = 0
-        scheduler.waiting.prepend_request(request)
+        if not self._parked.lost_kv(request):
+            scheduler.kv_holding_waiting.remove_request(request)
+            scheduler.waiting.prepend_request(request)
         return kept, freed
 
     def _take_blocks(self, request: Request) -> list[Block]:
@@ -372,6 +383,7 @@ class EngineState032(EngineState):
         self._scheduler.reset_preempted_req_ids.add(request_id)
 
     def before_chunk(self, session: Request, frontier: int | None) -> None:
+        self._parked.put_back(session, *self.queues())
         if frontier is not None:
             session.num_computed_tokens = frontier
 

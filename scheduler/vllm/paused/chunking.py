@@ -3,8 +3,6 @@
 While any request decodes, `StepTokens` limits the query tokens of a step.
 """
 
-from collections.abc import Mapping
-
 from vllm.v1.request import Request
 
 from caesura.intercept.kv.costs import CostTracker
@@ -13,6 +11,7 @@ from caesura.intercept.kv.step_tokens import StepTokens
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.paused.views import PolicyViews
 
 
@@ -24,7 +23,7 @@ class Chunking:
         port: EngineState,
         costs: CostTracker,
         views: PolicyViews,
-        paused_kvs: Mapping[str, PausedKV],
+        paused_kvs: PausedKVs,
         rule: StepTokens,
         measured: bool,
     ) -> None:
@@ -90,11 +89,10 @@ class Chunking:
         return bool(self._frontiers) or self._about_to_begin()
 
     def _about_to_begin(self) -> bool:
-        for kv in self._paused_kvs.values():
-            if kv.returned:
-                self._views.freshen(kv)
-                if _needs_recompute(kv.pause, kv):
-                    return True
+        for kv in self._paused_kvs.returned.values():
+            self._views.freshen(kv)
+            if _needs_recompute(kv.pause, kv):
+                return True
         return False
 
 

@@ -93,6 +93,8 @@ class FollowUps:
                 self._manager.blocks.retain(kv)
         if kv.detached:
             kv.pause, kv.stale = None, True
+            self._manager.paused_kvs.is_retained(kv)
+            self._manager.paused_kvs.outdated(kv)
             self._list(kv)
 
     def _findable_blocks(self, request: Request) -> list[Block]:

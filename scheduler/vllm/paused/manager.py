@@ -23,6 +23,7 @@ from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.link_bandwidth import LinkBandwidth
 from caesura.scheduler.vllm.paused.offload import Offload
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, Release, can_lose
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.paused.views import PolicyViews
 from caesura.scheduler.vllm.queue.sessions import Sessions, SessionState
 from caesura.scheduler.vllm.records.recorder import Recorder
@@ -43,7 +44,7 @@ class PausedKVManager:
         costs: CostTracker,
         sessions: Sessions,
         recorder: Recorder,
-        paused_kvs: dict[str, PausedKV],
+        paused_kvs: PausedKVs,
         planner: SwapPlanner | None,
     ) -> None:
         """Create it; other parts read `paused_kvs`, and `planner` is None without a host link."""
@@ -54,7 +55,9 @@ class PausedKVManager:
         self.planner = planner
         self.handling: Handling = make_handling(settings.handling)
         self.blocks = PausedBlocks(port)
-        self.views = PolicyViews(port, self.blocks, costs, planner, settings.min_link_share)
+        self.views = PolicyViews(
+            port, self.blocks, costs, planner, paused_kvs, settings.min_link_share
+        )
         self.paused_kvs = paused_kvs
         self._owner: dict[Key, PausedKV] = {}
         self._decisions: list[Decision] = []
@@ -75,6 +78,8 @@ class PausedKVManager:
         kv = self.open(request, pause, pause.frontier_tokens, pause.paused_at, tool, session)
         if not pause.held:
             kv.detached = []
+        if self._settings.pause_deadline > 0:
+            self.paused_kvs.has_deadline(kv)
         self.note(kv, pause.paused_at)
 
     def open(
@@ -99,7 +104,7 @@ class PausedKVManager:
             keys=keys_of(request, tokens // self._port.block_size),
             context_tokens=tokens,
         )
-        self.paused_kvs[kv.key] = kv
+        self.paused_kvs.add(kv)
         if self.planner is not None:
             self.planner.store.want(kv.keys)
             self._owner.update(dict.fromkeys(kv.keys, kv))
@@ -129,6 +134,7 @@ class PausedKVManager:
         """Mark the KV's tool as returned, and learn the pause's duration."""
         if not kv.returned:
             kv.returned, kv.returned_at = True, now
+            self.paused_kvs.has_returned(kv)
             self._sessions.pause_ended(kv.session, kv.tool, now - kv.since, kv.forecast)
 
     def admitted(self, pause: Pause, computed: int, now: float) -> ResumeReport:
@@ -145,7 +151,7 @@ class PausedKVManager:
         """Remove KV whose request runs again or has ended, or whose follow-up will not come."""
         self.record_counts()
         self._recorder.closed(kv, report, now)
-        del self.paused_kvs[kv.key]
+        self.paused_kvs.remove(kv)
         self.blocks.forget(kv)
         self._disown(kv)
 
@@ -197,7 +203,7 @@ class PausedKVManager:
             return
         self._expire(now)
         if self.handling.every_step:
-            views = self.views.paused(self.paused_kvs.values(), now)
+            views = self.views.paused(self.paused_kvs.holding.values(), now)
             self._decisions = self.handling.decide(views, self.views.step())
             for decision in self._decisions:
                 self._apply(decision, now)
@@ -229,9 +235,10 @@ class PausedKVManager:
 
     def after_step(self) -> None:
         """Release front blocks that the request now holds itself while it loads the rest."""
-        for kv in self.paused_kvs.values():
-            if kv.returned and kv.detached and kv.loading:
+        for kv in self.paused_kvs.returned.values():
+            if kv.detached and kv.loading:
                 self.blocks.forget(kv)
+                self.paused_kvs.outdated(kv)
 
     def step_done(
         self, scheduler_output: SchedulerOutput, runner_output: ModelRunnerOutput
@@ -311,7 +318,7 @@ class PausedKVManager:
 
     def drop_all(self, now: float) -> None:
         """Release all blocks of all paused KV."""
-        for kv in list(self.paused_kvs.values()):
+        for kv in list(self.paused_kvs.holding.values()):
             self.drop(kv, now, "reset")
 
     def reset(self, now: float) -> None:
@@ -330,16 +337,12 @@ class PausedKVManager:
         if now < self._expire_at:
             return
         self._expire_at = now + EXPIRE_SECONDS
-        for kv in list(self.paused_kvs.values()):
-            waited = now - kv.since
-            if kv.pause is None:
-                if waited > self._settings.retention and kv.follow_up is None:
-                    self.close(kv, now)
-            elif (
-                0 < self._settings.pause_deadline < waited
-                and kv.pause.state is State.PAUSED
-                and kv.keys
-            ):
+        for kv in list(self.paused_kvs.retained.values()):
+            if now - kv.since > self._settings.retention and kv.follow_up is None:
+                self.close(kv, now)
+        for kv in self.paused_kvs.older_than(now - self._settings.pause_deadline):
+            pause = kv.pause
+            if pause is not None and pause.state is State.PAUSED and kv.keys:
                 self.drop(kv, now, "deadline")
                 self._disown(kv)
                 self.views.freshen(kv)

@@ -12,6 +12,7 @@ from caesura.intercept.kv.offload_order import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.paused.views import PolicyViews
 from caesura.scheduler.vllm.swap.host import Key
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
@@ -42,22 +43,22 @@ class Offload:
                 left -= self._wish(kv, left)
         return left
 
-    def behind(self, paused_kvs: Mapping[str, PausedKV], left: int, now: float) -> None:
+    def behind(self, paused_kvs: PausedKVs, left: int, now: float) -> None:
         """Use the rest of the budget for copies that make a later eviction free."""
         step = self._views.step()
         if left <= 0 or not writes_behind(step, self._free_share):
             return
-        views = self._views.paused(_uncopied(paused_kvs.values(), self._views), now)
+        views = self._views.paused(_uncopied(paused_kvs.to_copy(), self._views), now)
         for view in copy_order(views, step):
             if left <= 0:
                 return
             left -= self._wish(paused_kvs[view.key], left)
 
-    def probe(self, paused_kvs: Mapping[str, PausedKV]) -> None:
+    def probe(self, paused_kvs: PausedKVs) -> None:
         """Request one copy that is just large enough to measure the link."""
         most = -(-COPY_TOKENS // self._views.step().block_size)
         self._planner.budget = max(self._planner.budget, most)
-        for kv in _uncopied(paused_kvs.values(), self._views):
+        for kv in _uncopied(paused_kvs.to_copy(), self._views):
             if self._wish(kv, most):
                 return
 

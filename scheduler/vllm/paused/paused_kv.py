@@ -52,7 +52,8 @@ class PausedKV:
     gap. `ends_next` is the probability that the session ends with its next segment. The counts are
     out of date while `stale`. `releases` are in order of time. `opening` is the state that was
     recorded when the pause began. `forecast` is the first one that was given for this pause.
-    `lost_tokens` are tokens of its context that its follow-up computes again.
+    `lost_tokens` are tokens of its context that its follow-up computes again. `number` counts the
+    pauses before it.
     """
 
     key: str
@@ -80,6 +81,7 @@ class PausedKV:
     opening: "Opening | None" = None
     forecast: PauseForecast | None = None
     lost_tokens: int = 0
+    number: int = 0
 
     @property
     def loading(self) -> bool:

@@ -35,7 +35,7 @@ class Reclaimer:
         manager, now = self._manager, self._clock()
         among = [
             one
-            for one in manager.paused_kvs.values()
+            for one in manager.paused_kvs.holding.values()
             if not one.returned and (spare is None or one.follow_up != spare)
         ]
         freed = manager.reclaim(blocks, forced, now, among, why)
@@ -80,7 +80,7 @@ class Reclaimer:
         if head is None:
             return False
         before = port.blocks.free()
-        paused_kvs = list(manager.paused_kvs.values())
+        paused_kvs = list(manager.paused_kvs.holding.values())
         own = [one for one in paused_kvs if head.request_id in (one.key, one.follow_up)]
         self._drop([one for one in paused_kvs if one not in own], now)
         freed = port.blocks.free() - before

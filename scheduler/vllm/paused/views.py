@@ -8,6 +8,7 @@ from caesura.intercept.kv.offload_order import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.swap.planner import SwapPlanner
 
 
@@ -20,6 +21,7 @@ class PolicyViews:
         blocks: PausedBlocks,
         costs: CostTracker,
         planner: SwapPlanner | None,
+        paused_kvs: PausedKVs,
         min_link_share: float = MIN_LINK_SHARE,
     ) -> None:
         """Create it; `planner` is None without a link to the host.
@@ -31,6 +33,7 @@ class PolicyViews:
         self._blocks = blocks
         self._costs = costs
         self._planner = planner
+        self._paused_kvs = paused_kvs
         self._step: StepView | None = None
         self._recounted: dict[str, PausedKV] = {}
 
@@ -41,7 +44,7 @@ class PolicyViews:
     def paused(self, paused_kvs: Iterable[PausedKV], now: float) -> list[PausedKVView]:
         """Return the views of the KV that has blocks to release."""
         views = []
-        for kv in paused_kvs:
+        for kv in tuple(paused_kvs):
             if kv.stale:
                 self.freshen(kv)
             if can_lose(kv):
@@ -72,6 +75,7 @@ class PolicyViews:
         if kv.stale:
             store = None if self._planner is None else self._planner.store
             self._blocks.refresh(kv, store)
+            self._paused_kvs.counted(kv, self._port.block_size)
             self._recounted[kv.key] = kv
 
     def take_recounted(self) -> Iterable[PausedKV]:
@@ -83,7 +87,7 @@ class PolicyViews:
 
     def recount(self, paused_kvs: Iterable[PausedKV]) -> None:
         """Count all given KV again."""
-        for kv in paused_kvs:
+        for kv in tuple(paused_kvs):
             kv.stale = True
             self.freshen(kv)
 

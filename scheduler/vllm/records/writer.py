@@ -20,6 +20,7 @@ from caesura.scheduler.records import Record, RestRecord, SessionRecord, StepsRe
 from caesura.scheduler.vllm.engine_state import EngineState, StepWork
 from caesura.scheduler.vllm.engine_state.requests import outcome_of
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV
+from caesura.scheduler.vllm.paused.paused_kvs import PausedKVs
 from caesura.scheduler.vllm.queue.sessions import SessionState
 from caesura.scheduler.vllm.records.decisions import open_account, pause_record, segment
 from caesura.scheduler.vllm.records.demand import BlockDemand
@@ -55,7 +56,7 @@ class RecordWriter(Recorder):
         self,
         port: EngineState,
         outbox: list[Entry],
-        paused_kvs: Mapping[str, PausedKV],
+        paused_kvs: PausedKVs,
         planner: SwapPlanner | None,
         wall: Callable[[], float],
         clock: Callable[[], float],
@@ -202,7 +203,7 @@ class RecordWriter(Recorder):
 
     def _blocks(self) -> _Blocks:
         pool = self._port.blocks
-        free, paused = pool.free(), sum(kv.resident for kv in self._paused_kvs.values())
+        free, paused = pool.free(), self._paused_kvs.resident
         return _Blocks(pool.total - free - paused, paused, free)
 
     def _rest(self) -> _Blocks | None:
@@ -218,9 +219,7 @@ class RecordWriter(Recorder):
         The prefix cache knows full blocks, free or in use. Blocks in use are full, except the last
         ones of requests (`partial` of the running ones) and blocks that loads have yet to fill.
         """
-        for kv in self._paused_kvs.values():
-            in_place = kv.detached is None and kv.present > 0
-            partial += in_place and kv.context_tokens % self._port.block_size > 0
+        partial += self._paused_kvs.partial
         if self._planner is not None:
             partial += self._planner.loads.unfilled_blocks
         in_use = self._port.blocks.total - free - partial
