@@ -15,6 +15,7 @@ from caesura.runtime.server.http.bodies import parsed
 from caesura.runtime.server.http.counting import count_as, note_answer
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.http.stream import EventStream, Streamed
+from caesura.runtime.server.responses.items.again import events_again
 from caesura.runtime.server.responses.request.schema import parse, parse_compact, parse_count
 from caesura.runtime.server.responses.routes.compact import compacted, counted_tokens
 from caesura.runtime.server.responses.routes.listing import page
@@ -75,7 +76,11 @@ class ResponseHandlers:
         await JsonAnswer(whole)(request.scope, request.receive, send)
 
     async def get(self, request: Request, send: Send) -> None:
-        """Return a response, or stream the events of one that was created in the background."""
+        """Return a response, or stream its events.
+
+        They are the events as they were while these are kept, and else made from a response that
+        has ended. Raises `ApiError` 400 for a response under way whose events are not kept.
+        """
         response_id = request.path_params["id"]
         if request.query_params.get("stream") != "true":
             found = await self._responses.get(response_id)
@@ -83,14 +88,20 @@ class ResponseHandlers:
             return
         after = _number(request.query_params.get("starting_after"))
         part = self._responses.with_events(response_id)
-        if part is None:
-            await self._responses.get(response_id)  # raises for an unknown response
+        if part is not None:
+            await self._stream(request, send, part.feed, after)
+            return
+        found = await self._responses.get(response_id)
+        if found.resource["status"] not in FINAL:
             raise invalid(
-                "The events of this response are not kept: only those of a response with "
-                "background can be streamed again, for a while.",
+                "The events of this response cannot be told while it runs: it was created without "
+                "background, or another server runs it. Send this request again when it has ended.",
                 "stream",
             )
-        await self._stream(request, send, part.feed, after)
+        async with EventStream(send, self._state.keep_alive_seconds) as stream:
+            for event in events_again(found.public(), after):
+                await stream.send_typed(event)
+            await stream.end()
 
     async def delete(self, request: Request) -> Response:
         """Delete a response."""

@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.server.responses.store import Store
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
 
@@ -261,6 +262,49 @@ async def test_a_background_response_is_polled_streamed_again_and_kept(
     checked(found)
     async with served.http.get(f"{url}&starting_after=3") as response:
         assert parsed(await response.text()) == found[4:]
+
+
+@pytest.mark.parametrize(
+    ("script", "fields"),
+    [
+        (
+            [think("Hm.", calls(call("double", number=4), text="I see.")), say("Eight.")],
+            {"tools": [MCP], "background": True},
+        ),
+        ([calls(call("weather", city="Oslo"), text="I look.")], {"tools": [TOOL]}),
+        ([say("One two three four.")], {"max_output_tokens": 2}),
+        ([fail(ContextOverflow("too long"), "Well.")], {}),
+    ],
+)
+async def test_a_response_that_has_ended_is_streamed_again_after_a_restart(
+    serve_script: Any, double: Any, tmp_path: Path, script: Any, fields: Any
+) -> None:
+    store = tmp_path / "responses.sqlite"
+    whole = ScriptedEngine(script, model=MODEL, piece_characters=1_000)
+    served = await serve_script(whole, [double], store=Store(store))
+    found = await events(served, **fields)
+    again = await serve_script([], [double], store=Store(store))
+    url = f"/v1/responses/{found[0]['response']['id']}?stream=true"
+    async with again.http.get(url) as response:
+        assert parsed(await response.text()) == found
+    async with again.http.get(f"{url}&starting_after=70") as response:
+        assert parsed(await response.text()) == [found[-1] | {"sequence_number": 71}]
+
+
+async def test_events_of_a_run_under_way_are_only_kept_with_background(
+    serve_script: Any, hanging: Any
+) -> None:
+    served = await serve_script([call("hang"), say("Done.")], [hanging.tool])
+    body = {"model": MODEL, "input": "x", "stream": True, "server_tools": ["hang"]}
+    async with served.http.post("/v1/responses", json=body) as stream:
+        await stream.content.readline()
+        made = json.loads((await stream.content.readline()).removeprefix(b"data: "))
+        async with served.http.get(
+            f"/v1/responses/{made['response']['id']}?stream=true"
+        ) as response:
+            assert response.status == 400
+            assert "cannot be told while it runs" in await response.text()
+        hanging.released.set()
 
 
 async def test_a_background_response_goes_on_when_its_client_leaves(
