@@ -1,6 +1,7 @@
 """The real campaign counts its faults, fails with any of its tasks, and finds nothing in short."""
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import AsyncIterator
@@ -149,6 +150,27 @@ async def test_no_server_and_no_engine_is_killed_while_it_is_calm(tmp_path: Path
     assert {faults._draw() for _ in range(50)} == {WORKER_KILLED}
     faults.calm_from = float("inf")
     assert {faults._draw() for _ in range(50)} == set(kinds)
+
+
+async def test_kills_leave_a_server_twice_the_time_that_they_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, server, killed = [0.0], Nothing(tmp_path), list[float]()
+
+    async def kill() -> None:
+        now[0] += 30
+        killed.append(now[0])
+
+    def workers() -> list[Any]:
+        now[0] += 1
+        return []
+
+    monkeypatch.setattr(server, "kill", kill)
+    monkeypatch.setattr(server, "workers", workers)
+    monkeypatch.setattr("tests.campaign.real.faults.monotonic", lambda: now[0])
+    await strike(server, [SERVER_KILLED, WORKER_KILLED], 400)
+    between = [second - first - 30 for first, second in itertools.pairwise(killed)]
+    assert len(between) > 2 and min(between) >= 60
 
 
 def life(name: str, begin: int, end: int, start: float, by_hour: float) -> list[Usage]:

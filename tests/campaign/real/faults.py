@@ -3,10 +3,10 @@
 import asyncio
 import random
 import signal
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import psutil
@@ -18,6 +18,8 @@ DISK_FULL_SECONDS = 8.0
 REPLACED_SECONDS = 4.0 * ENGINE_TIMEOUT_SECONDS
 MOST_DEATHS, DEATHS_WINDOW_SECONDS = 3, 600.0
 """Five deaths of engines within this time are a crash loop, which ends a server by design."""
+AT_WORK = 2.0
+"""How long a server works behind the end of a life, by the time that its end has cost."""
 ENGINE_KILLED, ENGINE_STOPPED = "engine killed", "engine stopped for 5 s"
 ENGINE_HUNG = "engine stopped for good"
 SERVER_KILLED, DISK_FULL = "server killed", "disk full for 8 s"
@@ -44,6 +46,7 @@ class Faults:
         self.happened: Counter[str] = Counter()
         self.calm_from = float("inf")
         """From then on, by the monotonic clock, no server and no engine is killed."""
+        self._spaced_until = 0.0
         self._first = rng.sample(self._kinds, len(self._kinds))
         self._deaths: deque[float] = deque()
         self._strikes: dict[str, Callable[[], Coroutine[Any, Any, bool]]] = {
@@ -68,19 +71,28 @@ class Faults:
             kind = self._draw()
             if not kind:
                 continue
+            began = monotonic()
             if await self._strikes[kind]():
                 self.happened[kind] += 1
             await self._server.ready()
+            if kind in KILLING:
+                now = monotonic()
+                self._spaced_until = now + AT_WORK * (now - began)
 
     def _draw(self) -> str:
-        if time.monotonic() >= self.calm_from:
-            kinds = [one for one in self._kinds if one not in KILLING]
-            return self._by_weight(kinds) if kinds else ""
-        kind = self._first.pop(0) if self._first else self._by_weight(self._kinds)
-        if kind not in (ENGINE_KILLED, ENGINE_HUNG) or self._may_die():
-            return kind
-        others = [one for one in self._kinds if one not in (ENGINE_KILLED, ENGINE_HUNG)]
-        return self._by_weight(others) if others else kind
+        """Return a kind, or an empty text if none of them may strike now."""
+        kinds = [one for one in self._kinds if self._may_strike(one)]
+        if first := next((one for one in self._first if one in kinds), None):
+            self._first.remove(first)
+            return first
+        spaced = monotonic() < self._spaced_until
+        kinds = [one for one in kinds if one not in KILLING or not spaced]
+        return self._by_weight(kinds) if kinds else ""
+
+    def _may_strike(self, kind: str) -> bool:
+        if kind not in KILLING:
+            return True
+        return monotonic() < self.calm_from and (kind == SERVER_KILLED or self._may_die())
 
     def _by_weight(self, kinds: Sequence[str]) -> str:
         # What found nothing to strike so far is drawn more often.
@@ -88,7 +100,7 @@ class Faults:
         return self._rng.choices(kinds, weights)[0]
 
     def _may_die(self) -> bool:
-        while self._deaths and self._deaths[0] < time.monotonic() - DEATHS_WINDOW_SECONDS:
+        while self._deaths and self._deaths[0] < monotonic() - DEATHS_WINDOW_SECONDS:
             self._deaths.popleft()
         return len(self._deaths) < MOST_DEATHS
 
@@ -106,7 +118,7 @@ class Faults:
         return await self._dies(engines)
 
     async def _dies(self, engines: list[psutil.Process]) -> bool:
-        self._deaths.extend(time.monotonic() for _ in engines[:1])
+        self._deaths.extend(monotonic() for _ in engines[:1])
         self._server.met.update(engines)
         # /ready still says 200 until the server notices, so the next process must be there first.
         if engines and not await until(lambda: self._replaced(engines), REPLACED_SECONDS):
@@ -141,7 +153,7 @@ class Faults:
             await asyncio.sleep(DISK_FULL_SECONDS)
         finally:
             process.rlimit(psutil.RLIMIT_FSIZE, (soft, hard))
-            server.disk_full_until = time.monotonic()
+            server.disk_full_until = monotonic()
         return True
 
     async def _kill_tool_server(self) -> bool:

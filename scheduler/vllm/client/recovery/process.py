@@ -49,7 +49,8 @@ class EngineProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process takes requests."""
-        return not self._closed and self._starting is None and not self._llm.errored
+        # A hung process that is being replaced has no error yet, and answers nothing any more.
+        return not self._closed and not self._busy.locked() and not self._llm.errored
 
     async def restart(self) -> None:
         """End the process and start another one; see `caesura.runtime.engine.Engine.restart`."""
@@ -60,6 +61,8 @@ class EngineProcess:
             # Not only a dead engine is replaced: requests of a hung one must not wait for ever.
             old.output_processor.propagate_error(EngineDeadError())
             await _shut_down(old)
+            # Those that were on their way to it were not there when the error was told.
+            old.output_processor.propagate_error(EngineDeadError())
             self._before = set(multiprocessing.active_children())
             self._starting = asyncio.ensure_future(asyncio.to_thread(self._start))
             try:
