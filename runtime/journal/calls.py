@@ -65,6 +65,8 @@ class JournaledCalls:
 
     async def starts(self, call: ToolCall, tool: Tool) -> None:
         """Write down that the tool runs now; for one not safe to repeat, before it does."""
+        if tool.waits_for_person and tool.safe_to_repeat:
+            return  # a run that waits for a person does nothing of which its server could die
         self._journal.add("call", call.id)
         if tool.safe_to_repeat:
             return

@@ -5,10 +5,11 @@ from typing import Any
 
 from caesura.runtime.events import RunEvent
 from caesura.runtime.journal.calls import JournaledCalls
-from caesura.runtime.journal.record import Recorded
+from caesura.runtime.journal.record import MAX_DEATHS, Recorded
 from caesura.runtime.journal.replay import Replayed
 from caesura.runtime.journal.run_journal import RunJournal
 from caesura.runtime.journal.writer import JournalWriter
+from caesura.scheduler.errors import RepeatedDeaths
 from caesura.tools.people import People
 
 
@@ -29,7 +30,15 @@ class KeptRun:
         """The log of the run's calls."""
         self.is_resumed = record is not None
         """Whether the run was begun by an earlier process."""
-        self._replayed = Replayed(() if record is None else record.steps, journal.told)
+        self.given_up: RepeatedDeaths | None = None
+        """Why the run must not go on behind what its client was told."""
+        if record is not None and record.deaths >= MAX_DEATHS:
+            self.given_up = RepeatedDeaths(
+                f"{record.deaths} servers died under this run, which may be the cause, so it does"
+                " not go on"
+            )
+        steps = () if record is None else record.steps
+        self._replayed = Replayed(steps, journal.told, self.given_up)
 
     @property
     def results_first(self) -> list[str]:
@@ -46,7 +55,8 @@ class KeptRun:
     ) -> AsyncGenerator[RunEvent | dict[str, Any], None]:
         """Yield the run's events as they were told before, and keep the new ones.
 
-        The server's own steps come as objects. Raises `BadJournal` if the run does not fit.
+        The server's own steps come as objects. Raises `BadJournal` if the run does not fit, and
+        `RepeatedDeaths` behind the last event that was told if the run is given up.
         """
         return self._replayed.events(events)
 

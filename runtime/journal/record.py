@@ -16,7 +16,21 @@ from caesura.tools.result import ToolResult
 
 VERSION = 1
 
-Kind = Literal["begin", "turn", "tokens", "outcome", "call", "result", "told", "step"]
+MAX_DEATHS = 3
+"""At so many deaths of servers under a run that did not get on between, it is given up."""
+
+Kind = Literal[
+    "begin",
+    "turn",
+    "tokens",
+    "outcome",
+    "call",
+    "result",
+    "told",
+    "step",
+    "resumed",
+    "left",
+]
 
 Step = int | str | dict[str, Any]
 """What a client was told of a run, in order: the length of a piece of text, the id of a call whose
@@ -50,6 +64,20 @@ class Recorded:
     results: dict[str, ToolResult] = field(default_factory=dict)
     entries: int = 0
     """The number of entries; the next one has this number."""
+    earlier_deaths: int = 0
+    """The deaths that were known when the run was taken up the last time."""
+    was_left: bool = False
+    """Whether the last server stopped, and did not die."""
+
+    @property
+    def deaths(self) -> int:
+        """How many servers have died under the run since it last ended a turn or a call.
+
+        A death while the run only waited, as for a person, does not count.
+        """
+        in_engine = not self.turns or self.turns[-1].outcome is None
+        died = not self.was_left and (in_engine or bool(self.unknown))
+        return self.earlier_deaths + died
 
     @property
     def unknown(self) -> list[str]:
@@ -89,7 +117,10 @@ def recorded(run: str, bodies: Sequence[str]) -> Recorded:
         told = Recorded(run, _OBJECT.validate_python(first["about"]), entries=len(bodies))
         for body in bodies[1:]:
             place += 1
-            _take(told, *json.loads(body))
+            kind, value = json.loads(body)
+            told.was_left = kind == "left"
+            if not told.was_left:
+                _take(told, kind, value)
         if told.dispatched and not told.turns:
             raise BadJournal(
                 f"the journal of {run} holds calls and no tokens, so that they would be made again"
@@ -111,14 +142,18 @@ def _take(told: Recorded, kind: str, value: Any) -> None:
             told.turns[-1].sampled.extend(_TOKENS.validate_python(value))
         case "outcome":
             told.turns[-1].outcome = _OUTCOME.validate_python(value)
+            told.earlier_deaths = 0
         case "call":
             told.dispatched.append(str(value))
         case "result":
             result = _RESULT.validate_python(value)
             told.results[result.call_id] = result
+            told.earlier_deaths = 0
         case "told":
             told.steps += _STEPS.validate_python(value)
         case "step":
             told.steps.append(_OBJECT.validate_python(value))
+        case "resumed":
+            told.earlier_deaths = int(value)
         case _:
             raise BadJournal(f"there is no entry of kind {kind[:40]!r}")

@@ -37,8 +37,17 @@ class Replayed:
     Behind the last step that was told, the events are new, and come as they are.
     """
 
-    def __init__(self, steps: Iterable[Step], record: Callable[[int | str], None]) -> None:
-        """Tell `steps` again; `record` gets the step of each event behind them."""
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        record: Callable[[int | str], None],
+        then: Exception | None = None,
+    ) -> None:
+        """Tell `steps` again; `record` gets the step of each event behind them.
+
+        `then`, if given, is raised in place of further events.
+        """
+        self._then = then
         self._steps = deque(steps)
         self._record = record
         self.results = [step for step in self._steps if isinstance(step, str)]
@@ -55,6 +64,7 @@ class Replayed:
         async with aclosing(events):
             for step in self._own():
                 yield step
+            self._stop_behind_last()
             async for event in events:
                 if not self._steps:
                     self._note(event)
@@ -73,6 +83,11 @@ class Replayed:
                     yield event
                     for step in self._own():
                         yield step
+                self._stop_behind_last()
+
+    def _stop_behind_last(self) -> None:
+        if self._then is not None and not self._steps:
+            raise self._then
 
     def _pieces(self, piece: Piece) -> Iterator[Piece | dict[str, Any]]:
         """Yield what was told of a text, and keep its rest; behind the last step all is new."""

@@ -38,6 +38,7 @@ class RunJournal:
         self._next = 0
         if isinstance(begin, Recorded):
             self._next, self._turns = begin.entries, begin.turns
+            self._append(encoded("resumed", begin.deaths))
         else:
             self._append(begun(begin))
 

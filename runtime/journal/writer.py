@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from caesura.runtime.journal.record import BadJournal, Recorded, recorded
+from caesura.runtime.journal.record import MAX_DEATHS, BadJournal, Recorded, recorded
 from caesura.runtime.journal.run_journal import RunJournal
 from caesura.runtime.journal.store import Bounds, Entry, JournalStore, JournalUnavailable
 from caesura.tools.people.owner import RENEW_SECONDS, new_owner
@@ -156,13 +156,16 @@ class JournalWriter:
         self._task = asyncio.create_task(self._write_on(), name="journal")
         return found
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, died: bool = False) -> None:
         """Write what waits, give up the lease so that others can go on at once, and close.
 
-        May be called twice.
+        `died` says that the engine was lost, for which the runs under way may be the cause. May be
+        called twice.
         """
         if self._is_leaving:
             return
+        for run in () if died else self._runs.values():
+            run.add("left", None)
         self._is_leaving = True
         self._wake.set()
         self._hurry.set()
@@ -288,7 +291,10 @@ class JournalWriter:
             if run in self._runs or not self._store.claim(run, self.owner):
                 continue
             try:
-                found.append(recorded(run, self._store.load(run)))
+                record = recorded(run, self._store.load(run))
+                if record.deaths > MAX_DEATHS:  # its replay, up to where it fails, is the cause
+                    raise BadJournal(f"{record.deaths} servers died under {run}")
+                found.append(record)
             except (BadJournal, LookupError) as error:
                 LOG.warning("a run is not taken up again: %s", error)
                 self._store.delete(self.owner, [run])

@@ -166,7 +166,9 @@ class Application:
         await ended(self._following)
         await self._chats.leave()
         if self._state.journal is not None:
-            await self._state.journal.aclose()
+            readiness = self._state.readiness
+            died = readiness is not None and readiness.dead is not None
+            await self._state.journal.aclose(died=died)
         await self._state.media.aclose()
         if self._log is not None:
             self._log.flush()

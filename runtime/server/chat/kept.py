@@ -193,6 +193,8 @@ class KeptChats:
         headers: Mapping[str, str],
         began: float,
     ) -> AsyncGenerator[Delta, None]:
+        if kept.given_up is not None:
+            raise kept.given_up
         state = self._state
         async with opened(state, plan, answer, kept) as session:
             decoding = pieces(state, plan, session, answer, began, headers, kept)

@@ -7,6 +7,8 @@ import aiohttp
 import pytest
 
 from caesura.runtime.errors import ContextOverflow, EngineFailed
+from caesura.runtime.journal.record import encoded
+from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import call, calls, fail, say
 from caesura.tools.people import People, with_approval
 
@@ -83,6 +85,22 @@ async def test_a_completion_goes_on_after_its_server_has_died(serve: Any) -> Non
     assert answer["id"] == journal.all[0].run
     assert answer["choices"][0]["message"]["content"].endswith("You paid five euros.")
     assert shop.paid == [5]
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_completion_under_which_servers_died_is_given_up(serve: Any) -> None:
+    hold, shop, journal = Hold(), Shop(), Spy()
+    server = await serve(LoggingEngine(SCRIPT, model=MODEL, pace=hold), shop.tools, journal)
+    waiting = asyncio.create_task(chat(server))
+    await until(lambda: sum('["turn"' in entry.body for entry in journal.all) == 2)
+    run, number = journal.all[0].run, len(journal.all)
+    died = [*journal.all, Entry(run, number, encoded("resumed", 2))]
+    again = Spy(died)
+    later = await serve(SCRIPT, shop.tools, again)
+    body = await chat(later, status=422)
+    assert body["error"]["code"] == "repeated_deaths"
+    assert later.engine.decoded == 0
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from caesura.runtime.journal.record import recorded
+from caesura.runtime.journal.record import encoded, recorded
 from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import call, calls, say
-from caesura.tools.people import People
+from caesura.tools.people import People, make_ask_user
 from caesura.tools.tool import tool
 
 from .conftest import MODEL, LoggingEngine, Spy, until
@@ -172,6 +172,88 @@ async def test_a_journal_without_sense_is_skipped_with_a_warning(
         with pytest.raises(AssertionError, match="response_not_found"):
             await server.get(f"/v1/responses/{entries[0].run}")
         caplog.clear()
+
+
+async def killed(serve: Any, entries: list[Entry]) -> list[Entry]:
+    """Let a server take a run up, and return the journal as a kill would leave it then."""
+    shop, journal = Shop(), Spy(entries)
+    await serve(LoggingEngine(SCRIPT, model=MODEL, pace=_never), shop.tools, journal)
+    await until(lambda: any('"resumed"' in entry.body for entry in journal.all))
+    return [*entries, *journal.all]
+
+
+async def _never(event: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_a_run_under_which_server_after_server_dies_is_given_up(serve: Any) -> None:
+    whole, entries, _ = await lived_through(serve)
+    half = _within_last_turn(entries)
+    told = len(recorded("r", [entry.body for entry in half]).steps)
+    for _ in range(2):
+        half = await killed(serve, half)
+    shop, journal = Shop(), Spy(half)
+    server = await serve(SCRIPT, shop.tools, journal)
+    events = plain(await server.events(entries[0].run))
+    error = events[-1]["response"]["error"]
+    assert error["code"] == "repeated_deaths" and "3 servers died" in error["message"]
+    assert told and events[: told - 1] == whole[: told - 1]
+    assert server.engine.decoded == 0
+    await _empty(journal)
+
+
+async def test_a_run_whose_servers_are_stopped_goes_on(serve: Any) -> None:
+    whole, entries, _ = await lived_through(serve)
+    half = _within_last_turn(entries)
+    for _ in range(5):
+        journal = Spy(half)
+        engine = LoggingEngine(SCRIPT, model=MODEL, pace=_never)
+        server = await serve(engine, Shop().tools, journal)
+        await server.app.leave()
+        await server.app.close()
+        half += journal.all
+    server = await serve(SCRIPT, Shop().tools, Spy(half))
+    assert plain(await server.events(entries[0].run)) == whole
+
+
+async def test_deaths_count_only_while_a_run_is_busy_and_does_not_get_on(serve: Any) -> None:
+    _, entries, _ = await lived_through(serve)
+    for length in range(1, len(entries) + 1):
+        bodies = [entry.body for entry in entries[:length]]
+        told = recorded("r", bodies)
+        waits = bool(told.turns) and told.turns[-1].outcome is not None and not told.unknown
+        assert told.deaths == (not waits)
+        again = recorded("r", [*bodies, encoded("resumed", 2)])
+        assert again.deaths == 2 + (not waits)
+        assert recorded("r", [*bodies, encoded("resumed", 2), encoded("left", None)]).deaths == 2
+    kinds = [entry.body.partition(",")[0] for entry in entries]
+    for ends in ('["outcome"', '["result"'):
+        place = kinds.index(ends)
+        bodies = [entry.body for entry in entries]
+        bodies.insert(place, encoded("resumed", 2))
+        assert recorded("r", bodies[: place + 2]).earlier_deaths == 0
+
+
+async def test_deaths_while_a_run_waits_for_a_person_do_not_count(serve: Any) -> None:
+    people, journal = People(), Spy()
+    ask = make_ask_user(people)
+    script = [call(ask.name, question="Which?"), say("Thanks.")]
+    mcp = MCP | {"allowed_tools": [ask.name]}
+    server = await serve(script, [ask], journal, people=people)
+    await server.post(input="Ask.", tools=[mcp], background=True)
+    await _pending(server)
+    await until(lambda: '["outcome"' in str(journal.all))
+    assert recorded("r", [entry.body for entry in journal.all]).deaths == 0
+    await people.aclose()
+
+
+def _within_last_turn(entries: list[Entry]) -> list[Entry]:
+    """A journal that ends within its last turn, of which the client was told something."""
+    for length in range(len(entries), 0, -1):
+        turns = recorded("r", [entry.body for entry in entries[:length]]).turns
+        if turns[-1].outcome is None and turns[-1].sampled:
+            return entries[:length]
+    raise AssertionError("no such place")
 
 
 async def test_a_journal_of_another_run_fails_the_response_clearly(serve: Any) -> None:
