@@ -119,7 +119,7 @@ async def decode(
             async for event in events:
                 state.metrics.observe(event, plan.spec.pausing, plan.registry)
                 if state.audit is not None:
-                    state.audit.observe(event, plan.spec.origin.tenant, name)
+                    state.audit.observe(event, dispatcher.tenant, name, dispatcher.log)
                 if isinstance(event, TurnEnded) and state.gate.quotas:
                     tokens = event.prompt_tokens + event.completion_tokens
                     state.gate.quotas.spend(headers, tokens)

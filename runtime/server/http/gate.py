@@ -9,8 +9,6 @@ from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.load.queue_bound import QueueBound
 
-NO_HEADERS: Mapping[str, str] = {}
-
 
 class Gate:
     """Admits up to `capacity` requests at once, and refuses more with a time to retry.
@@ -40,7 +38,7 @@ class Gate:
         self._count = 0
 
     @contextmanager
-    def enter(self, headers: Mapping[str, str] = NO_HEADERS) -> Iterator[None]:
+    def enter(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Hold one place while the context lasts; raise `ApiError` 429 if there is none.
 
         There is none if all are taken, or if the request would wait for too long. `headers` are

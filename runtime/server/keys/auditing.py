@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from caesura.runtime.audit import AuditLog
 from caesura.runtime.events import RunEvent, ToolReturned
+from caesura.tools.dispatch.call_log import CallLog
 from caesura.tools.people import Pending, People
 
 
@@ -18,8 +19,14 @@ class Auditing:
         self._open: set[str] = set()
         """Items that were noted as asked and not settled yet."""
 
-    def observe(self, event: RunEvent, tenant: str, response: str) -> None:
-        """Note a call that the server has run, of a run under the id of its answer."""
+    def observe(
+        self, event: RunEvent, tenant: str, response: str, calls: CallLog | None = None
+    ) -> None:
+        """Note a call that the server has run, of a run under the id of its answer.
+
+        `calls` knows the calls that an earlier process has run: these are marked, since that
+        process may have noted them.
+        """
         if isinstance(event, ToolReturned):
             call, result = event.call, event.result
             self._log.add(
@@ -32,6 +39,7 @@ class Auditing:
                 attempts=result.attempts,
                 error=result.error,
                 seconds=round(result.seconds, 3),
+                **({"earlier": True} if calls is not None and calls.result_of(call) else {}),
             )
 
     async def follow(self, people: People) -> None:

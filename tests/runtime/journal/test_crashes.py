@@ -1,10 +1,12 @@
 """Responses whose server dies: each prefix of a journal leads to the same end."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from caesura.runtime.audit import AuditLog
 from caesura.runtime.journal.record import encoded, recorded
 from caesura.runtime.journal.store import Entry
 from caesura.runtime.testing import call, calls, say
@@ -103,6 +105,21 @@ async def test_what_was_decoded_is_not_decoded_again(serve: Any) -> None:
         await server.events(entries[0].run)
         assert server.engine.decoded == characters - logged
     assert logged and shop.paid == [] and shop.doubled == 0
+
+
+async def test_the_audit_log_tells_which_calls_an_earlier_process_made(
+    serve: Any, tmp_path: Any
+) -> None:
+    _, entries, _ = await lived_through(serve)
+    cut = next(i for i, entry in enumerate(entries) if '"result"' in entry.body) + 1
+    audit, shop = AuditLog(tmp_path / "audit.jsonl"), Shop("fail")
+    server = await serve(SCRIPT, shop.tools, Spy(entries[:cut]), audit=audit)
+    await server.events(entries[0].run)
+    noted = [json.loads(line) for line in audit.path.read_text().splitlines()]
+    known = [each["call"] for each in noted if each.get("earlier")]
+    told = recorded(entries[0].run, [entry.body for entry in entries[:cut]])
+    assert known == list(told.results) and len(noted) == 3
+    audit.close()
 
 
 async def test_a_client_that_comes_back_sees_no_gap_and_no_repeat(serve: Any) -> None:

@@ -12,7 +12,6 @@ from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import BadJournal, Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
-from caesura.runtime.server.http.gate import NO_HEADERS
 from caesura.runtime.server.request.sender import Sender
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
@@ -72,7 +71,7 @@ class Responses(Inputs):
         started = time.monotonic()
         items = await self.resolved(given)
         history = await self.history(request, recent or {})
-        if (found := await self._resumed(request, items)) is not None:
+        if (found := await self._resumed(request, items, headers)) is not None:
             return found
         plan = await self._planned(request, items, history)
         part = self._part(self._resource(request), items, history, plan)
@@ -230,14 +229,14 @@ class Responses(Inputs):
     def _leave(self, run: LiveRun) -> None:
         self._in_background(run.leave())
 
-    def _enter(self, headers: Mapping[str, str] = NO_HEADERS) -> AbstractContextManager[None]:
+    def _enter(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
         """Take a place among the requests under way, until the place's context is left."""
         place = self._state.gate.enter(headers)
         place.__enter__()
         return place
 
     async def _resumed(
-        self, request: ResponseRequest, items: Sequence[Item]
+        self, request: ResponseRequest, items: Sequence[Item], headers: Mapping[str, str]
     ) -> tuple[Part, LiveRun] | None:
         """Go on with a run whose approvals the items decide; return None if they decide none."""
         decisions = decisions_in(items)
@@ -257,7 +256,7 @@ class Responses(Inputs):
             raise invalid(message, "input")
         run = runs.pop()
         check_model(request.model, self._state.engine.model)
-        place = self._enter()
+        place = self._enter(headers)
         covers = request.previous_response_id == run.part.id
         answer = run.part.answer.following(self._resource(request))
         part = self._following(run, answer, items, covers)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from caesura.runtime.run.limits import Limits
+from caesura.runtime.server.keys.key import Key
 from caesura.runtime.server.responses.run import service
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
@@ -55,6 +56,24 @@ async def test_a_response_ends_at_an_approval_and_the_paused_run_goes_on(asking:
     assert (made["output"], made["approval_request_id"]) == ("8", first["output"][2]["id"])
     assert len(served.engine.sessions) == 1, "nothing was decoded again"
     assert served.engine.open_sessions == 0
+
+
+async def test_a_request_with_an_approval_counts_for_the_limits_of_its_key(
+    serve_script: Any, double: Any
+) -> None:
+    people = People()
+    tool, keys = with_approval(double, people), [Key("ann", rpm=1), Key("bob")]
+    script = [call("double", number=4), say("8.")]
+    served = await serve_script(script, [tool], people=people, api_key=keys)
+    served.http.headers["Authorization"] = "Bearer ann"
+    _, first = await post(served, input="Double 4.")
+    given = {"input": [decision(first)], "previous_response_id": first["id"]}
+    status, refused = await post(served, **given)
+    assert (status, refused["error"]["code"]) == (429, "rate_limit_exceeded")
+    served.http.headers["Authorization"] = "Bearer bob"
+    status, second = await post(served, **given)
+    assert (status, kinds(second)) == (200, ["mcp_call", "message"]), "the approval still waits"
+    await people.aclose()
 
 
 async def test_the_whole_run_is_the_history_of_what_follows(asking: Any) -> None:
