@@ -106,7 +106,12 @@ class PostgresJournal:
         """Delete runs beyond the bounds, and leases of owners without runs; return the runs."""
 
         def work(db: "Connection") -> list[str]:
-            gone = _surplus(db, bounds)
+            rows = db.execute(
+                f"SELECT id, bytes, used < {_NOW} - make_interval(secs => %s) FROM journal_runs"
+                " ORDER BY number FOR UPDATE",
+                (bounds.max_age_seconds,),
+            ).fetchall()
+            gone = bounds.surplus(rows)
             db.execute("DELETE FROM journal_runs WHERE id = ANY(%s)", (gone,))
             db.execute(
                 "DELETE FROM leases WHERE owner NOT IN (SELECT owner FROM journal_runs)"
@@ -153,20 +158,3 @@ def _add(db: "Connection", run: str, entries: Sequence[Entry]) -> None:
         f"UPDATE journal_runs SET used = {_NOW}, bytes = bytes + %s WHERE id = %s",
         (added[0], run),
     )
-
-
-def _surplus(db: "Connection", bounds: Bounds) -> list[str]:
-    """Return the runs that must go, so that the bounds hold."""
-    rows = db.execute(
-        f"SELECT id, bytes, used < {_NOW} - make_interval(secs => %s) FROM journal_runs"
-        " ORDER BY number FOR UPDATE",
-        (bounds.max_age_seconds,),
-    ).fetchall()
-    count, size = len(rows), sum(row[1] for row in rows)
-    gone = []
-    for run, length, is_old in rows:
-        if is_old or count > bounds.max_runs or size > bounds.max_bytes:
-            gone.append(run)
-            count -= 1
-            size -= length
-    return gone

@@ -145,7 +145,9 @@ class SqliteJournal:
         def work(db: sqlite3.Connection) -> list[str]:
             now = self._clock()
             with transaction(db):
-                gone = _surplus(db, bounds, now)
+                query = "SELECT id, bytes, used < ? FROM runs ORDER BY began, id"
+                rows = db.execute(query, (now - bounds.max_age_seconds,)).fetchall()
+                gone = bounds.surplus(rows)
                 db.executemany("DELETE FROM entries WHERE run = ?", [(run,) for run in gone])
                 db.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in gone])
                 unused = "until < ? AND owner NOT IN (SELECT owner FROM runs)"
@@ -226,16 +228,3 @@ def _inode_of(path: Path | None) -> int | None:
         return path.stat().st_ino
     except FileNotFoundError:
         return None
-
-
-def _surplus(db: sqlite3.Connection, bounds: Bounds, now: float) -> list[str]:
-    """Return the runs that must go, so that the bounds hold."""
-    count, size = db.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM runs").fetchone()
-    gone: list[str] = []
-    oldest = now - bounds.max_age_seconds
-    for run, used, length in db.execute("SELECT id, used, bytes FROM runs ORDER BY began, id"):
-        if used < oldest or count > bounds.max_runs or size > bounds.max_bytes:
-            gone.append(run)
-            count -= 1
-            size -= length
-    return gone

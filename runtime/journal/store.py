@@ -43,6 +43,20 @@ class Bounds:
     max_age_seconds: float = 7 * 24 * 3600.0
     """Seconds since a run's last entry."""
 
+    def surplus(self, runs: Sequence[tuple[str, int, bool]]) -> list[str]:
+        """Return the runs that must go; `runs` tells of each its bytes, and whether it is too old.
+
+        Those that began first stand in front.
+        """
+        count, size = len(runs), sum(length for _, length, _ in runs)
+        gone = []
+        for run, length, is_old in runs:
+            if is_old or count > self.max_runs or size > self.max_bytes:
+                gone.append(run)
+                count -= 1
+                size -= length
+        return gone
+
 
 class JournalStore(Protocol):
     """Journals of runs, shared by owners. All methods block; any thread may call them.

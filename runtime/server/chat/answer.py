@@ -15,7 +15,9 @@ from caesura.intercept.calls.events import (
     TokenLogprob,
 )
 from caesura.runtime.events import RunEvent
+from caesura.runtime.server.chat.plan import Plan
 from caesura.runtime.server.chat.ran import RunTally
+from caesura.runtime.server.chat.schema import ChatRequest
 from caesura.scheduler.answers import REASONING
 
 Delta = dict[str, Any]
@@ -206,6 +208,19 @@ def shown_logprob(token: TokenLogprob) -> dict[str, Any]:
 
 def _bare_logprob(token: TokenLogprob) -> dict[str, Any]:
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}
+
+
+def answer_of(model: str, plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
+    """Return the empty answer at a place among the choices of a request with this plan."""
+    return Answer(
+        model,
+        plan.client_tools,
+        pausing=plan.spec.pausing,
+        logprobs=plan.sampling.logprobs is not None,
+        forced_name=plan.forced_name,
+        index=index,
+        reasoning=asked.include_reasoning is not False,
+    )
 
 
 class _ShownCall:

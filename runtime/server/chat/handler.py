@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import Send
 
 from caesura.runtime.engine import ServerSplicing
-from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.answer import Answer, Delta, answer_of
 from caesura.runtime.server.chat.kept import KeptChat, KeptChats
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
@@ -69,8 +69,7 @@ class ChatCompletions:
                 await self._joined(request, send, asked, plan, run)
                 return
             numbers = range(plan.choices)
-            shows = asked.include_reasoning is not False
-            answers = [_answer(state.engine.model, plan, number, shows) for number in numbers]
+            answers = [answer_of(state.engine.model, plan, asked, number) for number in numbers]
             note_answer(request.scope, answers[0].id)
             async with AsyncExitStack() as sessions:
                 decoding: list[AsyncGenerator[Delta, None]] = []
@@ -128,19 +127,6 @@ class ChatCompletions:
             await delegation.answer(request, send)
         else:
             await self._spliced.answer(request, given, send)
-
-
-def _answer(model: str, plan: Plan, index: int, reasoning: bool) -> Answer:
-    """Return the empty answer at a place among the choices of a request with this plan."""
-    return Answer(
-        model,
-        plan.client_tools,
-        pausing=plan.spec.pausing,
-        logprobs=plan.sampling.logprobs is not None,
-        forced_name=plan.forced_name,
-        index=index,
-        reasoning=reasoning,
-    )
 
 
 async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:

@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import Recorded
-from caesura.runtime.server.chat.answer import Answer, Delta
+from caesura.runtime.server.chat.answer import Answer, Delta, answer_of
 from caesura.runtime.server.chat.plan import Plan, make_plan
 from caesura.runtime.server.chat.schema import ChatRequest, parse
 from caesura.runtime.server.choices import Numbered
@@ -212,13 +212,7 @@ class KeptChats:
 
 
 def _answer(model: str, plan: Plan, asked: ChatRequest, run_id: str, created: int) -> Answer:
-    answer = Answer(
-        model,
-        plan.client_tools,
-        pausing=plan.spec.pausing,
-        forced_name=plan.forced_name,
-        reasoning=asked.include_reasoning is not False,
-    )
+    answer = answer_of(model, plan, asked)
     answer.id, answer.created = run_id, created
     return answer
 
