@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from caesura.scheduler.vllm.paused.follow_ups import FollowUps
+from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from tests.campaign.__main__ import main
+from tests.campaign.simulated import faults
 from tests.campaign.simulated import run as simulated
 from tests.campaign.simulated.worlds import MortalWorld
 from tests.scheduler.link import FakeLink
@@ -42,6 +44,14 @@ def test_kv_that_is_not_its_own_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_kept_of_an_ended_request_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowUps, "at_rest", lambda self: None)
     assert "leaked" in kinds(range(8))
+
+
+def test_blocks_that_hinder_a_sleep_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a load holds excuses a refusal; what we hold for a paused request does not."""
+    monkeypatch.setattr(faults, "FAULTS", (*faults.FAULTS, (0.05, faults.Faults.sleep)))
+    assert not kinds(range(3))
+    monkeypatch.setattr(PausedKVManager, "reset", lambda self, now: None)
+    assert kinds(range(3)) == {"broken"}
 
 
 def test_a_wedge_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

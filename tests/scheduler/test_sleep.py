@@ -94,6 +94,24 @@ def test_a_sleep_during_a_load_is_refused_and_harms_no_request(
     finishes(world)
 
 
+@IN_EVERY_MODE
+def test_a_sleep_that_waits_is_granted_during_a_load(asynchronous: bool, depth: int) -> None:
+    """In the mode `wait`, what loads goes on to its end or next pause, and then holds nothing."""
+    world = faulty_world(asynchronous, depth, in_step=False)
+    session, other = paused_session(world), world.session("b", range(500, 560), CALL, "r", "d")
+    swap_out(world, session)
+    step_until(world, lambda: other.paused)
+    stall(world)
+    world.answer(session)
+    step_until(world, lambda: loading(world, session))
+    flow(world, 2)
+    world.sleep_when_drained()
+    world.wake_up()
+    assert session.finished and other.paused
+    world.answer(other)
+    finishes(world)
+
+
 @pytest.mark.parametrize(("host_gib", "supported"), [(0, True), (4, False), (None, False)])
 def test_sleep_is_declared_as_supported_only_without_copies(
     host_gib: float | None, supported: bool

@@ -24,10 +24,13 @@ TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {}}}]
 
 
 def engine_with(
-    tokenizer: Any, formats: Sequence[str] | None = None, reasoning_parser: str = ""
+    tokenizer: Any,
+    formats: Sequence[str] | None = None,
+    reasoning_parser: str = "",
+    context_tokens: int = 100,
 ) -> VllmEngine:
     config = SimpleNamespace(
-        max_model_len=100,
+        max_model_len=context_tokens,
         supports_multimodal_inputs=False,
         try_get_generation_config=dict,
         get_diff_sampling_param=dict,

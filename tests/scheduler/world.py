@@ -263,8 +263,15 @@ class World:
 
     def sleep(self) -> None:
         """Sleep as vLLM's engine core does, at level 1 or 2 with mode `keep`: all KV is lost."""
-        self.scheduler.set_pause_state(PauseState.PAUSED_ALL)
-        for _ in range(100):
+        self._sleep(PauseState.PAUSED_ALL, 100)
+
+    def sleep_when_drained(self) -> None:
+        """Sleep with mode `wait`: what holds KV ends or pauses first, and nothing else begins."""
+        self._sleep(PauseState.PAUSED_NEW, 5000)
+
+    def _sleep(self, state: PauseState, steps: int) -> None:
+        self.scheduler.set_pause_state(state)
+        for _ in range(steps):
             if not self.scheduler.has_requests() and not self._in_flight:
                 break
             self.step()
@@ -273,6 +280,11 @@ class World:
             raise AssertionError("the engine does not come to rest")
         self.scheduler.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
         self._memory.clear()
+
+    @property
+    def in_flight(self) -> int:
+        """How many steps are under way."""
+        return len(self._in_flight)
 
     def wake_up(self) -> None:
         """Go on, with KV memory that holds nothing."""

@@ -27,6 +27,7 @@ from caesura.runtime.server.request.fields import (
     Name,
     NotEmpty,
     Part,
+    Priority,
 )
 from caesura.runtime.server.request.output import ResponseFormat, ToolChoice
 from caesura.runtime.server.request.sampling import SamplingFields
@@ -187,7 +188,7 @@ class ChatRequest(SamplingFields):
     continue_final_message: bool = False
     add_generation_prompt: bool | None = None
     cache_salt: NotEmpty | None = None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+    priority: Priority = 0
     include_reasoning: bool | None = None
 
     model_config = ConfigDict(extra="allow", frozen=True)

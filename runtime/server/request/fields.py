@@ -12,6 +12,9 @@ MAX_NAME_CHARACTERS = 128
 Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 NotEmpty = Annotated[str, Field(min_length=1)]
 
+Priority = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+"""Where vLLM schedules by priority; larger integers cannot be sent to the engine."""
+
 
 class Part(BaseModel):
     """A part of a request; fields that it does not name are ignored."""

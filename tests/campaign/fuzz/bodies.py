@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from caesura.scheduler.session_log import SessionLog
 from caesura.tools.registry import Registry
 from caesura.tools.tool import tool
 
+from .prepared import Preparation
 from .values import mutated, of_schema
 
 MODEL = "tiny"
@@ -167,10 +169,11 @@ def body(rng: Random) -> Body:
         if isinstance(made, dict) and rng.random() < 0.8:
             made["model"] = MODEL  # else most are refused for their model alone
     else:
-        made = mutated(rng.choice(ROUTES[path]), rng)
+        # Half of them change one thing alone, so that more of them reach the engine.
+        made = mutated(rng.choice(ROUTES[path]), rng, rng.choice([1, 3]))
     try:
         data = json.dumps(made, ensure_ascii=rng.random() < 0.7).encode(errors="surrogatepass")
-    except ValueError:
+    except (ValueError, RecursionError):
         data = b'{"model": 1' + b"0" * 5000 + b"}"  # a number that Python does not write
     if rng.random() < 0.1:
         data = _with_broken_bytes(data, rng)
@@ -187,11 +190,20 @@ def _with_broken_bytes(data: bytes, rng: Random) -> bytes:
     return bytes(changed)
 
 
+prepared = cache(Preparation)
+
+
 class ObligingSession(ScriptedSession):
-    """Ignores which calls a turn must hold, which its script does not know."""
+    """Prepares each turn for a real engine, and then plays its script.
+
+    It ignores which calls a turn must hold, which its script does not know.
+    """
+
+    preparation: Preparation
 
     async def turn(self, messages: Any, sampling: Sampling | None = None) -> Any:
         """Play the next item."""
+        self.preparation.check(self.spec, [*self.messages, *messages], sampling)
         rules = None if sampling is None else replace(sampling, calls=None)
         async for event in super().turn(messages, rules):
             yield event
@@ -202,7 +214,7 @@ class ObligingEngine(ScriptedEngine):
 
     def __init__(self, rng: Random) -> None:
         """Answer by chance."""
-        self.rng = rng
+        self.rng, self.preparation = rng, prepared()
         super().__init__(self._item, model=MODEL)
 
     def _item(self, messages: Sequence[Any], tools: Sequence[Any]) -> Any:
@@ -216,6 +228,7 @@ class ObligingEngine(ScriptedEngine):
         self.sessions = [each for each in self.sessions if not each.closed]
         reader = self._scripts[0]
         session = ObligingSession(self, spec, reader, len(self.sessions) + 1)
+        session.preparation = self.preparation
         if spec.tool_choice == "none":
             session.spec = replace(spec, tools=())
         self.sessions.append(session)

@@ -137,12 +137,21 @@ def call_text(rng: Random) -> Iterator[str]:
     parts = decode(model, tokens, TOOLS, rng.randint(1, 9))
     # In formats that are calls from their first character on, a call before a broken one is told
     # or not, as it was cut: it is told before the rest is there.
-    if name not in ANCHORED and parts.summary != whole.summary:
+    if name not in ANCHORED and _once(parts.summary) != _once(whole.summary):
         yield f"{name}: {text!r} is {parts.summary} in parts and {whole.summary} in one"
     if (parts.read, parts.verdict) != (whole.read, whole.verdict):
         yield f"{name}: {text!r} stops at {parts.read} in parts and {whole.read} in one"
     if spelled:
         yield from _cut_elsewhere(name, text, model, rng)
+
+
+def _once(summary: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Count a list of calls that cannot be read once.
+
+    It is told for each of its calls that was announced, and these depend on how the text was cut.
+    """
+    grouped = [(part, len(list(same))) for part, same in itertools.groupby(summary)]
+    return [one for one, n in grouped for _ in range(1 if one[0] == "malformed" else n)]
 
 
 def _tokens(model: StandIn, text: str, spelled: bool) -> list[int]:

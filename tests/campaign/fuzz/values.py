@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -46,9 +47,12 @@ def mutated(valid: Any, rng: Random, most: int = 3) -> Any:
     """Return valid data with up to `most` things changed, dropped, moved, doubled or added."""
     data = copy.deepcopy(valid)
     for _ in range(rng.randint(1, most)):
-        places = list(_places(data, ()))
-        place = rng.choice(places)
-        data = rng.choice(CHANGES)(data, place, places, rng)
+        try:
+            places = list(_places(data, ()))
+            place = rng.choice(places)
+            data = rng.choice(CHANGES)(data, place, places, rng)
+        except RecursionError:  # parts that were moved into each other: too deep to change further
+            break
     return data
 
 
@@ -83,14 +87,20 @@ def _near(data: Any, path: Path, _: list[Path], rng: Random) -> Any:
     if isinstance(value, bool) or value is None:
         return _put(data, path, rng.choice([True, False, None, 0, 1, "true"]))
     if isinstance(value, int | float):
-        near = (value + 1, value - 1, -value, value * 2**40, value / 3, str(value), float(value))
-        return _put(data, path, rng.choice(near))
+        return _put(data, path, rng.choice(_near_number(value)))
     if isinstance(value, str):
         cut = rng.randrange(len(value) + 1)
         return _put(data, path, value[:cut] + rng.choice(TEXTS) + value[cut:])
     if isinstance(value, list):
         return _put(data, path, value * rng.choice([0, 2, 50]))
     return _put(data, path, {**value, rng.choice(TEXTS): nasty(rng)})
+
+
+def _near_number(value: float) -> list[Any]:
+    near = [value + 1, value - 1, -value, value * 2**40, str(value)]
+    with suppress(OverflowError):  # an integer beyond all floats
+        near += [value / 3, float(value)]
+    return near
 
 
 def _drop(data: Any, path: Path, _: list[Path], rng: Random) -> Any:

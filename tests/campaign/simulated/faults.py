@@ -104,23 +104,38 @@ class Faults:
     def reset(self) -> None:
         """Somebody resets the prefix cache."""
         self.happened["prefix cache reset"] += 1
+        running, connector = self.rng.random() < 0.3, self.rng.random() < 0.5
         try:
-            running = self.rng.random() < 0.3
-            self.world.scheduler.reset_prefix_cache(running, self.rng.random() < 0.5)
-        except RuntimeError:  # vLLM's answer while loads or steps in flight hold blocks
+            self.world.scheduler.reset_prefix_cache(running, connector)
+        except RuntimeError:  # vLLM's answer beside loads, and beside blocks that steps still read
+            if not (self._holding() or self.world.in_flight):
+                raise
             self.happened["prefix cache reset refused"] += 1
 
     def sleep(self) -> None:
-        """The engine sleeps, which loses all KV, and wakes."""
+        """The engine sleeps, which loses all KV, and wakes.
+
+        vLLM refuses while a request that waits holds blocks into which KV is or was loaded. Then
+        the operator asks for the mode `wait`, and that must be granted.
+        """
         self.happened["sleep and wake"] += 1
         pace, fails = self.world.link.pace, self.world.fails
         self.world.link.pace, self.world.fails = lambda: 1000, lambda: False
         try:
             self.world.sleep()
-        except RuntimeError:  # vLLM's answer while loads or steps in flight hold blocks
-            self.happened["sleep refused"] += 1
+        except RuntimeError:
+            if not self._holding():
+                raise
+            self.happened["sleep refused beside a load"] += 1
+            self.world.wake_up()
+            self.world.sleep_when_drained()
+            self.happened["sleep in mode wait"] += 1
         self.world.wake_up()
         self.world.link.pace, self.world.fails = pace, fails
+
+    def _holding(self) -> bool:
+        """Return whether a waiting request holds blocks, which vLLM never takes back."""
+        return bool(self.world.scheduler.kv_holding_waiting)
 
     def kill(self) -> None:
         """The engine dies; all sessions but the paused ones are sent again to a new one."""

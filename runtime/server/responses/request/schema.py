@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from caesura.runtime.server.http.errors import invalid
-from caesura.runtime.server.request.fields import Listed, NotEmpty, Part, Strict
+from caesura.runtime.server.request.fields import Listed, NotEmpty, Part, Priority, Strict
 from caesura.runtime.server.request.output import valid_schema
 from caesura.runtime.server.request.sampling import SamplingFields
 from caesura.runtime.server.request.template import TemplateVariables, template_variables
@@ -151,7 +151,7 @@ class ResponseRequest(Prompt, SamplingFields):
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
     cache_salt: NotEmpty | None = None
-    priority: int = 0
+    priority: Priority = 0
     stream: bool | None = None
     store: bool | None = None
     background: bool | None = None

@@ -98,10 +98,10 @@ class PostgresResponses:
 
         def work(db: "Connection") -> list[Stored]:
             found: list[Stored] = []
-            following = response_id
-            while following:
+            following: str | None = response_id
+            while following is not None:
                 found.append(_response(db, following))
-                following = found[-1].previous or ""
+                following = found[-1].previous
             ids = [stored.id for stored in found]
             db.execute(f"UPDATE records SET used = {_NOW} WHERE id = ANY(%s)", (ids,))
             return found[::-1]

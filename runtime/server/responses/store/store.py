@@ -85,11 +85,12 @@ class Store:
         All of them count as used. Raises `NotStored` also for an earlier response that is missing.
         """
         found: list[Stored] = []
+        following: str | None = response_id
         with self._lock:
-            db, following = self._open(), response_id
-            while following:
+            db = self._open()
+            while following is not None:
                 found.append(self._get(db, following))
-                following = found[-1].previous or ""
+                following = found[-1].previous
             used = [(self._clock(), stored.id) for stored in found]
             db.executemany("UPDATE records SET used = ? WHERE id = ?", used)
         return found[::-1]

@@ -149,3 +149,18 @@ async def test_wrong_constraints_are_refused(
     served = await serve_script([])
     status, body = await post(served, **fields)
     assert (status, body["error"]["param"]) == (400, param), json.dumps(body)
+
+
+@pytest.mark.parametrize("priority", [10**30, -(2**31) - 1])
+async def test_a_priority_that_cannot_be_sent_to_an_engine_is_refused(
+    serve_script: Any, priority: int
+) -> None:
+    served = await serve_script([])
+    status, body = await post(served, priority=priority)
+    assert (status, body["error"]["param"]) == (400, "priority")
+
+
+async def test_an_empty_id_names_no_response(serve_script: Any) -> None:
+    served = await serve_script([])
+    status, body = await post(served, previous_response_id="")
+    assert (status, body["error"]["code"]) == (404, "previous_response_not_found")
