@@ -27,6 +27,7 @@ from caesura.scheduler.records.parts import (
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.rest import RestRecord
+from caesura.scheduler.records.restarts import RestartRecord
 
 Numbers = list[float]
 Texts = list[str]
@@ -384,6 +385,7 @@ KINDS: Mapping[str, type[Record]] = {
         WaitRecord,
         StepsRecord,
         RestRecord,
+        RestartRecord,
         SpanRecord,
         HttpRecord,
         GapRecord,

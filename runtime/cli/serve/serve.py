@@ -102,7 +102,7 @@ async def serve_model(
                 announce=_announce if recorder else _print,
                 listener=listener,
                 server_name=server.server_name,
-                supervisor=supervisor_of(engine, vllm, readiness, lifetime, queue),
+                supervisor=supervisor_of(engine, vllm, readiness, lifetime, queue, recorder),
                 drain_delay=lifetime.drain_delay,
                 shutdown_timeout=lifetime.shutdown_timeout,
             )

@@ -6,8 +6,10 @@ from functools import partial
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.engine import Engine, VllmServer
 from caesura.runtime.launch import ask, cause_of_death
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.recorded import RecordedRestarts
 from caesura.runtime.supervision.supervisor import Supervisor
 
 
@@ -17,12 +19,19 @@ def supervisor_of(
     readiness: Readiness,
     lifetime: LifetimeOptions,
     queue: QueueBound,
+    recorder: Recorder | None,
 ) -> Supervisor:
-    """Return the supervisor of an engine, of vLLM's application on it, and of its queue."""
+    """Return the supervisor of an engine, of vLLM's application on it, and of its queue.
+
+    It tells the recorder, if given, of restarts.
+    """
+    restarts = None if recorder is None else RecordedRestarts(recorder)
 
     def tell(what: str, why: str, seconds: float) -> None:
         if what in ("died", "hung"):
             queue.forget()
+        if restarts is not None:
+            restarts.tell(what, why, seconds)
 
     after: Sequence[Callable[[], Awaitable[None]]] = ()
     if vllm is not None and vllm.renew is not None:

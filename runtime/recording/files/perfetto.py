@@ -28,6 +28,7 @@ from caesura.scheduler.records import (
     PauseRecord,
     Record,
     RecordError,
+    RestartRecord,
     RestRecord,
     SpanRecord,
     StepsRecord,
@@ -118,6 +119,8 @@ class Trace:
                 return self._span(record)
             case GapRecord():
                 return self._gap(record)
+            case RestartRecord():
+                return self._restart(record)
         return iter(())
 
     def _at(self, seconds: float) -> int:
@@ -209,6 +212,11 @@ class Trace:
         about = {"lost": gap.lost, "why": gap.why}
         track = {"pid": ENGINE, "tid": ENGINE}
         yield _instant(track, f"{gap.lost} entries lost", "gap", self._at(gap.at), about, "g")
+
+    def _restart(self, died: RestartRecord) -> Iterator[Event]:
+        about = {"why": died.why, "attempts": died.attempts, "seconds": died.seconds}
+        track = {"pid": ENGINE, "tid": ENGINE}
+        yield _instant(track, "the engine died", "restart", self._at(died.at), about, "g")
 
     # -- runs and tools --------------------------------------------------------------------------
 

@@ -314,6 +314,12 @@ def test_blocks_are_counted_to_the_end_of_an_engine_that_rests() -> None:
     ]
 
 
+def test_the_death_of_an_engine_is_marked() -> None:
+    died = {"kind": "restart", "at": 2.0, "why": "killed", "attempts": 1, "seconds": 4.5}
+    (mark,) = [e for e in trace_of(died) if e["name"] == "the engine died"]
+    assert (mark["ts"], mark["args"]["why"]) == (2e6, "killed")
+
+
 def test_blocks_at_rest_without_a_prefix_cache() -> None:
     busy = steps(
         [1.0], [0.2], running_blocks=[6], paused_blocks=[0], free_blocks=[4], cached_blocks=[0]

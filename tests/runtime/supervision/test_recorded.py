@@ -1,0 +1,68 @@
+"""Entries of a recording for an engine that died."""
+
+import asyncio
+from typing import Any
+
+from caesura.runtime.cli.serve.lifetime import LifetimeOptions
+from caesura.runtime.cli.serve.supervised import supervisor_of
+from caesura.runtime.errors import EngineFailed
+from caesura.runtime.server.load.queue_bound import QueueBound
+from caesura.runtime.supervision.readiness import Readiness
+from caesura.runtime.supervision.recorded import RecordedRestarts
+from caesura.runtime.testing import ScriptedEngine
+
+
+class Taken:
+    """A recorder that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def add(self, entries: Any) -> None:
+        self.entries += entries
+
+
+class Times:
+    def __init__(self, *times: float) -> None:
+        self._times = list(times)
+
+    def __call__(self) -> float:
+        return self._times.pop(0)
+
+
+def recorded(*times: float) -> tuple[RecordedRestarts, Taken]:
+    taken = Taken()
+    return RecordedRestarts(taken, Times(*times)), taken  # type: ignore[arg-type]
+
+
+def test_a_restart_has_its_reason_its_starts_and_its_time() -> None:
+    restarts, taken = recorded(100.0, 103.0, 110.0)
+    restarts.tell("died", "it was killed", 0.0)
+    restarts.tell("died", "no memory is free", 0.0)
+    restarts.tell("restarted", "no memory is free", 5.0)
+    about = {"at": 100.0, "why": "it was killed", "attempts": 2, "seconds": 10.0}
+    assert taken.entries == [{"kind": "restart", **about}]
+
+
+def test_an_engine_that_is_given_up_has_no_time() -> None:
+    restarts, taken = recorded(100.0, 101.0, 200.0, 201.0)
+    restarts.tell("hung", "no answer", 0.0)
+    restarts.tell("restarted", "no answer", 1.0)
+    restarts.tell("died", "it was killed", 0.0)
+    restarts.tell("gave_up", "a crash loop", 0.0)
+    assert [each["seconds"] for each in taken.entries] == [1.0, None]
+    assert (taken.entries[1]["why"], taken.entries[1]["attempts"]) == ("a crash loop", 0)
+
+
+async def test_caesura_serve_records_the_restarts_of_its_engine(eventually: Any) -> None:
+    engine, taken, readiness = ScriptedEngine(), Taken(), Readiness(Times(*range(100)))
+    recorder: Any = taken
+    supervisor = supervisor_of(engine, None, readiness, LifetimeOptions(), QueueBound(), recorder)
+    watching = asyncio.ensure_future(supervisor.run())
+    engine.die(EngineFailed("it was killed"))
+    await eventually(lambda: taken.entries)
+    (entry,) = taken.entries
+    assert (entry["kind"], entry["why"], entry["attempts"]) == ("restart", "it was killed", 1)
+    assert entry["seconds"] >= 0
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
