@@ -155,6 +155,26 @@ async def test_an_engine_that_starts_ends_with_its_server(tmp_path: Path) -> Non
             os.kill(engine, signal.SIGKILL)
 
 
+async def test_sessions_survive_the_death_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers share the model, and one of them is killed under twelve answers."""
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    two = ("--tensor-parallel-size", "2", "--distributed-executor-backend", "mp")
+    async with serving(vllm=two) as server, aiohttp.ClientSession() as http:
+        probes = Probes(server, http)
+        undisturbed = await ask_all(server.url)
+        assert [each.error for each in undisturbed] == [""] * len(QUESTIONS)
+        (engine,) = server.engines()
+        workers = children(engine, b"Worker")
+        assert len(workers) == 2
+        pieces = sum(len(each.times) for each in undisturbed)
+        streams, killed = await ask_and_kill(server, pieces // 2, lambda: workers[1:])
+        assert [same(*pair) for pair in zip(streams, undisturbed, strict=True)] == [True] * 12
+        assert any(stream.times[0] < killed < stream.times[-1] for stream in streams)
+        await until(probes.ready)
+        assert "caesura_engine_restarts_total 1.0" in await probes.metrics()
+        await until(lambda: not any(lives(each) for each in (engine, *workers)))
+
+
 async def test_a_taken_port_is_found_before_the_engine_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

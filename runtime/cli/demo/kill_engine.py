@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -90,15 +90,15 @@ def children(process: int, named: bytes) -> list[int]:
 
 
 @asynccontextmanager
-async def serving(*options: str) -> AsyncIterator[Server]:
+async def serving(*options: str, vllm: Sequence[str] = ()) -> AsyncIterator[Server]:
     """Start `caesura serve` with the bundled model, and stop it at the end.
 
-    `options` go before those of vLLM. Raises `EngineFailed` if it does not start.
+    `vllm` are options of vLLM's. Raises `EngineFailed` if it does not start.
     """
     with tempfile.TemporaryDirectory(prefix="caesura-") as state:
         split = SERVE.index("--")
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *SERVE[:split], *options, *SERVE[split:]),
+            *(sys.executable, *SERVE[:split], *options, *SERVE[split:], *vllm),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
             env={**os.environ, "XDG_STATE_HOME": state},
@@ -163,14 +163,19 @@ def _take(stream: Stream, chunk: dict[str, object]) -> None:
         stream.times.append(time.monotonic())
 
 
-async def ask_and_kill(server: Server, after: int) -> tuple[list[Stream], float]:
-    """Ask all questions; kill the engine once `after` pieces came. Return also when that was."""
+async def ask_and_kill(
+    server: Server, after: int, victims: Callable[[], list[int]] | None = None
+) -> tuple[list[Stream], float]:
+    """Ask all questions; kill the engine once `after` pieces came. Return also when that was.
+
+    `victims` returns the processes to kill, if not the engine's own.
+    """
     killed: list[float] = []
 
     def took(pieces: int) -> None:
         if pieces >= after and not killed:
             killed.append(time.monotonic())
-            for pid in server.engines():
+            for pid in (victims or server.engines)():
                 os.kill(pid, signal.SIGKILL)
 
     streams = await ask_all(server.url, took)
