@@ -54,8 +54,6 @@ class JournalWriter:
         """Why the store cannot be written now; None: it can."""
         self.failures = 0
         """How often the store has failed."""
-        self.given_up = 0
-        """How many runs went on without a journal, since the store failed."""
         self.is_behind = False
         """Whether streams must not wait for the store."""
         self.on_left_behind: Callable[[Sequence[Recorded]], None] | None = None
@@ -314,7 +312,6 @@ class JournalWriter:
         self._wake.set()  # try again after the pause
         self._release(self._runs.values())
         if sum(len(run.flushed()) for run in self._runs.values()) > MAX_WAITING:
-            self.given_up += len(self._runs)
             for run in list(self._runs.values()):
                 run.drop()
 

@@ -133,11 +133,6 @@ class Database:
         return Unavailable(f"{shown(self._address)} cannot be used: {said}")
 
 
-def is_address(text: str) -> bool:
-    """Return whether a text is the address of a PostgreSQL database."""
-    return text.partition(":")[0] in SCHEMES and "://" in text
-
-
 def shown(address: str) -> str:
     """Return an address without its password and its parameters, for messages."""
     parts = urlsplit(address)

@@ -99,7 +99,6 @@ async def test_a_run_that_begins_while_the_journal_fails_makes_its_calls(serve: 
     journal, shop = Failing(), Shop()
     server = await serve(SCRIPT, shop.tools, journal)
     journal.fails = True
-    await until(lambda: server.app._state.journal.trouble or server.app._state.journal.wake)
     writer = server.app._state.journal
     writer._failed(JournalUnavailable("the disk is full"))
     events = await server.streamed(input="Pay.", tools=[MCP])
