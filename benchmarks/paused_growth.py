@@ -39,6 +39,9 @@ BLOCKS = 3
 """The blocks of one session at its pause."""
 
 FOR_EVER = 1e9
+APART = 0.001
+"""Seconds between the arrivals of sessions that pause: ten in each step."""
+
 STEPS = 300
 SETTLING = 30
 """Steps before the measured ones."""
@@ -106,12 +109,14 @@ def workload(case: Case) -> Workload:
         for place in range(DECODING)
     ]
     segments = (Segment(GIVEN, 2, "person", FOR_EVER), Segment(5, 2))
-    first, arrival = 0.0, 2.0
+    arrival, apart = 2.0, 0.0
     if case.state != "queued":
-        # Those that decode come when all others have paused.
+        # Those that decode come when all others have paused, which come slowly: they never queue.
         decoding = [replace(one, arrival=FOR_EVER / 2) for one in decoding]
-        arrival = first
-    waiting = [Session(f"waits {n}", "waits", arrival, segments) for n in range(case.count)]
+        arrival, apart = 0.0, APART
+    waiting = [
+        Session(f"waits {n}", "waits", arrival + n * apart, segments) for n in range(case.count)
+    ]
     return Workload("growth", tuple(waiting + decoding))
 
 
