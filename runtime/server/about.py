@@ -69,13 +69,15 @@ def loading_app(readiness: Readiness) -> ASGIApp:
     async def health(request: Request) -> Response:
         return _health(readiness)
 
+    def why() -> NotReady:
+        return readiness.not_ready or NotReady("loading", "it has just started", 1)
+
     async def ready(request: Request) -> Response:
-        return _ready(readiness)
+        return _not_ready(why())
 
     async def nothing_yet(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            why = readiness.not_ready
-            await unavailable(why).response(scope["path"])(scope, receive, send)
+            await unavailable(why()).response(scope["path"])(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1013})
 
@@ -83,13 +85,13 @@ def loading_app(readiness: Readiness) -> ASGIApp:
     return Router(routes, redirect_slashes=False, default=nothing_yet)
 
 
-def unavailable(why: NotReady | None) -> ApiError:
+def unavailable(why: NotReady) -> ApiError:
     """Return the error of status 503 for work that the server does not take now."""
-    reason, seconds = ("it has just started", 1) if why is None else (why.reason, why.retry_seconds)
+    seconds = why.retry_seconds
     return ApiError(
         503,
-        f"This server takes no work at this moment, since {reason}: try again in {seconds} s.",
-        code="engine_loading" if why is None else _CODES.get(why.status, f"engine_{why.status}"),
+        f"This server takes no work at this moment, since {why.reason}: try again in {seconds} s.",
+        code=_CODES.get(why.status, f"engine_{why.status}"),
         headers={"Retry-After": str(seconds)},
     )
 
@@ -103,7 +105,9 @@ def _health(readiness: Readiness) -> Response:
 
 def _ready(readiness: Readiness) -> Response:
     why = readiness.not_ready
-    if why is None:
-        return JsonAnswer({"status": Phase.READY})
+    return JsonAnswer({"status": Phase.READY}) if why is None else _not_ready(why)
+
+
+def _not_ready(why: NotReady) -> Response:
     body = {"status": why.status, "reason": why.reason}
     return JsonAnswer(body, 503, {"Retry-After": str(why.retry_seconds)})

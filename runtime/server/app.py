@@ -360,8 +360,9 @@ def _gate(
 
 def _check_draining(supervisor: Supervisor | None) -> None:
     """Raise `ApiError` 503 while the server finishes its work and takes no more."""
-    if supervisor is not None and supervisor.readiness.draining:
-        raise unavailable(supervisor.readiness.not_ready)
+    why = None if supervisor is None else supervisor.readiness.not_ready
+    if why is not None and why.status == "draining":
+        raise unavailable(why)
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

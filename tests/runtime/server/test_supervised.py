@@ -284,8 +284,10 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_hold_the_end(servi
     released.set()
 
 
-async def test_probes_are_answered_while_the_engine_loads():
-    readiness = Readiness(asyncio.get_running_loop().time, Phase.LOADING)
+@pytest.mark.parametrize("phase", [Phase.LOADING, Phase.READY])
+async def test_probes_are_answered_until_the_server_takes_work(phase):
+    # For a moment the engine is ready, and the application that takes work is not there yet.
+    readiness = Readiness(asyncio.get_running_loop().time, phase)
     first = loading_app(readiness)
     async with (
         open_listener("127.0.0.1", 0, SocketLimits(), first) as listener,
