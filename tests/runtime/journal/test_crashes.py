@@ -191,6 +191,17 @@ async def test_a_journal_without_sense_is_skipped_with_a_warning(
         caplog.clear()
 
 
+async def test_a_journal_whose_request_makes_no_sense_stops_no_server(serve: Any) -> None:
+    _, entries, _ = await lived_through(serve)
+    first = entries[0]
+    bodies = {first.body.replace(name, '"odd":') for name in ('"type":', '"content":')}
+    assert first.body not in bodies
+    for body in bodies:
+        journal = Spy([Entry(first.run, 0, body), *entries[1:4]])
+        await serve(SCRIPT, Shop().tools, journal)
+        await _empty(journal)
+
+
 async def killed(serve: Any, entries: list[Entry]) -> list[Entry]:
     """Let a server take a run up, and return the journal as a kill would leave it then."""
     shop, journal = Shop(), Spy(entries)

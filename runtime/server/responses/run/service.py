@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from caesura.runtime.journal.kept import KeptRun
-from caesura.runtime.journal.record import BadJournal, Recorded
+from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.request.sender import Sender
@@ -100,8 +100,8 @@ class Responses(Inputs):
             try:
                 kept = KeptRun(self._state.journal, journal, self._state.people, record)
                 await self._begin_again(Begun.read(record), kept)
-            except (BadJournal, ApiError) as error:
-                LOG.warning("the response %s does not go on: %s", record.run, error)
+            except Exception as error:  # whatever it holds, the server starts and others go on
+                LOG.warning("the response %s does not go on: %r", record.run, error)
                 journal.finish()
 
     def start(self) -> None:
