@@ -92,10 +92,10 @@ class PostgresJournal:
         return self._do(work)
 
     def load(self, run: str) -> list[str]:
-        """Return the bodies of a run's entries in order, up to the first that is missing."""
+        """Return the bodies of a run's entries in order, empty from the first missing one on."""
         query = "SELECT number, body FROM journal_entries WHERE run = %s ORDER BY number"
         rows = self._do(lambda db: db.execute(query, (run,)).fetchall())
-        return [body for place, (number, body) in enumerate(rows) if place == number]
+        return [body if place == number else "" for place, (number, body) in enumerate(rows)]
 
     def delete(self, owner: str, runs: Collection[str]) -> None:
         """Delete those of the runs that `owner` holds."""

@@ -101,7 +101,8 @@ class JournalStore(Protocol):
     def load(self, run: str) -> list[str]:
         """Return the bodies of a run's entries in order; empty for an unknown run.
 
-        Entries behind a missing number are left out.
+        Entries behind a missing number are empty texts, which cannot be read: the missing one may
+        be that of a call, which would be made again.
         """
         ...
 

@@ -181,7 +181,7 @@ async def test_a_journal_without_sense_is_skipped_with_a_warning(
     serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, entries, _ = await lived_through(serve)
-    for bad in ('["told", [{}]]', "{", '["turn", 5]', '["odd", 1]', '["begin", {}]', "7"):
+    for bad in ("", '["told", [{}]]', "{", '["turn", 5]', '["odd", 1]', '["begin", {}]', "7"):
         journal = Spy([*entries[:4], Entry(entries[0].run, 4, bad)])
         server = await serve(SCRIPT, Shop().tools, journal)
         await _empty(journal)
