@@ -109,7 +109,10 @@ async def test_a_run_that_begins_while_the_journal_fails_makes_its_calls(serve: 
     assert journal.count == 0, "it is not written when it could not be taken up any more"
 
 
-async def test_another_server_takes_a_run_over_and_this_one_stops_it(serve: Any) -> None:
+async def test_another_server_takes_a_run_over_and_this_one_stops_it(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "RENEW_SECONDS", 3600.0)  # on a slow machine it would be renewed
     journal = Spy()
     here, there = Shop("fail"), Shop("fail")
     server, gate, task = await begun(serve, journal, here)
