@@ -1,5 +1,6 @@
 """Tests leave the user's own files alone: calibrations, and what is known of tools' pauses."""
 
+import ast
 import asyncio
 import os
 import tempfile
@@ -31,6 +32,21 @@ settings.load_profile("busy machine")
 
 recorder.CLOSE_SECONDS = 60.0
 """A recorder whose thread gets no processor for a while still writes what it has."""
+
+
+@pytest.fixture
+def mixed_up_trees(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let `ast.parse` fail twice as it does beside other threads; return what it is given."""
+    parse, given = ast.parse, []
+
+    def mixed_up(source: str, *args: Any, **options: Any) -> ast.AST:
+        given.append(source)
+        if len(given) < 3:
+            raise SystemError("AST constructor recursion depth mismatch (before=24, after=22)")
+        return parse(source, *args, **options)
+
+    monkeypatch.setattr(ast, "parse", mixed_up)
+    return given
 
 
 @pytest.fixture

@@ -15,12 +15,15 @@ from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 
-from benchmarks.handling.model import CALLS, END
+from benchmarks.handling.model import CALLS, END, WORDS
 from benchmarks.handling.records import SegmentRecord, SessionRecord
 from benchmarks.handling.workload import Segment, Session
 from caesura.intercept.calls.watch import WatchPlan
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.wire import REPORT_KEY, WATCH_KEY
+
+BARRED = dict.fromkeys(range(WORDS.start), -100.0)
+"""The special tokens, such as those around calls: random weights could write one and end a turn."""
 
 
 def last_token(segment: Segment) -> int:
@@ -42,7 +45,7 @@ def sampling(segment: Segment, pausing: bool) -> SamplingParams:
         max_tokens=segment.decode_tokens + 1,
         stop_token_ids=[last],
         ignore_eos=True,
-        logit_bias={last: 100.0},
+        logit_bias=BARRED | {last: 100.0},
         output_kind=RequestOutputKind.DELTA,
         detokenize=False,
         extra_args={WATCH_KEY: watch.to_wire()} if pausing else None,

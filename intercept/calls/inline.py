@@ -9,6 +9,7 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from caesura.intercept.calls.events import (
@@ -24,6 +25,7 @@ from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.intercept.calls.mentions.code import Code
 
 RESULT_LIMIT = "]"
+_PARSE_TRIES = 10
 _TEXT = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
 # A quote begins a text only where a value may begin, unlike the one in `what's`.
 _BEGIN = r"(^|[(\[{,=:])\s*"
@@ -93,10 +95,22 @@ def _text_parameter(names: list[str], parameters: Mapping[str, Any]) -> str | No
     return candidates[0] if schema.get("type", "string") == "string" else None
 
 
+def python_expression(text: str) -> ast.expr:
+    """Return the tree of an expression.
+
+    Raises what `ast.parse` raises. CPython before 3.13 counts the depth of all threads' trees in
+    one number, and blames a tree for what another thread did meanwhile: that is tried again.
+    """
+    for _ in range(_PARSE_TRIES - 1):
+        with suppress(SystemError):
+            return ast.parse(text, mode="eval").body
+    return ast.parse(text, mode="eval").body
+
+
 def _as_call(raw: str) -> tuple[list[Any], dict[str, Any]] | None:
     """Return the literals of a text such as `3, unit='km'`; None for any other text."""
     try:
-        tree = ast.parse(f"f({raw})", mode="eval").body
+        tree = python_expression(f"f({raw})")
         if not isinstance(tree, ast.Call) or any(key.arg is None for key in tree.keywords):
             return None
         positional = [ast.literal_eval(node) for node in tree.args]

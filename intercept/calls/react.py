@@ -18,7 +18,7 @@ from caesura.intercept.calls.events import (
     TextDelta,
 )
 from caesura.intercept.calls.formats import REACT
-from caesura.intercept.calls.inline import inline_arguments
+from caesura.intercept.calls.inline import inline_arguments, python_expression
 from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.intercept.calls.mentions.code import Code
@@ -82,7 +82,7 @@ def _object(raw: str) -> dict[str, Any]:
 def _literal(raw: str) -> Any:
     """Return the value of a Python literal, as JSON has it; None for any other text."""
     try:
-        value = ast.literal_eval(raw)
+        value = ast.literal_eval(python_expression(raw.lstrip(" \t")))
         if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
             return None
         return json.loads(json.dumps(value, allow_nan=False))

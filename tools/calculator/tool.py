@@ -7,6 +7,7 @@ are bounded, so no expression takes long.
 
 import ast
 import math
+from contextlib import suppress
 
 from caesura.tools.calculator.expression import CalculationError, normal_form
 from caesura.tools.calculator.functions import (
@@ -27,6 +28,7 @@ MAX_DEPTH = 260
 """Depth limit of the tree: it allows a sum of one-digit numbers of the maximum length."""
 MAX_RESULT_DIGITS = 4_000
 """The longest integer that is written out; Python itself refuses from 4,300 digits."""
+PARSE_TRIES = 10
 SIGNIFICANT_DIGITS = 12
 """Digits shown of a float, few enough to hide rounding errors."""
 
@@ -67,14 +69,20 @@ def evaluate(expression: str) -> str:
     Raises CalculationError, and no other exception, for a text without a value.
     """
     try:
-        tree = ast.parse(normal_form(expression, _NAMES), mode="eval")
-        return format_number(Evaluator().value(tree.body))
+        return format_number(Evaluator().value(_tree(normal_form(expression, _NAMES))))
     except ZeroDivisionError:
         raise CalculationError("division by zero") from None
     except OverflowError:
         raise CalculationError(TOO_LARGE) from None
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise CalculationError(_CANNOT_READ) from None
+
+
+def _tree(text: str) -> ast.expr:
+    for _ in range(PARSE_TRIES - 1):
+        with suppress(SystemError):  # CPython before 3.13 mixes up trees of several threads
+            return ast.parse(text, mode="eval").body
+    return ast.parse(text, mode="eval").body
 
 
 def format_number(value: Number) -> str:

@@ -146,3 +146,9 @@ def test_an_arrow_that_is_not_the_calls_own_is_refused(raw: str) -> None:
 )
 def test_an_arrow_behind_whole_arguments_ends_them(raw: str) -> None:
     check_end(raw)
+
+
+def test_trees_that_python_mixes_up_are_built_again(mixed_up_trees: list[str]) -> None:
+    read = inline_arguments("3, 'km'", SCHEMAS["convert"])
+    assert read == {"value": 3, "unit": "km"}
+    assert len(mixed_up_trees) == 3

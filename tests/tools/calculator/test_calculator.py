@@ -250,3 +250,8 @@ def test_the_tool():
     expression = calculator.parameters["properties"]["expression"]
     assert "factorial" in expression["description"]
     assert calculator.parameters["required"] == ["expression"]
+
+
+def test_trees_that_python_mixes_up_are_built_again(mixed_up_trees: list[str]) -> None:
+    assert evaluate("6 * 7") == "42"
+    assert len(mixed_up_trees) == 3

@@ -12,6 +12,7 @@ from vllm.tool_parsers import ToolParser, ToolParserManager
 from vllm.tool_parsers.utils import handle_single_tool
 
 from caesura.intercept.calls.formats import PYTHONIC, CallFormat
+from caesura.intercept.calls.inline import python_expression
 from caesura.scheduler.vllm.client.parsing.calls import Found, json_of
 
 _CALL_ID = re.compile(r"\[CALL_ID\][^\[]*")
@@ -154,7 +155,7 @@ def _python_calls(text: str) -> list[tuple[str, str]]:
     """
     text = text.strip().removeprefix("<|python_start|>").removesuffix("<|python_end|>")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        tree = python_expression(text.strip())
         calls = tree.elts if isinstance(tree, ast.List) else []
         if not all(isinstance(call, ast.Call) and not call.args for call in calls):
             return []
