@@ -141,6 +141,21 @@ def test_a_trial_waits_for_rest(scheduler: Any) -> None:
     assert scheduler.parts.manager.handling.name == "caesura"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "lasts"),
+    [(10**400, 1e9), (-(10**400), -1.0), (2, 2.0)],
+    ids=["large", "negative", "small"],
+)
+def test_a_forecast_of_any_whole_number_is_one_that_floats_hold(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch, seconds: int, lasts: float
+) -> None:
+    taken = []
+    monkeypatch.setattr(scheduler.parts.pauses, "expect", lambda *given: taken.append(given))
+    command = {"command": "expect_pause", "request": "a", "seconds": seconds}
+    assert "error" not in scheduler.parts.commands.run(command)
+    assert taken == [("a", lasts)]
+
+
 # -- who may command -------------------------------------------------------------------------------
 
 

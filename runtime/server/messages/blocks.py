@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from caesura.runtime.run.content import Content, joined
-from caesura.runtime.server.request.fields import MAX_MESSAGES, Name, Part
+from caesura.runtime.server.request.fields import MAX_MESSAGES, Name, NotEmpty, Part
 
 BILLING = "x-anthropic-billing-header"
 """Claude Code begins a block of `system` with this, and the rest of it differs in each request."""
@@ -69,7 +69,7 @@ class Block(Part):
     id: str | None = None
     name: Name | None = None
     input: dict[str, Any] | None = None
-    tool_use_id: str | None = None
+    tool_use_id: NotEmpty | None = None
     source: Annotated[str, BeforeValidator(_url)] | None = None
     content: "Blocks" = []
     is_error: bool | None = None

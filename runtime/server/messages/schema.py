@@ -24,6 +24,7 @@ from caesura.runtime.server.request.fields import (
     Part,
 )
 from caesura.runtime.server.request.output import valid_schema
+from caesura.runtime.server.request.sampling import MAX_STOPS
 from caesura.runtime.server.request.validation import in_words
 
 HARMLESS = {
@@ -136,7 +137,7 @@ class MessagesRequest(BaseModel):
     tool_choice: ToolChoice | None = None
     server_tools: Annotated[list[str], Listed] = []
     stream: bool | None = None
-    stop_sequences: Annotated[list[NotEmpty], Listed] = []
+    stop_sequences: Annotated[list[NotEmpty], Field(max_length=MAX_STOPS), Listed] = []
     temperature: Annotated[FiniteFloat, Field(ge=0, le=2)] | None = None
     top_p: Annotated[FiniteFloat, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1)] | None = None
@@ -202,7 +203,10 @@ def parse(body: bytes) -> tuple[MessagesRequest, ChatRequest]:
             code = NO_THREADS if name == "thread" else None
             raise invalid(f"{shown} is not supported here: leave the field out.", shown, code)
     _refuse_conflicts(request)
-    chat = request.chat()
+    try:
+        chat = request.chat()
+    except ValidationError as error:
+        raise in_words(error) from None
     refuse_unsupported(chat)
     return request, chat
 

@@ -18,6 +18,7 @@ from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
 from caesura.intercept.kv.handling import make_handling
 from caesura.intercept.kv.states import State
 from caesura.intercept.kv.views import Handling
+from caesura.intercept.pause_hints import MAX_SECONDS
 from caesura.scheduler.vllm.call_stop import CallStops
 from caesura.scheduler.vllm.control.secret import is_secret
 from caesura.scheduler.vllm.engine_state import EngineState
@@ -242,6 +243,8 @@ class Commands:
             raise ValueError(f"expect_pause: `request` must be an id, got {request_id!r:.100}")
         if not isinstance(seconds, int | float) or isinstance(seconds, bool):
             raise ValueError(f"expect_pause: `seconds` must be a number, got {seconds!r:.100}")
+        if isinstance(seconds, int):  # it may be too large for a float
+            seconds = max(-1, min(seconds, int(MAX_SECONDS)))
         return {"taken": self._engine.pauses.expect(request_id, float(seconds))}
 
     def _measure(self, fields: Mapping[str, Any]) -> dict[str, Any]:

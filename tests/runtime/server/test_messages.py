@@ -413,6 +413,11 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
             "must have the field tool_use_id",
         ),
         (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result",
+              "tool_use_id": ""}]}]},
+            "messages[0].content[0].tool_use_id must not be empty.",
+        ),
+        (
             {"messages": [HELLO, {"role": "assistant", "content": [{"type": "tool_use", "id": "a",
               "name": "x", "input": {}}]}]},
             "send their results behind it",
@@ -427,6 +432,7 @@ async def test_a_stream_tells_what_waits_for_a_person(serve_script, tmp_path, do
         ({"context_management": {"edits": [{"type": "clear_tool_uses"}]}}, "'clear_tool_uses'"),
         ({"server_tools": ["nothing"]}, "server_tools: "),
         ({"stop_sequences": [""]}, "stop_sequences[0] must not be empty."),
+        ({"stop_sequences": ["x"] * 65}, "stop_sequences: list should have at most 64 items"),
     ],
 )  # fmt: skip
 async def test_wrong_requests(serve_script, fields, told):

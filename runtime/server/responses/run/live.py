@@ -210,6 +210,10 @@ class LiveRun:
         """Break off the run, and wait until it has ended."""
         await self._started.wait()  # a task that is cancelled before its begin runs no `finally`
         self._task.cancel()
+        await self.ended()
+
+    async def ended(self) -> None:
+        """Wait until the run is over, and what is kept of it is stored."""
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:

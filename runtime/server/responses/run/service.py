@@ -50,6 +50,8 @@ class Responses(Inputs):
         self._live: dict[str, LiveRun] = {}
         self._parked: dict[str, LiveRun] = {}
         """Runs that wait for approvals, by the id of each approval request."""
+        self._running: set[LiveRun] = set()
+        """All runs, with those that are over and being stored."""
         self._stopping: set[asyncio.Task[None]] = set()
         self._beating: asyncio.Task[None] | None = None
         self._feeds: dict[str, Part] = {}
@@ -218,6 +220,7 @@ class Responses(Inputs):
         )
         decoding.run = run
         run.when_ended(self._ended)
+        self._running.add(run)
         self._live[part.id] = run
         if part.kept is not None:
             part.kept.journal.on_taken_over = partial(self._leave, run)
@@ -336,6 +339,7 @@ class Responses(Inputs):
             self._beating.cancel()
         runs = {*self._live.values(), *self._parked.values()}
         await asyncio.gather(*(run.leave() for run in runs))
+        await asyncio.gather(*(run.ended() for run in self._running))  # some are being stored
         await asyncio.to_thread(self._store.close)
 
     # -- the end of a response -------------------------------------------------------------------
@@ -374,6 +378,7 @@ class Responses(Inputs):
         task.add_done_callback(self._stopping.discard)
 
     def _ended(self, run: LiveRun) -> None:
+        self._running.discard(run)
         self._unpark(run)
         for key in [key for key, each in self._live.items() if each is run]:
             del self._live[key]

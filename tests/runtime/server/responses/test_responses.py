@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from caesura.runtime.errors import ContextOverflow
 from caesura.runtime.server.responses.store import Store
+from caesura.runtime.server.responses.store.records import Stored
 from caesura.runtime.testing import ScriptedEngine, call, calls, fail, say, think
 
 MODEL = "tiny/scripted"
@@ -199,6 +201,30 @@ async def test_responses_outlive_the_server(serve_script: Any, tmp_path: Path) -
     status, body = await post(again, previous_response_id=made["id"])
     assert (status, body["previous_response_id"]) == (200, made["id"])
     assert [m["content"] for m in again.engine.sessions[0].turns[0]] == ["Hello", "Hi.", "Hello"]
+
+
+async def test_a_server_ends_when_its_last_response_is_stored(
+    serve_script: Any, tmp_path: Path
+) -> None:
+    class Slow(Store):
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def put(self, stored: Stored) -> None:
+            self.begun.set()
+            self.goes_on.wait()
+            super().put(stored)
+
+    store = Slow(tmp_path / "responses.sqlite")
+    served = await serve_script([say("Hi.")], store=store)
+    asking = asyncio.create_task(post(served))
+    await asyncio.to_thread(store.begun.wait)
+    closing = asyncio.create_task(served.app.close())
+    await asyncio.wait([closing], timeout=0.2)
+    assert not closing.done()
+    store.goes_on.set()
+    await closing
+    _, made = await asking
+    assert Store(tmp_path / "responses.sqlite").get(made["id"]).id == made["id"]
 
 
 async def test_what_was_not_stored_cannot_be_continued(serve_script: Any) -> None:
