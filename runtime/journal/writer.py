@@ -65,6 +65,8 @@ class JournalWriter:
         self._runs: dict[str, RunJournal] = {}
         self._news: dict[str, RunJournal] = {}
         self._gone: dict[str, RunJournal] = {}
+        self._unread: set[str] = set()
+        """Runs that were claimed and could not be read yet; for the thread only."""
         self._urgent: list[tuple[RunJournal, bool, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -207,23 +209,21 @@ class JournalWriter:
         runs, self._news = self._news, {}
         then = [call for run in runs.values() for call in run.taken_callbacks()]
         urgent, self._urgent = self._urgent, []
-        gone = list(self._gone)
-        entries = [entry for run in runs.values() for entry in run.flushed()]
         try:
             if self.trouble is not None:
                 await self._do(self._store.renew, self.owner)
-            if entries:
+            # A new run may have the name of one that has ended, so that one goes first.
+            await self._delete_gone()
+            # Runs end and are given up at any time. What is read here is on its way at once, and
+            # `was_sent` says so: what was read earlier could be written behind the deletion.
+            if entries := [entry for run in runs.values() for entry in run.flushed()]:
                 durable = any(each for _, each, _ in urgent)
                 await self._append(runs, entries, durable, then)
-            if gone:
-                await self._do(self._store.delete, self.owner, gone)
         except BaseException:
             self._urgent = urgent + self._urgent
             self._news = runs | self._news
             _call(then)
             raise
-        for id_ in gone:
-            self._gone.pop(id_, None)
         self._works()
         _call(then)
         for run, _, written in urgent:
@@ -231,6 +231,13 @@ class JournalWriter:
                 written.set_exception(NotRecorded("another server goes on with this run"))
             elif not written.done():
                 written.set_result(None)
+
+    async def _delete_gone(self) -> None:
+        if gone := dict(self._gone):
+            await self._do(self._store.delete, self.owner, list(gone))
+            for id_, run in gone.items():
+                if self._gone.get(id_) is run:
+                    del self._gone[id_]
 
     async def _append(
         self,
@@ -251,9 +258,7 @@ class JournalWriter:
         self, entries: Sequence[Entry], durable: bool, then: list[Callable[[], None]]
     ) -> frozenset[str]:
         """Write a batch; streams that wait for it are let go after a while."""
-        writing = asyncio.ensure_future(
-            self._do(lambda: self._store.append(self.owner, entries, durable=durable))
-        )
+        writing = self._do(lambda: self._store.append(self.owner, entries, durable=durable))
         done, _ = await asyncio.wait([writing], timeout=PATIENCE_SECONDS)
         if not done:
             self.is_behind = True
@@ -283,20 +288,35 @@ class JournalWriter:
             self.on_left_behind(found)
 
     def _taken_over(self) -> list[Recorded]:
-        """Claim and read the runs that were left behind; runs in the thread."""
-        found = []
-        for run in self._store.left_behind():
-            if run in self._runs or not self._store.claim(run, self.owner):
-                continue
-            try:
-                record = recorded(run, self._store.load(run))
-                if record.deaths > MAX_DEATHS:  # its replay, up to where it fails, is the cause
-                    raise BadJournal(f"{record.deaths} servers died under {run}")
-                found.append(record)
-            except (BadJournal, LookupError) as error:
-                LOG.warning("a run is not taken up again: %s", error)
-                self._store.delete(self.owner, [run])
+        """Claim and read the runs that were left behind; runs in the thread.
+
+        If the store fails between, those that were read are returned. The next call takes the
+        others, also one that is ours by now and was not read, which no store calls left behind.
+        """
+        found: list[Recorded] = []
+        try:
+            for run in [*self._unread, *self._store.left_behind()]:
+                self._unread.add(run)
+                is_ours = run not in self._runs and self._store.claim(run, self.owner)
+                if is_ours and (record := self._read(run)) is not None:
+                    found.append(record)
+                self._unread.discard(run)
+        except JournalUnavailable:
+            if not found:
+                raise
         return found
+
+    def _read(self, run: str) -> Recorded | None:
+        """Return what a run's journal tells; delete one that must not be taken up."""
+        try:
+            record = recorded(run, self._store.load(run))
+            if record.deaths > MAX_DEATHS:  # its replay, up to where it fails, is the cause
+                raise BadJournal(f"{record.deaths} servers died under {run}")
+            return record
+        except (BadJournal, LookupError) as error:
+            LOG.warning("a run is not taken up again: %s", error)
+            self._store.delete(self.owner, [run])
+            return None
 
     # -- trouble ---------------------------------------------------------------------------------
 
@@ -325,8 +345,9 @@ class JournalWriter:
         for run in list(runs):
             _call(run.taken_callbacks())
 
-    async def _do(self, work: Callable[..., T], *values: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
+    def _do(self, work: Callable[..., T], *values: object) -> asyncio.Future[T]:
+        """Do it in the thread, behind all that was asked for before."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *values)
 
 
 def _call(then: list[Callable[[], None]]) -> None:

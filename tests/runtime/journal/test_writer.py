@@ -1,13 +1,16 @@
 """The writer of journals: stores that fail, come back, or give runs to another server."""
 
 import asyncio
+import threading
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from caesura.runtime.journal import writer as writing
-from caesura.runtime.journal.record import recorded
-from caesura.runtime.journal.store import JournalUnavailable
+from caesura.runtime.journal.record import Recorded, begun, recorded
+from caesura.runtime.journal.store import LEASE_SECONDS, Entry, JournalUnavailable
+from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.testing import call, calls, say
 
 from .conftest import MODEL, LoggingEngine, Spy, until
@@ -48,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "RECORD_SECONDS", 0.1)
 
 
-async def begun(serve: Any, journal: Spy, shop: Shop) -> tuple[Any, Gate, asyncio.Task[Any]]:
+async def held(serve: Any, journal: Spy, shop: Shop) -> tuple[Any, Gate, asyncio.Task[Any]]:
     """A response that is held before its first event, and whose journal has begun."""
     gate = Gate()
     engine = LoggingEngine(SCRIPT, model=MODEL, pace=gate)
@@ -64,7 +67,7 @@ async def test_a_run_goes_on_while_the_journal_fails_and_is_written_later(
     serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal, shop = Failing(), Shop("fail")
-    server, gate, task = await begun(serve, journal, shop)
+    server, gate, task = await held(serve, journal, shop)
     journal.fails = True
     writer = server.app._state.journal
     writer._runs[journal.all[0].run].told(-1)  # something to write
@@ -85,7 +88,7 @@ async def test_a_run_goes_on_while_the_journal_fails_and_is_written_later(
 async def test_a_call_that_cannot_be_recorded_is_not_made(serve: Any) -> None:
     """The next server would find the run before its call, and make it a second time."""
     journal, shop = Failing(), Shop("fail")
-    _, gate, task = await begun(serve, journal, shop)
+    _, gate, task = await held(serve, journal, shop)
     journal.fails = True
     gate.open.set()
     events = await task
@@ -115,7 +118,7 @@ async def test_another_server_takes_a_run_over_and_this_one_stops_it(
     monkeypatch.setattr(writing, "RENEW_SECONDS", 3600.0)  # on a slow machine it would be renewed
     journal = Spy()
     here, there = Shop("fail"), Shop("fail")
-    server, gate, task = await begun(serve, journal, here)
+    server, gate, task = await held(serve, journal, here)
     response = journal.all[0].run
     journal.leave(server.app._state.journal.owner)  # as if the lease had run out
     other = await serve(SCRIPT, there.tools, journal)
@@ -133,7 +136,7 @@ async def test_another_server_takes_a_run_over_and_this_one_stops_it(
 
 async def test_what_was_written_survives_a_server_that_is_stopped(serve: Any) -> None:
     journal, shop = Spy(), Shop("fail")
-    server, _, task = await begun(serve, journal, shop)
+    server, _, task = await held(serve, journal, shop)
     response = journal.all[0].run
     await server.app.leave()
     await server.app.close()
@@ -150,3 +153,119 @@ async def test_runs_without_a_way_back_are_not_written(serve: Any) -> None:
     await server.post(input="Hi", store=False)
     await server.post(input="Hi", include=["message.output_text.logprobs"], top_logprobs=1)
     assert journal.all == []
+
+
+class Recovering(Failing):
+    """A journal that, once it works again, renews a lease only when it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renews, self.may_renew = threading.Event(), threading.Event()
+        self.may_renew.set()
+
+    def renew(self, owner: str, seconds: float = LEASE_SECONDS) -> None:
+        if not self.fails:
+            self.renews.set()
+            assert self.may_renew.wait(20)
+        super().renew(owner, seconds)
+
+
+@pytest.fixture
+async def recovering(quick: None) -> AsyncIterator[tuple[Recovering, JournalWriter]]:
+    """A journal that has failed, and its writer."""
+    store = Recovering()
+    writer = JournalWriter(store)
+    await writer.start()
+    store.fails = True
+    writer._failed(JournalUnavailable("the disk is full"))
+    yield store, writer
+    store.may_renew.set()
+    await writer.aclose()
+
+
+async def works_again(store: Recovering) -> None:
+    """Return while the writer, which has something to write, finds that the store works again."""
+    tries = store.tries
+    await until(lambda: store.tries >= tries + 2)
+    store.renews.clear()
+    store.may_renew.clear()
+    store.fails = False
+    await until(store.renews.is_set)
+
+
+async def test_a_run_that_ends_while_the_journal_recovers_leaves_nothing(
+    recovering: tuple[Recovering, JournalWriter],
+) -> None:
+    store, writer = recovering
+    run = writer.begin("ended", {})
+    await works_again(store)
+    run.finish()
+    store.may_renew.set()
+    await until(lambda: writer.trouble is None)
+    await writer.aclose()
+    assert store.count == 0 and store.all == []
+
+
+async def test_a_call_is_not_made_twice_that_was_made_while_the_journal_recovered(
+    recovering: tuple[Recovering, JournalWriter],
+) -> None:
+    """The next server must not find the run in the state that it had before the call."""
+    store, writer = recovering
+    run = writer.begin("paid", {})
+    await works_again(store)
+    run.add("call", "pay-0")
+    await writer.record(run)  # from here on the call is made
+    store.may_renew.set()
+    await until(lambda: writer.trouble is None)
+    assert store.load("paid") == []
+
+
+async def test_a_deletion_that_fails_is_tried_again(
+    recovering: tuple[Recovering, JournalWriter],
+) -> None:
+    store, writer = recovering
+    store.fails = False
+    run = writer.begin("ended", {})
+    await until(lambda: store.count == 1)
+    store.fails, tries = True, store.tries
+    run.finish()
+    await until(lambda: store.tries >= tries + 2)
+    store.fails = False
+    await until(lambda: store.count == 0)
+
+
+async def test_a_run_may_have_the_name_of_one_that_ended_just_now(
+    recovering: tuple[Recovering, JournalWriter],
+) -> None:
+    store, writer = recovering
+    store.fails = False
+    first = writer.begin("same", {"number": 1})
+    await until(lambda: store.count == 1)
+    first.finish()
+    second = writer.begin("same", {"number": 2})
+    await writer.record(second)
+    assert not second.dropped
+    assert recorded("same", store.load("same")).about == {"number": 2}
+
+
+async def test_runs_are_taken_over_although_the_journal_fails_between_them() -> None:
+    class Between(Failing):
+        def load(self, run: str) -> list[str]:
+            self.fails = run == "b" and self.tries == 0
+            try:
+                return super().load(run)
+            finally:
+                self.fails = False
+
+    entries = [Entry(run, 0, begun({})) for run in "abc"]
+    store = Between(entries)
+    writer = JournalWriter(store, clock=lambda: now)
+    now, later = 0.0, list[Recorded]()
+    writer.on_left_behind = later.extend
+    found = await writer.start()
+    assert [record.run for record in found] == ["a"]
+    now = 1000.0
+    writer.begin("own", {})  # something to write, after which the lease is renewed
+    await until(lambda: later)
+    assert [record.run for record in later] == ["b", "c"]
+    await writer.aclose()
