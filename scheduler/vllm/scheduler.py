@@ -152,12 +152,12 @@ class PausingScheduler(Scheduler):
         """Process a step's tokens, and answer control messages."""
         parts = self.parts
         outputs = super().update_from_output(scheduler_output, model_runner_output)
+        parts.port.requeue_stopped()
         parts.stops.attach(outputs)
         seconds = parts.step_costs.ended(scheduler_output, parts.clock())
         if parts.shares is not None:
             parts.shares.ended(scheduler_output, seconds)
         parts.manager.step_done(scheduler_output, model_runner_output)
-        parts.port.requeue_stopped()
         parts.control.answer(outputs)
         return outputs
 

@@ -28,13 +28,14 @@ class Parked:
         return self._requests.values()
 
     def take(self, request: Request, holding_kv: Any) -> None:
-        """Take a request out of the queue of requests with KV, if it is the last one there."""
-        if not holding_kv or holding_kv[-1] is not request:
-            return
-        holding_kv.pop()
-        self._last += 1
-        self._requests[request.request_id] = request
-        self._places[request.request_id] = self._last
+        """Take a request out of the queue of requests with KV, if it is there."""
+        for index in reversed(range(len(holding_kv))):  # it has just come to the back
+            if holding_kv[index] is request:
+                del holding_kv[index]
+                self._last += 1
+                self._requests[request.request_id] = request
+                self._places[request.request_id] = self._last
+                return
 
     def lost_kv(self, request: Request) -> bool:
         """Move a request to the front of those without KV; return whether it is here."""

@@ -97,7 +97,7 @@ class EngineState(Protocol):
     # -- queues ----------------------------------------------------------------------------------
 
     def anything_queued(self) -> bool:
-        """Return whether any request is in a waiting queue, paused ones included."""
+        """Return whether any request is in a waiting queue; parked ones are not."""
         ...
 
     def queues(self) -> tuple[Queue, Queue]:
@@ -274,7 +274,7 @@ class EngineState(Protocol):
         ...
 
     def requeue_stopped(self) -> None:
-        """Put sessions that stopped while preempted back into vLLM's queues."""
+        """Put sessions that stopped in this step where they wait: in vLLM's queues, or parked."""
         ...
 
     def give_slot_back(self, request_id: str) -> None:
