@@ -23,6 +23,7 @@ Kind = Literal[
     "begin",
     "turn",
     "tokens",
+    "told_tokens",
     "outcome",
     "call",
     "result",
@@ -43,7 +44,9 @@ _OUTCOME = TypeAdapter(TurnOutcome)
 _RESULT = TypeAdapter(ToolResult)
 _TOKENS = TypeAdapter(list[int])
 _STEPS = TypeAdapter(list[int | str])
+_TOLD_TOKENS = TypeAdapter(tuple[list[int], list[int | str]])
 _OBJECT = TypeAdapter(dict[str, Any])
+_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class BadJournal(ValueError):
@@ -96,7 +99,7 @@ def encoded(kind: Kind, value: Any) -> str:
             value = _RESULT.dump_python(value, mode="json")
         case _:
             pass
-    return json.dumps([kind, value], separators=(",", ":"))
+    return _TEXT([kind, value])
 
 
 def begun(about: dict[str, Any]) -> str:
@@ -140,6 +143,10 @@ def _take(told: Recorded, kind: str, value: Any) -> None:
             told.turns.append(_TURN.validate_python(value))
         case "tokens":
             told.turns[-1].sampled.extend(_TOKENS.validate_python(value))
+        case "told_tokens":
+            tokens, steps = _TOLD_TOKENS.validate_python(value)
+            told.turns[-1].sampled.extend(tokens)
+            told.steps += steps
         case "outcome":
             told.turns[-1].outcome = _OUTCOME.validate_python(value)
             told.earlier_deaths = 0

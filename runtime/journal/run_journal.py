@@ -150,12 +150,13 @@ class RunJournal:
             then()
 
     def _flush(self) -> None:
-        # The tokens come first: what a client was told is never ahead of what was sampled.
-        if self._tokens:
-            tokens, self._tokens = self._tokens, []
+        tokens, told = self._tokens, self._told
+        self._tokens, self._told = [], []
+        if tokens and told:
+            self._append(encoded("told_tokens", [tokens, told]))
+        elif tokens:
             self._append(encoded("tokens", tokens))
-        if self._told:
-            told, self._told = self._told, []
+        elif told:
             self._append(encoded("told", told))
 
     def _append(self, body: str) -> None:

@@ -1,10 +1,11 @@
 """The SQLite file of journals. All methods block; any thread may call them."""
 
+import json
 import logging
 import sqlite3
 import threading
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,8 @@ _TABLES = (
     f"PRAGMA user_version = {VERSION}",
 )
 
+_HELD = "SELECT id FROM runs WHERE owner = ? AND id IN (SELECT value FROM json_each(?))"
+
 
 class SqliteJournal:
     """A `JournalStore` in one file, which the processes of one machine may share.
@@ -57,33 +60,19 @@ class SqliteJournal:
         self, owner: str, entries: Sequence[Entry], *, durable: bool = False
     ) -> frozenset[str]:
         """Add entries to runs of `owner`; return the runs that it does not hold."""
-        by_run: dict[str, list[Entry]] = defaultdict(list)
-        for entry in entries:
-            by_run[entry.run].append(entry)
+        runs = {entry.run for entry in entries}
 
         def work(db: sqlite3.Connection) -> frozenset[str]:
             db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with transaction(db):
-                refused = [run for run in by_run if not self._add(db, owner, run, by_run[run])]
-            return frozenset(refused)
+                now = self._clock()
+                begun = [(each.run, owner, now, now) for each in entries if each.number == 0]
+                db.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, 0)", begun)
+                held = {run for (run,) in db.execute(_HELD, (owner, json.dumps([*runs])))}
+                _add(db, [each for each in entries if each.run in held], now)
+            return frozenset(runs - held)
 
         return self._do(work)
-
-    def _add(self, db: sqlite3.Connection, owner: str, run: str, entries: list[Entry]) -> bool:
-        now = self._clock()
-        if any(entry.number == 0 for entry in entries):
-            db.execute("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, 0)", (run, owner, now, now))
-        row = db.execute("SELECT owner FROM runs WHERE id = ?", (run,)).fetchone()
-        if row is None or row[0] != owner:
-            return False
-        size = 0
-        for entry in entries:
-            values = (run, entry.number, entry.body)
-            added = db.execute("INSERT OR IGNORE INTO entries VALUES (?, ?, ?)", values).rowcount
-            size += len(entry.body) * max(0, added)
-        change = "UPDATE runs SET used = ?, bytes = bytes + ? WHERE id = ?"
-        db.execute(change, (now, size, run))
-        return True
 
     def renew(self, owner: str, seconds: float = LEASE_SECONDS) -> None:
         """Let `owner` count as alive for so many seconds from now."""
@@ -194,6 +183,19 @@ class SqliteJournal:
             with suppress(OSError):
                 aside = set_aside(self.path)
                 LOG.warning("%s is no journal and was moved to %s: %s", self.path, aside, error)
+
+
+def _add(db: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
+    rows = [(each.run, each.number, each.body) for each in entries]
+    added = db.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?)", rows).rowcount
+    sizes: Counter[str] = Counter()
+    for each in entries:
+        sizes[each.run] += len(each.body)
+    change = "UPDATE runs SET used = ?, bytes = bytes + ? WHERE id = ?"
+    db.executemany(change, [(now, size, run) for run, size in sizes.items()])
+    if added < len(rows):  # a batch was sent again
+        change = "UPDATE runs SET bytes = (SELECT sum(length(body)) FROM entries WHERE run = ?1)"
+        db.executemany(f"{change} WHERE id = ?1", [(run,) for run in sizes])
 
 
 def _connected(path: Path | None) -> sqlite3.Connection:
