@@ -5,9 +5,8 @@ import logging
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,22 +23,30 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 2.0
 """How long to wait for a locked file."""
 
-# `began` and `used` are Unix times, `bytes` the size of the entries' texts.
+# `began` and `at` are Unix times. Entries come at their table's end, since pages that are changed
+# are written as a whole.
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS runs (id TEXT PRIMARY KEY, owner TEXT, began REAL, used REAL,"
-    " bytes INTEGER)",
+    "CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, id TEXT UNIQUE, owner TEXT,"
+    " began REAL)",
     "CREATE INDEX IF NOT EXISTS by_begin ON runs (began)",
-    "CREATE TABLE IF NOT EXISTS entries (run TEXT, number INTEGER, body TEXT,"
-    " PRIMARY KEY (run, number)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS entries (run INTEGER, number INTEGER, at REAL, body TEXT,"
+    " UNIQUE (run, number))",
     leases.SCHEMA,
     f"PRAGMA user_version = {VERSION}",
 )
-
-_HELD = "SELECT id FROM runs WHERE owner = ? AND id IN (SELECT value FROM json_each(?))"
+# One statement takes many rows, as JSON. Between two rows of its own, Python would wait for its
+# lock, up to 5 ms each time while the event loop works.
+_BEGIN = "INSERT OR IGNORE INTO runs (id, owner, began) SELECT value, ?, ? FROM json_each(?)"
+_ADD = """
+    INSERT OR IGNORE INTO entries SELECT runs.number, json_extract(given.value, '$[1]'), ?,
+    json_extract(given.value, '$[2]') FROM json_each(?) AS given
+    JOIN runs ON runs.id = json_extract(given.value, '$[0]') AND runs.owner = ?
+"""
+_HELD = "owner = ? AND id IN (SELECT value FROM json_each(?))"
 
 
 class SqliteJournal:
@@ -55,22 +62,27 @@ class SqliteJournal:
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         self._inode: int | None = None
+        self._is_durable: bool | None = None
 
     def append(
         self, owner: str, entries: Sequence[Entry], *, durable: bool = False
     ) -> frozenset[str]:
         """Add entries to runs of `owner`; return the runs that it does not hold."""
-        runs = {entry.run for entry in entries}
+        rows = json.dumps([(each.run, each.number, each.body) for each in entries])
+        begun = [each.run for each in entries if each.number == 0]
+        runs = {each.run for each in entries}
 
         def work(db: sqlite3.Connection) -> frozenset[str]:
-            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            with transaction(db):
-                now = self._clock()
-                begun = [(each.run, owner, now, now) for each in entries if each.number == 0]
-                db.executemany("INSERT OR IGNORE INTO runs VALUES (?, ?, ?, ?, 0)", begun)
-                held = {run for (run,) in db.execute(_HELD, (owner, json.dumps([*runs])))}
-                _add(db, [each for each in entries if each.run in held], now)
-            return frozenset(runs - held)
+            now = self._clock()
+            self._set_durable(db, durable)
+            with transaction(db) if begun else nullcontext():
+                if begun:
+                    db.execute(_BEGIN, (owner, now, json.dumps(begun)))
+                added = db.execute(_ADD, (now, rows, owner)).rowcount
+            if added == len(entries):
+                return frozenset()
+            held = db.execute(f"SELECT id FROM runs WHERE {_HELD}", (owner, json.dumps([*runs])))
+            return frozenset(runs.difference(run for (run,) in held))
 
         return self._do(work)
 
@@ -112,7 +124,10 @@ class SqliteJournal:
 
     def load(self, run: str) -> list[str]:
         """Return the bodies of a run's entries in order, empty from the first missing one on."""
-        query = "SELECT number, body FROM entries WHERE run = ? ORDER BY number"
+        query = (
+            "SELECT entries.number, body FROM entries JOIN runs ON run = runs.number"
+            " WHERE id = ? ORDER BY entries.number"
+        )
         rows = self._do(lambda db: db.execute(query, (run,)).fetchall())
         return [body if place == number else "" for place, (number, body) in enumerate(rows)]
 
@@ -121,10 +136,10 @@ class SqliteJournal:
 
         def work(db: sqlite3.Connection) -> None:
             with transaction(db):
-                held = [(run, owner) for run in runs]
-                query = "DELETE FROM entries WHERE run IN (SELECT id FROM runs WHERE id = ?"
-                db.executemany(f"{query} AND owner = ?)", held)
-                db.executemany("DELETE FROM runs WHERE id = ? AND owner = ?", held)
+                values = (owner, json.dumps([*runs]))
+                query = "DELETE FROM entries WHERE run IN (SELECT number FROM runs WHERE"
+                db.execute(f"{query} {_HELD})", values)
+                db.execute(f"DELETE FROM runs WHERE {_HELD}", values)
 
         self._do(work)
 
@@ -134,11 +149,18 @@ class SqliteJournal:
         def work(db: sqlite3.Connection) -> list[str]:
             now = self._clock()
             with transaction(db):
-                query = "SELECT id, bytes, used < ? FROM runs ORDER BY began, id"
+                query = (
+                    "SELECT id, coalesce(sum(length(body)), 0), coalesce(max(at), began) < ?"
+                    " FROM runs LEFT JOIN entries ON run = runs.number GROUP BY runs.number"
+                    " ORDER BY began, id"
+                )
                 rows = db.execute(query, (now - bounds.max_age_seconds,)).fetchall()
                 gone = bounds.surplus(rows)
-                db.executemany("DELETE FROM entries WHERE run = ?", [(run,) for run in gone])
-                db.executemany("DELETE FROM runs WHERE id = ?", [(run,) for run in gone])
+                of_gone = (
+                    "IN (SELECT number FROM runs WHERE id IN (SELECT value FROM json_each(?)))"
+                )
+                db.execute(f"DELETE FROM entries WHERE run {of_gone}", (json.dumps(gone),))
+                db.execute(f"DELETE FROM runs WHERE number {of_gone}", (json.dumps(gone),))
                 unused = "until < ? AND owner NOT IN (SELECT owner FROM runs)"
                 db.execute(f"DELETE FROM leases WHERE {unused}", (now - LEASE_SECONDS,))
             return gone
@@ -150,6 +172,11 @@ class SqliteJournal:
         with self._lock:
             if self.path is not None:
                 self._drop()
+
+    def _set_durable(self, db: sqlite3.Connection, durable: bool) -> None:
+        if durable is not self._is_durable:
+            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._is_durable = durable
 
     # -- the connection --------------------------------------------------------------------------
 
@@ -168,7 +195,7 @@ class SqliteJournal:
         if self._db is not None and self._inode != _inode_of(self.path):
             self._drop()  # the file was deleted or replaced
         if self._db is None:
-            self._db = _connected(self.path)
+            self._db, self._is_durable = _connected(self.path), None
             self._inode = _inode_of(self.path)
         return self._db
 
@@ -183,19 +210,6 @@ class SqliteJournal:
             with suppress(OSError):
                 aside = set_aside(self.path)
                 LOG.warning("%s is no journal and was moved to %s: %s", self.path, aside, error)
-
-
-def _add(db: sqlite3.Connection, entries: Sequence[Entry], now: float) -> None:
-    rows = [(each.run, each.number, each.body) for each in entries]
-    added = db.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?)", rows).rowcount
-    sizes: Counter[str] = Counter()
-    for each in entries:
-        sizes[each.run] += len(each.body)
-    change = "UPDATE runs SET used = ?, bytes = bytes + ? WHERE id = ?"
-    db.executemany(change, [(now, size, run) for run, size in sizes.items()])
-    if added < len(rows):  # a batch was sent again
-        change = "UPDATE runs SET bytes = (SELECT sum(length(body)) FROM entries WHERE run = ?1)"
-        db.executemany(f"{change} WHERE id = ?1", [(run,) for run in sizes])
 
 
 def _connected(path: Path | None) -> sqlite3.Connection:
