@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from caesura.runtime.journal.record import begun, encoded
+from caesura.runtime.journal.sqlite_store import SqliteJournal
+from caesura.runtime.journal.store import Entry
 from tests.campaign.__main__ import main
 from tests.campaign.real import run as real
 from tests.campaign.real.clients import Clients
@@ -23,7 +26,7 @@ from tests.campaign.real.faults import (
     WORKER_KILLED,
     Faults,
 )
-from tests.campaign.real.rest import Usage, growths
+from tests.campaign.real.rest import Usage, growths, runs_in_journal
 
 SHORT = ["real", "--seed", "1", "--budget", "90", "--every", "4"]
 SHORT_FAULTS = (ENGINE_KILLED, SERVER_KILLED, DISK_FULL, TOOL_SERVER_KILLED, WORKER_KILLED)
@@ -88,6 +91,22 @@ async def test_engines_do_not_die_so_often_that_it_is_a_crash_loop(
     monkeypatch.setattr(Faults, "_kill_engine", kill)
     faults = await strike(Nothing(tmp_path), [ENGINE_KILLED, WORKER_KILLED], 40)
     assert faults.happened[ENGINE_KILLED] == MOST_DEATHS
+
+
+def test_only_answers_that_wait_for_a_client_with_a_key_may_be_left(tmp_path: Path) -> None:
+    store, resumed = SqliteJournal(tmp_path / "journal.sqlite"), encoded("resumed", 0)
+    bodies = {
+        "chatcmpl-kept": [begun({}), resumed],
+        "chatcmpl-left": [begun({})],
+        "resp-left": [begun({}), resumed],
+    }
+    entries = [
+        Entry(run, number, body) for run, each in bodies.items() for number, body in enumerate(each)
+    ]
+    store.append("owner", entries)
+    store.close()
+    left, kept = runs_in_journal(tmp_path / "journal.sqlite")
+    assert left == ["chatcmpl-left: begin", "resp-left: begin resumed"] and kept == 1
 
 
 @pytest.fixture

@@ -1,15 +1,15 @@
 """Chat completions that a client can come back for, by the header `Idempotency-Key`.
 
 Such a completion goes on when its client leaves, and over a restart of the server. The same request
-with the same key joins the run under way, or gets its answer or error. Once that was sent, the run
-is gone.
+with the same key joins the run under way, or gets its answer or error. Once that was sent, or
+nobody has come for it in time, the run is gone.
 """
 
 import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from caesura.runtime.journal.kept import KeptRun
@@ -30,6 +30,8 @@ LOG = logging.getLogger(__name__)
 API = "chat"
 MAX_RUNS = 256
 """The most runs that are kept for their clients; the oldest answer that nobody fetched goes."""
+KEPT_SECONDS = 3600.0
+"""How long an answer or error waits for its client; in each process anew, which reads it again."""
 
 
 class KeptChat:
@@ -47,15 +49,29 @@ class KeptChat:
         self._error: Exception | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._is_forgotten = False
+        """Whether it waits for no client, or no more in this process."""
 
     @property
     def has_failed(self) -> bool:
         """Whether an error ended the run, which its readers are told."""
         return self._error is not None
 
-    def start(self, deltas: AsyncGenerator[Delta, None]) -> None:
-        """Begin to run in a task of its own."""
+    def start(
+        self, deltas: AsyncGenerator[Delta, None], expired: Callable[["KeptChat"], None]
+    ) -> None:
+        """Begin to run in a task of its own.
+
+        `expired` is called if the run has ended and is not forgotten in time.
+        """
         self._task = asyncio.create_task(self._run(deltas), name=f"chat {self.answer.id}")
+        self._task.add_done_callback(lambda _: self._expire(expired))
+
+    def _expire(self, expired: Callable[["KeptChat"], None]) -> None:
+        if not self._is_forgotten:
+            loop = asyncio.get_running_loop()
+            self._expiry = loop.call_later(KEPT_SECONDS, expired, self)
 
     async def read(self) -> AsyncGenerator[Numbered, None]:
         """Yield all deltas, also those to come; raise the error that ended the run."""
@@ -71,12 +87,22 @@ class KeptChat:
                 return
             await changed.wait()
 
-    def finish(self) -> None:
-        """Delete the journal, since the answer was sent or nobody wants it."""
-        self._kept.journal.finish()
+    def forget(self) -> None:
+        """Delete the journal, since the answer was sent or nobody wants it.
+
+        That of a run that goes on elsewhere stays.
+        """
+        self._is_forgotten = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if not self.goes_on:
+            self._kept.journal.finish()
 
     async def leave(self) -> None:
-        """Break the run off; a later process goes on with it."""
+        """Break the run off, or let its answer wait no more; a later process goes on with it."""
+        self._is_forgotten = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -163,11 +189,13 @@ class KeptChats:
 
     def delivered(self, run: KeptChat) -> None:
         """Forget a run whose answer or error was sent, unless it goes on elsewhere."""
-        if run.goes_on:
-            return
+        if not run.goes_on:
+            self._forget(run)
+
+    def _forget(self, run: KeptChat) -> None:
         if self._runs.get(run.answer.id) is run:
             del self._runs[run.answer.id]
-        run.finish()
+        run.forget()
 
     async def leave(self) -> None:
         """Break all runs off; a later process goes on with them."""
@@ -182,7 +210,7 @@ class KeptChats:
         began: float,
     ) -> KeptChat:
         self._runs[run.answer.id] = run
-        run.start(self._deltas(run.answer, plan, kept, headers, began))
+        run.start(self._deltas(run.answer, plan, kept, headers, began), self._forget)
         return run
 
     async def _deltas(
@@ -208,7 +236,7 @@ class KeptChats:
             return
         if not ended:
             raise ApiError(429, f"{MAX_RUNS} requests with a key are under way: retry later.")
-        self.delivered(ended[0])
+        self._forget(ended[0])
 
 
 def _answer(model: str, plan: Plan, asked: ChatRequest, run_id: str, created: int) -> Answer:

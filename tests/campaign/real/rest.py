@@ -1,10 +1,12 @@
 """What must be true of a server once nobody asks for anything, and how its memory has grown."""
 
 import asyncio
+import json
 import sqlite3
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import NamedTuple
 
 import httpx
@@ -129,8 +131,23 @@ async def _left(server: Server, before: tuple[int, int]) -> list[str]:
     return left
 
 
-def runs_in_journal(server: Server) -> int:
-    """Return how many runs the journal still has; none may be left once all have ended."""
-    with closing(sqlite3.connect(server.journal)) as database:
-        (count,) = database.execute("SELECT count(*) FROM runs").fetchone()
-    return int(count)
+def runs_in_journal(journal: Path) -> tuple[list[str], int]:
+    """Return what the runs are that the journal still has, and how many answers it keeps.
+
+    A server that is killed once it has sent the answer to a request with a key leaves its run. The
+    next one keeps the answer for its client, which will not come back. No other run may be left.
+    """
+    runs: dict[str, list[str]] = {}
+    with closing(sqlite3.connect(journal)) as database:
+        for run, body in database.execute("SELECT run, body FROM entries ORDER BY run, number"):
+            runs.setdefault(run, []).append(json.loads(body)[0])
+        count = database.execute("SELECT count(*) FROM runs").fetchone()[0]
+    left = {
+        run: kinds
+        for run, kinds in runs.items()
+        if not run.startswith("chatcmpl-") or "resumed" not in kinds
+    }
+    told = [f"{run}: {' '.join(kinds[-8:])}" for run, kinds in left.items()]
+    if count > len(runs):
+        told.append(f"{count - len(runs)} runs without entries")
+    return told, len(runs) - len(left)

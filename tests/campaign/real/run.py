@@ -151,8 +151,10 @@ class Campaign:
         """Stop the server and judge what is left of it."""
         if left := self.server.stop():
             self.defect("leaked", f"processes are left after SIGTERM: {left}")
-        if runs := runs_in_journal(self.server):
-            self.defect("leaked", f"{runs} runs are left in the journal")
+        runs, kept = runs_in_journal(self.server.journal)
+        self.outcome.figures["answers kept for clients with a key"] = kept
+        for run in runs:
+            self.defect("leaked", f"a run is left in the journal: {run}")
         lines = self.server.log.read_text(errors="replace").splitlines()
         errors = Counter(line for line in lines if line.startswith(("AssertionError", "KeyError")))
         self.outcome.figures.update(errors)

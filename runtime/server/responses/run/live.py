@@ -218,32 +218,50 @@ class LiveRun:
 
     async def _run(self) -> None:
         self._started.set()
+        error: Exception | None = None
         try:
             await self._read()
-            if self._kept is not None and not await self._kept.is_ours():
-                await self._release()
-                self.part.feed.end(_goes_on(self.part))
+            if self._kept is None or await self._kept.is_ours():
+                # Before the last event, which the client may answer with the next request.
+                await self._release(self._answers())
+                await self._end(self._complete)
+                self._finish()
                 return
-            # Before the last event, which the client may answer with the next request.
-            await self._release(self._answers())
-            await self._end(self._complete)
         except asyncio.CancelledError:
-            # Shielded, since a second cancellation must not leave the session in the engine.
-            await asyncio.shield(self._release())
-            if self._is_left and self.goes_on:
+            pass
+        except Exception as raised:
+            error = raised
+        # A second cancellation must leave no session in the engine and no run in the journal.
+        await asyncio.shield(self._break_off(error))
+
+    async def _break_off(self, error: Exception | None) -> None:
+        """End a run that has failed, that was cancelled, or that another server has (None).
+
+        Its journal stays only if another process goes on with it.
+        """
+        is_left = error is None and self._is_left and self.goes_on
+        try:
+            await self._release()
+        finally:
+            if is_left or (self._kept is not None and self._kept.journal.taken_over):
                 self.part.feed.end(_goes_on(self.part))
-                return
-            if self._is_cancelled:
-                await asyncio.shield(self._end(self.part.answer.cancel))
             else:
-                stopped = ApiError(503, "The server stopped before the response was complete.")
-                await asyncio.shield(self._fail(stopped))
-        except Exception as error:
-            await asyncio.shield(self._release())
-            if self._kept is not None and self._kept.journal.taken_over:
-                self.part.feed.end(_goes_on(self.part))
-                return
-            await self._fail(error)
+                await self._give_up(error)
+
+    async def _give_up(self, error: Exception | None) -> None:
+        """End the response, and the journal even if the response cannot be kept."""
+        stopped = ApiError(503, "The server stopped before the response was complete.")
+        try:
+            if error is None and self._is_cancelled:
+                await self._end(self.part.answer.cancel)
+            else:
+                await self._fail(error or stopped)
+        finally:
+            self._finish()
+            if not self.part.feed.is_ended:
+                self.part.feed.end(from_exception(error or stopped))
+
+    def _finish(self) -> None:
         if self._kept is not None:
             self._kept.journal.finish()
 

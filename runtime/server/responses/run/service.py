@@ -188,12 +188,15 @@ class Responses(Inputs):
         headers: Mapping[str, str],
         started: float,
     ) -> LiveRun:
-        is_resumed = part.kept is not None and part.kept.is_resumed
-        place = nullcontext() if is_resumed else self._enter(headers)
+        place: AbstractContextManager[None] = nullcontext()
         try:
+            if part.kept is None or not part.kept.is_resumed:
+                place = self._enter(headers)
             decoding = Decoding(self._state, sender.of_plan(plan.run), part, headers)
-        except BaseException:
+        except BaseException:  # a run that was refused must not begin in the next process
             place.__exit__(None, None, None)
+            if part.kept is not None:
+                part.kept.journal.finish()
             raise
         first_token = self._state.metrics.first_token
 
