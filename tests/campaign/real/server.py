@@ -21,6 +21,12 @@ from . import odd_tools
 START_SECONDS = 600.0
 STOP_SECONDS = 120.0
 HOST_GIB = 0.05
+PRIMITIVES = 64
+"""How many compiled matrix products oneDNN keeps in vLLM's CPU engine; its default is 1024.
+
+There is one for each number of tokens in a step and each shape of a layer. Until the cache is full,
+which takes an engine more than half an hour, it looks like a leak.
+"""
 ENGINE_TIMEOUT_SECONDS = 30
 AT_REST = (
     "vllm:kv_cache_usage_perc",
@@ -106,6 +112,7 @@ class Server:
                 env={
                     **os.environ,
                     "OMP_NUM_THREADS": "1",
+                    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": str(PRIMITIVES),
                     "XDG_STATE_HOME": str(self.folder),
                     "XDG_DATA_HOME": str(self.folder),
                 },
