@@ -212,13 +212,13 @@ class JournalWriter:
         try:
             if self.trouble is not None:
                 await self._do(self._store.renew, self.owner)
-            # A new run may have the name of one that has ended, so that one goes first.
-            await self._delete_gone()
             # Runs end and are given up at any time. What is read here is on its way at once, and
             # `was_sent` says so: what was read earlier could be written behind the deletion.
-            if entries := [entry for run in runs.values() for entry in run.flushed()]:
+            gone = dict(self._gone)
+            entries = [entry for run in runs.values() for entry in run.flushed()]
+            if gone or entries:
                 durable = any(each for _, each, _ in urgent)
-                await self._append(runs, entries, durable, then)
+                await self._store_batch(runs, entries, gone, durable, then)
         except BaseException:
             self._urgent = urgent + self._urgent
             self._news = runs | self._news
@@ -232,33 +232,38 @@ class JournalWriter:
             elif not written.done():
                 written.set_result(None)
 
-    async def _delete_gone(self) -> None:
-        if gone := dict(self._gone):
-            await self._do(self._store.delete, self.owner, list(gone))
-            for id_, run in gone.items():
-                if self._gone.get(id_) is run:
-                    del self._gone[id_]
-
-    async def _append(
+    async def _store_batch(
         self,
         runs: Mapping[str, RunJournal],
         entries: Sequence[Entry],
+        gone: Mapping[str, RunJournal],
         durable: bool,
         then: list[Callable[[], None]],
     ) -> None:
+        def store() -> frozenset[str]:
+            # A new run may have the name of one that has ended, so that one goes first.
+            if gone:
+                self._store.delete(self.owner, list(gone))
+            if not entries:
+                return frozenset()
+            return self._store.append(self.owner, entries, durable=durable)
+
         for run in runs.values():
             run.was_sent = True
-        refused = await self._patiently(entries, durable, then)
+        refused = await self._patiently(store, then)
+        for id_, run in gone.items():
+            if self._gone.get(id_) is run:
+                del self._gone[id_]
         for id_, sent in Counter(entry.run for entry in entries).items():
             runs[id_].written(sent)
         for id_ in refused:
             await self._refused(runs[id_])
 
     async def _patiently(
-        self, entries: Sequence[Entry], durable: bool, then: list[Callable[[], None]]
+        self, store: Callable[[], frozenset[str]], then: list[Callable[[], None]]
     ) -> frozenset[str]:
         """Write a batch; streams that wait for it are let go after a while."""
-        writing = self._do(lambda: self._store.append(self.owner, entries, durable=durable))
+        writing = self._do(store)
         done, _ = await asyncio.wait([writing], timeout=PATIENCE_SECONDS)
         if not done:
             self.is_behind = True

@@ -138,16 +138,16 @@ def runs_in_journal(journal: Path) -> tuple[list[str], int]:
     next one keeps the answer for its client, which will not come back. No other run may be left.
     """
     runs: dict[str, list[str]] = {}
+    query = (
+        "SELECT id, body FROM runs LEFT JOIN entries ON run = runs.number ORDER BY entries.number"
+    )
     with closing(sqlite3.connect(journal)) as database:
-        for run, body in database.execute("SELECT run, body FROM entries ORDER BY run, number"):
-            runs.setdefault(run, []).append(json.loads(body)[0])
-        count = database.execute("SELECT count(*) FROM runs").fetchone()[0]
+        for run, body in database.execute(query):
+            runs.setdefault(run, []).extend([] if body is None else json.loads(body)[:1])
     left = {
         run: kinds
         for run, kinds in runs.items()
         if not run.startswith("chatcmpl-") or "resumed" not in kinds
     }
-    told = [f"{run}: {' '.join(kinds[-8:])}" for run, kinds in left.items()]
-    if count > len(runs):
-        told.append(f"{count - len(runs)} runs without entries")
+    told = [f"{run}: {' '.join(kinds[-8:]) or 'no entries'}" for run, kinds in left.items()]
     return told, len(runs) - len(left)
