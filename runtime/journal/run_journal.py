@@ -36,6 +36,8 @@ class RunJournal:
         self._waiting: list[Entry] = []
         self._then: list[Callable[[], None]] = []
         self._next = 0
+        self._has_shown = False
+        """Whether the stream has shown something of the last turn."""
         if isinstance(begin, Recorded):
             self._next, self._turns = begin.entries, begin.turns
             self._append(encoded("resumed", begin.deaths))
@@ -58,6 +60,7 @@ class RunJournal:
         """Add a turn of the session; with pictures or sounds, nothing can be gone on from."""
         if turn.has_media:
             self.drop()
+        self._has_shown = False
         self.add("turn", turn)
 
     def sampled(self, tokens: Sequence[int]) -> None:
@@ -94,6 +97,9 @@ class RunJournal:
             then()
         else:
             self._then.append(then)
+            if not self._has_shown:  # clients wait for the first text
+                self._has_shown = True
+                self._writer.hurry()
 
     def finish(self) -> None:
         """Delete the journal: the run is over, and its answer is kept elsewhere."""

@@ -18,8 +18,9 @@ T = TypeVar("T")
 
 LOG = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.02
-"""The shortest time between two writes; what comes meanwhile is written together."""
+BATCH_SECONDS = 0.04
+"""The shortest time between two writes, unless one is urgent; what comes meanwhile is written
+together."""
 PATIENCE_SECONDS = 0.25
 """Streams are held back until what they tell is written, but not longer than this."""
 RETRY_SECONDS = 5.0
@@ -97,6 +98,11 @@ class JournalWriter:
         self._news[run.id] = run
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Write what waits without gathering more."""
+        self._wake.set()
+        self._hurry.set()
+
     def delete(self, run: RunJournal) -> None:
         """Delete a run's journal when the store can be written."""
         self._runs.pop(run.id, None)
@@ -138,8 +144,7 @@ class JournalWriter:
         """Return what is done when the store has all that the run has added, at once."""
         written = asyncio.get_running_loop().create_future()
         self._urgent.append((run, durable, written))
-        self._wake.set()
-        self._hurry.set()
+        self.hurry()
         return written
 
     # -- start and end ---------------------------------------------------------------------------
@@ -167,8 +172,7 @@ class JournalWriter:
         for run in () if died else self._runs.values():
             run.add("left", None)
         self._is_leaving = True
-        self._wake.set()
-        self._hurry.set()
+        self.hurry()
         if self._task is not None:
             await self._task
             self._task = None
