@@ -2,11 +2,12 @@
 
 import pytest
 
+from caesura.runtime.journal.sqlite_store import SqliteJournal
 from caesura.runtime.server.chat.handler import ChatCompletions
 from caesura.scheduler.vllm.control.commands import Commands
 from tests.campaign.fuzz import run as fuzz
 
-SMALL = {"BODIES": 120, "PLANS": 500, "TEXTS": 40, "MESSAGES": 40, "FILES": 40}
+SMALL = {"BODIES": 120, "PLANS": 500, "TEXTS": 40, "MESSAGES": 40, "FILES": 40, "JOURNALS": 80}
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "index",
-    [*range(5), *(pytest.param(index, marks=pytest.mark.slow) for index in range(5, 40))],
+    [*range(6), *(pytest.param(index, marks=pytest.mark.slow) for index in range(6, 40))],
 )
 def test_inputs_are_answered_or_refused(index: int) -> None:
     outcome = fuzz.run(3, index)
@@ -38,3 +39,10 @@ def test_a_reply_that_cannot_leave_the_engine_is_found(monkeypatch: pytest.Monke
     monkeypatch.setattr(Commands, "run", lambda self, command: {"number": 10**300})
     outcome = fuzz.run(3, 3)
     assert any("cannot be sent" in one.seen for one in outcome.defects)
+
+
+def test_a_journal_that_is_read_over_a_gap_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = SqliteJournal.load
+    monkeypatch.setattr(SqliteJournal, "load", lambda *given: [*filter(None, load(*given))])
+    outcome = fuzz.run(3, 5)
+    assert any("were paid before" in one.seen for one in outcome.defects)

@@ -17,10 +17,11 @@ from tests.campaign.report import Defect, Outcome
 
 from . import bodies, engine
 from .files import Files
+from .journals import Journals
 
-BODIES, PLANS, TEXTS, MESSAGES, FILES = 2000, 4000, 400, 400, 300
+BODIES, PLANS, TEXTS, MESSAGES, FILES, JOURNALS = 2000, 4000, 400, 400, 300, 200
 """Inputs of each part in one run."""
-PARTS = ("bodies", "plans", "texts", "messages", "files", "bodies", "plans", "texts")
+PARTS = ("bodies", "plans", "texts", "messages", "files", "journals", "bodies", "plans", "texts")
 """The parts in the order of runs; the quick ones come more often."""
 
 Check = Callable[[], Iterator[str]]
@@ -85,6 +86,10 @@ def _files(rng: Random, made: Outcome, again: str) -> None:
         _checked(files.engine, 3, made, again)
 
 
+def _journals(rng: Random, made: Outcome, again: str) -> None:
+    _checked(Journals(rng).damaged, JOURNALS, made, again)
+
+
 @contextmanager
 def _silent() -> Iterator[None]:
     """Files that are refused are told in the log, as they should."""
@@ -137,4 +142,5 @@ MAKERS: dict[str, Callable[[Random, Outcome, str], None]] = {
     "texts": _texts,
     "messages": _messages,
     "files": _files,
+    "journals": _journals,
 }
