@@ -101,8 +101,24 @@ def test_a_step_is_timed_by_tokens_however_they_come() -> None:
     assert seconds_per_token(alone, 4) == pytest.approx(0.1)
     assert seconds_per_token([(0.5, 3), (1.1, 9), (1.2, 10)], 4) == pytest.approx(0.1)
     assert seconds_per_token([(0.5, 6), (0.9, 10)], 4) == pytest.approx(0.1)
-    with pytest.raises(UsageError, match="all 10 tokens of a request came in one output"):
-        seconds_per_token([(1.0, 10)], 4)
+    assert seconds_per_token([(1.0, 10)], 4) is None
+
+
+@pytest.mark.slow
+async def test_a_stream_that_came_at_once_is_left_out_and_its_batch_run_again() -> None:
+    from benchmarks.handling.speed import TRIES, Stamps, step_seconds
+
+    at_once: Stamps = [(1.0, 10)]
+    alone: Stamps = [(0.1 * token, token) for token in range(1, 11)]
+    batches = iter([[at_once], [at_once, alone], *[[at_once]] * TRIES])
+
+    async def streams() -> list[Stamps]:
+        return next(batches)
+
+    assert await step_seconds(streams, 4) == pytest.approx(0.1)
+    with pytest.raises(UsageError, match="all tokens of a request came in one output"):
+        await step_seconds(streams, 4)
+    assert list(batches) == []
 
 
 @pytest.mark.slow
