@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json, to_jsonable_python
 
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.tools.result import ToolResult
@@ -46,7 +47,6 @@ _TOKENS = TypeAdapter(list[int])
 _STEPS = TypeAdapter(list[int | str])
 _TOLD_TOKENS = TypeAdapter(tuple[list[int], list[int | str]])
 _OBJECT = TypeAdapter(dict[str, Any])
-_TEXT = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class BadJournal(ValueError):
@@ -90,16 +90,10 @@ class Recorded:
 
 def encoded(kind: Kind, value: Any) -> str:
     """Return the text of an entry."""
-    match kind:
-        case "turn":
-            value = _TURN.dump_python(value, mode="json")
-        case "outcome":
-            value = _OUTCOME.dump_python(value, mode="json")
-        case "result":
-            value = _RESULT.dump_python(value, mode="json")
-        case _:
-            pass
-    return _TEXT([kind, value])
+    try:
+        return to_json([kind, value]).decode()
+    except ValueError:  # a text holds half a surrogate pair, which UTF-8 does not have
+        return json.dumps([kind, to_jsonable_python(value)])
 
 
 def begun(about: dict[str, Any]) -> str:

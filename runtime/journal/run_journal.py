@@ -66,8 +66,9 @@ class RunJournal:
     def sampled(self, tokens: Sequence[int]) -> None:
         """Add tokens to the last turn."""
         if not self._is_over:
+            if not self._tokens:
+                self._writer.wake(self)
             self._tokens += tokens
-            self._writer.wake(self)
 
     def end(self, outcome: TurnOutcome) -> None:
         """End the last turn."""
@@ -84,8 +85,9 @@ class RunJournal:
     def told(self, step: int | str) -> None:
         """Add a step of which the client is told."""
         if not self._is_over:
+            if not self._told:
+                self._writer.wake(self)
             self._told.append(step)
-            self._writer.wake(self)
 
     def result(self, result: ToolResult) -> None:
         """Add the result of a call."""

@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 
 from caesura.runtime.journal.record import MAX_DEATHS, BadJournal, Recorded, recorded
 from caesura.runtime.journal.run_journal import RunJournal
-from caesura.runtime.journal.store import Bounds, Entry, JournalStore, JournalUnavailable
+from caesura.runtime.journal.store import (
+    LEASE_SECONDS,
+    Bounds,
+    Entry,
+    JournalStore,
+    JournalUnavailable,
+)
 from caesura.tools.people.owner import RENEW_SECONDS, new_owner
 
 T = TypeVar("T")
@@ -28,6 +34,8 @@ RETRY_SECONDS = 5.0
 RECORD_SECONDS = 5.0
 """How long a call waits until it is recorded."""
 SWEEP_SECONDS = 600.0
+FRESH_SECONDS = LEASE_SECONDS / 2
+"""So long after its renewal a lease is surely valid, also if the machines' clocks differ a bit."""
 MAX_WAITING = 100_000
 """The most entries that wait for a store that fails; then the journals are given up."""
 
@@ -71,7 +79,7 @@ class JournalWriter:
         self._urgent: list[tuple[RunJournal, bool, asyncio.Future[None]]] = []
         self._wake = asyncio.Event()
         self._hurry = asyncio.Event()
-        self._renew_at = self._sweep_at = 0.0
+        self._renew_at = self._sweep_at = self._fresh_until = 0.0
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
 
@@ -134,8 +142,12 @@ class JournalWriter:
         run.was_sent = False
 
     async def is_ours(self, run: RunJournal) -> bool:
-        """Return whether this server still has the run, so that it may end it."""
-        if run.has_news and not run.dropped and self.trouble is None:
+        """Return whether this server still has the run, so that it may end it.
+
+        While the lease is fresh, nobody can have taken it. Otherwise a write finds out.
+        """
+        is_fresh = self._clock() < self._fresh_until
+        if run.has_news and not run.dropped and self.trouble is None and not is_fresh:
             with suppress(TimeoutError, NotRecorded):
                 await asyncio.wait_for(self._written(run, durable=False), RECORD_SECONDS)
         return not run.taken_over
@@ -153,8 +165,7 @@ class JournalWriter:
         """Begin to write; return the runs that ended processes have left, now ours."""
         found: list[Recorded] = []
         try:
-            await self._do(self._store.renew, self.owner)
-            self._renew_at = self._clock() + RENEW_SECONDS
+            await self._renew_lease()
             found = await self._do(self._taken_over)
         except JournalUnavailable as error:
             self._failed(error)
@@ -215,7 +226,7 @@ class JournalWriter:
         urgent, self._urgent = self._urgent, []
         try:
             if self.trouble is not None:
-                await self._do(self._store.renew, self.owner)
+                await self._renew_lease()
             # Runs end and are given up at any time. What is read here is on its way at once, and
             # `was_sent` says so: what was read earlier could be written behind the deletion.
             gone = dict(self._gone)
@@ -286,9 +297,14 @@ class JournalWriter:
             if run.on_taken_over is not None:
                 run.on_taken_over()
 
-    async def _renew(self) -> None:
+    async def _renew_lease(self) -> None:
+        now = self._clock()
         await self._do(self._store.renew, self.owner)
+        self._fresh_until = now + FRESH_SECONDS
         self._renew_at = self._clock() + RENEW_SECONDS
+
+    async def _renew(self) -> None:
+        await self._renew_lease()
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + SWEEP_SECONDS
             await self._do(self._store.sweep, self._bounds)

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from caesura.intercept.calls.events import Event, TextDelta, TurnEnded
+from caesura.runtime.journal import writer
 from caesura.runtime.journal.record import recorded
 from caesura.runtime.journal.sqlite_store import SqliteJournal
 from caesura.runtime.journal.store import Entry
@@ -150,6 +151,12 @@ class Server:
 
 def read_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+@pytest.fixture
+def written_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs end with a write, as when the lease is not fresh: then journals are whole."""
+    monkeypatch.setattr(writer, "FRESH_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from caesura.tools.tool import tool
 
 from .conftest import MODEL, LoggingEngine, Spy, until
 
+pytestmark = pytest.mark.usefixtures("written_to_the_end")
+
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["double", "pay"]}
 TEXTS = (
     "Let me see what it costs.",

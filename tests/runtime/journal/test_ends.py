@@ -13,6 +13,8 @@ from .conftest import MODEL, LoggingEngine, Spy, until
 from .test_chats import SAID, SCRIPT, chat
 from .test_crashes import Shop
 
+pytestmark = pytest.mark.usefixtures("written_to_the_end")
+
 
 class Holding(LoggingEngine):
     """An engine that holds each session before its text, and before its end, until it is let go."""

@@ -155,6 +155,27 @@ async def test_runs_without_a_way_back_are_not_written(serve: Any) -> None:
     assert journal.all == []
 
 
+async def test_a_run_ends_without_a_write_only_while_the_lease_is_fresh() -> None:
+    now, store = 0.0, Spy()
+    writer = JournalWriter(store, clock=lambda: now)
+    await writer.start()
+    run = writer.begin("r", {})
+    await until(lambda: store.count == 1)
+    run.add("call", "unwritten")
+    assert await writer.is_ours(run)
+    assert len(store.all) == 1, "the lease says so"
+    store.leave(writer.owner)
+    assert store.claim("r", "another")
+    now = writing.FRESH_SECONDS
+    assert not await writer.is_ours(run)
+    await writer.aclose()
+
+
+def test_any_text_can_be_kept() -> None:
+    about = {"half of a pair": "\ud800", "zero": "\0", "other": "\u00e9\U0001f600"}
+    assert recorded("r", [begun(about)]).about == about
+
+
 class Recovering(Failing):
     """A journal that, once it works again, renews a lease only when it may."""
 
