@@ -51,6 +51,16 @@ def test_the_call_is_read_and_the_request_pauses_at_the_end(parser: str) -> None
 
 
 @pytest.mark.parametrize("parser", TURNS)
+@pytest.mark.parametrize("days", [{"$ref": "#/$defs/Count"}, {"allOf": [{"const": 3}]}])
+def test_a_type_behind_a_reference_is_found(parser: str, days: dict[str, Any]) -> None:
+    model = model_of(parser)
+    asked = tool("weather", city={"type": "string"}, days=days)
+    asked["function"]["parameters"]["$defs"] = {"Count": {"type": "integer"}}
+    outcome = decode(model, model.by_bytes(TURNS[parser]), [asked], 10_000)
+    assert called(outcome) == [CALL]
+
+
+@pytest.mark.parametrize("parser", TURNS)
 def test_a_turn_without_a_call_is_text(parser: str) -> None:
     model, text = model_of(parser), "No call: <tool, [weather] {1} to=x, é 😀."
     anywhere = by_parser(parser).opens_anywhere

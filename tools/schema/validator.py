@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -15,11 +15,6 @@ from caesura.tools.schema.signature import Validator
 
 MAX_CHECKS = 30_000
 """How many keywords of the schema may be checked for one call's arguments."""
-_SCALARS: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-}
 
 
 def schema_validator(parameters: Mapping[str, Any]) -> Validator:
@@ -42,14 +37,21 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
     # An empty set of references: the default one would fetch a remote "$ref".
     validator = _CountingValidator(parameters, registry=References())
 
-    def validate(arguments: dict[str, Any]) -> dict[str, Any]:
-        arguments = _lenient(arguments, parameters.get("properties", {}))
+    def errors_of(arguments: dict[str, Any]) -> list[ValidationError]:
         _LEFT.checks = MAX_CHECKS
         try:
-            error = best_match(validator.iter_errors(arguments))
+            return [*validator.iter_errors(arguments)]
         except (_TooMany, RecursionError):
             raise ArgumentsError("the arguments take too long to check") from None
-        if error is not None:
+
+    def validate(arguments: dict[str, Any]) -> dict[str, Any]:
+        errors = errors_of(arguments)
+        read = _parsed(arguments, _refused(errors))
+        if read != arguments:
+            still = _refused(errors_of(read))
+            arguments = {name: (arguments if name in still else read)[name] for name in read}
+            errors = errors_of(arguments)
+        if (error := best_match(errors)) is not None:
             raise ArgumentsError(_sentence(error, arguments, parameters))
         return arguments
 
@@ -87,22 +89,32 @@ _CountingValidator = extend(  # type: ignore[no-untyped-call]
 )
 
 
-def _lenient(arguments: dict[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments, with strings parsed where the schema wants a number or boolean."""
+def _parsed(arguments: dict[str, Any], refused: set[Any]) -> dict[str, Any]:
+    """Return the arguments, with those strings read as JSON that the schema refuses."""
     read = dict(arguments)
-    for name, value in arguments.items():
-        schema = properties.get(name)
-        kind = schema.get("type") if isinstance(schema, Mapping) else None
-        types = _SCALARS.get(kind) if isinstance(kind, str) else None
-        if types is None or not isinstance(value, str):
-            continue
-        try:
-            scalar = json.loads(value.strip())
-        except (ValueError, RecursionError):
-            continue
-        if type(scalar) in types:
-            read[name] = scalar
+    for name in refused & arguments.keys():
+        if isinstance(arguments[name], str):
+            try:
+                read[name] = json.loads(arguments[name].strip(), parse_constant=_no_constant)
+            except (ValueError, RecursionError):
+                continue
     return read
+
+
+def _no_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _refused(errors: Iterable[ValidationError]) -> set[Any]:
+    """Return the names of the arguments whose values are refused."""
+    return {each.absolute_path[0] for each in _all(errors) if each.absolute_path}
+
+
+def _all(errors: Iterable[ValidationError]) -> Iterator[ValidationError]:
+    """Yield errors, and those within the branches of combinations."""
+    for error in errors:
+        yield error
+        yield from _all(error.context or ())
 
 
 def _sentence(

@@ -33,6 +33,35 @@ def test_scalars_as_strings_are_read_and_strings_are_not():
 
 
 @pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"$ref": "#/$defs/Count"}, "7", 7),
+        ({"$ref": "#/$defs/Chain"}, "7", 7),
+        ({"$ref": "#/definitions/Range"}, '{"first": 3}', {"first": 3}),
+        ({"anyOf": [{"$ref": "#/definitions/Range"}, {"type": "null"}]}, "null", None),
+        ({"const": 5}, "5", 5),
+        ({"enum": ["5", 5]}, "5", "5"),
+        ({"type": ["integer", "string"]}, "5", "5"),
+        ({"type": "array", "items": {"type": "integer"}}, "[1, 2]", [1, 2]),
+        ({"type": "number"}, " 7 ", 7),
+    ],
+)
+def test_a_string_that_is_refused_is_read_as_what_the_schema_wants(schema, text, value):
+    defs = {"Count": {"type": "integer"}, "Chain": {"$ref": "#/$defs/Count"}}
+    ranges = {"Range": {"type": "object", "required": ["first"]}}
+    parameters = {"type": "object", "properties": {"v": schema, "w": {"type": "string"}}}
+    validate = schema_validator(parameters | {"$defs": defs, "definitions": ranges})
+    assert validate({"v": text, "w": "7"}) == {"v": value, "w": "7"}
+
+
+def test_a_string_that_is_refused_as_json_too_is_told_as_it_was_given():
+    validate = schema_validator({"type": "object", "properties": {"v": {"type": "number"}}})
+    for text in ('"7"', "NaN", "[7]", "seven"):
+        with pytest.raises(ArgumentsError, match="is not of type 'number'"):
+            validate({"v": text})
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ({}, "argument 'city': field required"),

@@ -15,6 +15,7 @@ from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.markers import first_hit, held_back, unmarked
 from caesura.scheduler.messages import ToolSpec
+from caesura.scheduler.vllm.client.parsing.argument_types import with_types
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, Found, json_of
 from caesura.scheduler.vllm.client.parsing.turn import TurnParser
 
@@ -151,6 +152,8 @@ def _written(text: str) -> str:
 
 def _request(tools: Sequence[ToolSpec]) -> ChatCompletionRequest:
     """Return the request that vLLM's parsers read the types of arguments from."""
-    return ChatCompletionRequest(
-        messages=[{"role": "user", "content": ""}], tools=list(tools) or None
-    )
+    typed = []
+    for tool in tools:
+        parameters = with_types(tool["function"].get("parameters"))
+        typed.append({**tool, "function": {**tool["function"], "parameters": parameters}})
+    return ChatCompletionRequest(messages=[{"role": "user", "content": ""}], tools=typed or None)

@@ -3,7 +3,7 @@
 vLLM's parser for `qwen3_coder` parses all arguments again at each `>` of a value, so HTML pages
 take minutes. vLLM's parsers for these formats drop the text after the first closing tag in a value.
 This parser reads each character once and refuses such values. Types come from the tool's JSON
-schema by vLLM's own rules.
+schema.
 """
 
 import json
@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from vllm.tool_parsers.utils import coerce_to_schema_type, extract_types_from_schema
 
 from caesura.intercept.calls.formats import GLM, QWEN3_CODER, resolve
 from caesura.intercept.calls.rows.form import CallFormat
@@ -25,6 +23,7 @@ from caesura.intercept.calls.rows.tagged import (
     SEED_OSS,
 )
 from caesura.scheduler.messages import ToolSpec
+from caesura.scheduler.vllm.client.parsing.argument_types import ArgumentTypes, types_of
 from caesura.scheduler.vllm.client.parsing.calls import Found, Piece
 
 MAX_TAG_CHARACTERS = 1024
@@ -135,7 +134,7 @@ class TaggedCalls:
         self._problem: str | None = None
         # The state of the current value: its argument, its types, and its text so far.
         self._key = ""
-        self._types: list[str] | None = []
+        self._types: ArgumentTypes | None = None
         self._is_json = self._is_text = False
         self._value: list[str] = []
         self._begun = False
@@ -191,7 +190,7 @@ class TaggedCalls:
             call.keys.add(self._key)
             self._types = self._types_of(call.name, self._key)
             self._is_json = self._tags.typed and found["string"] != "true"
-            self._is_text = not self._is_json and self._types in (["string"], None)
+            self._is_text = not self._is_json and (self._types is None or self._types.is_text)
             self._state = self._read_value
             quote = '"' if self._is_text else ""
             yield self._piece(f"{lead}{json.dumps(self._key, ensure_ascii=False)}: {quote}")
@@ -256,13 +255,11 @@ class TaggedCalls:
         else:
             yield self._piece(text)
 
-    def _types_of(self, name: str, key: str) -> list[str] | None:
-        """Return the JSON types that a tool's argument may have; None for an unknown argument."""
+    def _types_of(self, name: str, key: str) -> ArgumentTypes | None:
+        """Return what a tool's argument may be; None for an unknown argument."""
         for tool in self._tools:
             if tool["function"]["name"] == name:
-                properties: Any = (tool["function"].get("parameters") or {}).get("properties")
-                schema = (properties or {}).get(key)
-                return extract_types_from_schema(schema) if isinstance(schema, dict) else None
+                return types_of(tool["function"].get("parameters"), key)
         return None
 
     def _piece(self, text: str) -> Piece:
@@ -281,8 +278,8 @@ class TaggedCalls:
         self._state, self._problem = None, problem
 
 
-def _value_of(text: str, types: list[str] | None, is_json: bool) -> Any:
-    """Return a value by the types of the schema, as vLLM's parsers do; None stands for any type.
+def _value_of(text: str, types: ArgumentTypes | None, is_json: bool) -> Any:
+    """Return a value by the types of the schema; None stands for any type.
 
     Text with `is_json` is JSON, or else a text. Raises `RecursionError` for deep nesting.
     """
@@ -294,7 +291,7 @@ def _value_of(text: str, types: list[str] | None, is_json: bool) -> Any:
         if types is None or isinstance(value, dict | list):
             return value
         text = value if isinstance(value, str) else json.dumps(value)
-    return coerce_to_schema_type(text, types or ["string"])
+    return text if types is None else types.value(text)
 
 
 def _refuse(constant: str) -> None:
