@@ -20,6 +20,7 @@ from caesura.runtime.server.about import unavailable
 from caesura.runtime.server.http.access import sends_json
 from caesura.runtime.server.http.anthropic_form import NO_THREADS, speaks_anthropic
 from caesura.runtime.server.http.bodies import parsed
+from caesura.runtime.server.http.connection import ToldOfLeaving
 from caesura.runtime.server.http.error_form import OwnErrors
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.keys.key import salted
@@ -62,7 +63,7 @@ class Delegation:
         self._media = state.media
         self._keys_apart = state.keys_apart
         self._rules = engine.media_rules
-        self._app = OwnErrors(vllm.app, self._explained)
+        self._app = OwnErrors(ToldOfLeaving(vllm.app), self._explained)
         self._engine = engine
         self._readiness = state.readiness
         self._gate = state.gate

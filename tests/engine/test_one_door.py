@@ -223,6 +223,25 @@ async def test_a_client_that_leaves_frees_its_request(door: Door, settled: Settl
     await settled()
 
 
+async def test_clients_that_leave_free_whole_answers(
+    door: Door, engine: VllmEngine, settled: Settled
+) -> None:
+    running = engine.llm.vllm_config.scheduler_config.max_num_seqs
+    long: Any = {"model": MODEL, "max_tokens": 1500, "ignore_eos": True}
+    routes = {"/v1/completions": {"prompt": "Hello"}, "/v1/chat/completions": {"messages": HELLO}}
+    asking = [
+        asyncio.create_task(door.post(route, **long, **asked))
+        for route, asked in routes.items()
+        for _ in range(running // 2 + 2)
+    ]
+    while not ((state := await engine.state())["running"] and state["waiting"]):
+        assert not any(each.done() for each in asking)
+        await asyncio.sleep(0.05)
+    for each in asking:
+        each.cancel()
+    await settled()
+
+
 async def test_special_tokens_are_not_shown(door: Door, settled: Settled) -> None:
     favour = {"<|endoftext|>": 0, "<|im_start|>": 1}
     for field in ({}, {"server_tools": ["calculator"]}):

@@ -10,6 +10,9 @@ from caesura.runtime.server.sockets.limits import SocketLimits
 
 _CLOSE = {"Connection": "close"}
 """Headers of an answer behind which the rest of a body would have to be read."""
+_DISCONNECT: Message = {"type": "http.disconnect"}
+_TOLD_SECONDS = 5.0
+"""How long an application may take to end a request after it was told of the disconnect."""
 
 
 class Connections:
@@ -127,7 +130,7 @@ class _Connection:
             body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
         await self._left.wait()
-        return {"type": "http.disconnect"}
+        return _DISCONNECT
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.body" and not message.get("more_body", False):
@@ -160,3 +163,55 @@ class _Connection:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._left.set()
+
+
+class ToldOfLeaving:
+    """An application that is told of a disconnect, instead of being cancelled at once.
+
+    vLLM's handlers do their work in a task of its own, which only a disconnect ends. A handler
+    that is cancelled leaves that task to nobody, and its request goes on in the engine.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; once cancelled, let the application end it, within a time."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        left = asyncio.Event()
+
+        async def send_unless_left(message: Message) -> None:
+            # A handler that was told of a disconnect still answers, with nothing.
+            if not left.is_set():
+                await send(message)
+
+        handler = self._app(scope, _until(left, receive), send_unless_left)
+        answering = asyncio.ensure_future(handler)
+        try:
+            await asyncio.wait({answering})
+        except asyncio.CancelledError:
+            left.set()
+            await asyncio.wait({answering}, timeout=_TOLD_SECONDS)
+            raise
+        finally:
+            answering.cancel()
+            await asyncio.gather(answering, return_exceptions=True)
+        answering.result()
+
+
+def _until(left: asyncio.Event, receive: Receive) -> Receive:
+    """Return `receive`, which reports a disconnect too once `left` is set."""
+
+    async def receive_or_leave() -> Message:
+        reading = asyncio.ensure_future(receive())
+        leaving = asyncio.ensure_future(left.wait())
+        try:
+            await asyncio.wait({reading, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else _DISCONNECT
+        finally:
+            reading.cancel()
+            leaving.cancel()
+
+    return receive_or_leave

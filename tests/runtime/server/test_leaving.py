@@ -1,9 +1,13 @@
 """A client that leaves frees what its request holds, at once."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from fastapi import FastAPI, Request
+from vllm.entrypoints.serve.utils.api_utils import with_cancellation
 
+from caesura.runtime.engine import VllmServer
 from caesura.runtime.testing import ScriptedEngine, call
 
 LEFT = '{route="/v1/chat/completions",status="499"} 1.0'
@@ -71,3 +75,75 @@ async def test_others_go_on(serve_script, hanging, eventually):
     hanging.released.set()
     status, body = await staying
     assert (status, body["choices"][0]["message"]["content"]) == (200, "Done.")
+
+
+class WorksOn:
+    """An application whose routes work for ever, in vLLM's way."""
+
+    def __init__(self) -> None:
+        self.app = FastAPI()
+        self.working = 0
+        self.ended = 0
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/score"):
+            self.app.post(path)(self._handler())
+
+    def _handler(self) -> Any:
+        @with_cancellation
+        async def work(body: dict[str, Any], raw_request: Request) -> None:
+            self.working += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.working -= 1
+                self.ended += 1
+
+        return work
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/score"]
+)
+async def test_a_whole_answer_of_vllms_ends(serve_script, eventually, path):
+    behind = WorksOn()
+    served = await serve_script([], vllm=VllmServer(behind.app, None))
+    asking = [asyncio.create_task(served.http.post(path, json=served.body())) for _ in range(3)]
+    await eventually(lambda: behind.working == 3)
+    asking[0].cancel()
+    await eventually(lambda: behind.ended == 1)
+    assert behind.working == 2
+    for each in asking:
+        each.cancel()
+    await eventually(lambda: behind.working == 0)
+    assert "caesura_requests_in_flight 0.0" in await served.metrics()
+
+
+async def test_a_whole_answer_of_vllms_ends_with_the_server(serve_script, eventually):
+    behind = WorksOn()
+    served = await serve_script([], vllm=VllmServer(behind.app, None))
+    asking = asyncio.create_task(served.http.post("/v1/completions", json=served.body()))
+    await eventually(lambda: behind.working == 1)
+    served.app.cancel_all()
+    async with await asking as response:
+        assert response.status == 503
+        assert (await response.json())["error"]["code"] == "server_shutting_down"
+    await eventually(lambda: behind.working == 0)
+
+
+async def test_an_application_that_looks_for_no_disconnect_is_cancelled(
+    serve_script, eventually, monkeypatch
+):
+    monkeypatch.setattr("caesura.runtime.server.http.connection._TOLD_SECONDS", 0.01)
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def deaf(scope: Any, receive: Any, send: Any) -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    served = await serve_script([], vllm=VllmServer(deaf, None))
+    asking = asyncio.create_task(served.http.post("/v1/completions", json=served.body()))
+    await reached.wait()
+    asking.cancel()
+    await eventually(ended.is_set)
