@@ -12,6 +12,8 @@ from tasks.exchange import NO_TOOL, Call, contains
 from tasks.plain import sums
 from tasks.words import ZONES, made_up
 
+from caesura.tools.calculator.tool import evaluate
+
 
 @pytest.fixture(scope="module")
 def talks() -> list[Conversation]:
@@ -34,6 +36,14 @@ def test_every_calculator_result_is_right(talks):
         assert call.result == str(value) or isinstance(value, float)
         checked += 1
     assert checked > 200
+
+
+def test_the_calculator_tool_agrees_with_what_the_model_learned(talks):
+    for call in calls_of(talks):
+        if call.name != "calculator" or call.result.startswith("error"):
+            continue
+        value = evaluate(call.arguments["expression"])
+        assert float(value) == pytest.approx(float(call.result), rel=1e-9, abs=0.0051)
 
 
 def test_only_listed_tools_are_called(talks):

@@ -1,4 +1,4 @@
-"""Arithmetic expressions: evaluated exactly as the calculator tool answers them."""
+"""Arithmetic expressions and their values, which agree with those of the calculator tool."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-import ast
 import math
 
 import pytest
 
 from caesura.tools import calculator
-from caesura.tools.calculator.expression import MAX_CHARACTERS, CalculationError
-from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluator, evaluate
+from caesura.tools.calculator.expression import MAX_CHARACTERS
+from caesura.tools.calculator.functions import MAX_RESULT_DIGITS, CalculationError
+from caesura.tools.calculator.tool import evaluate
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,29 @@ from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluato
         ("10**30 / 10", "1" + "0" * 29),
         ("1/3", "0.333333333333"),
         ("12.0 / 4", "3"),
-        # floats without their noise
+        # decimals are exact
+        ("12345678901.23 + 0.01", "12345678901.24"),
+        ("987654321098.76 - 0.5", "987654321098.26"),
+        ("1234567890123.45 + 1", "1234567890124.45"),
+        ("48211973354.10 * 3", "144635920062.3"),
+        ("123456789012345678901234567890.12 + 0.01", "123456789012345678901234567890.13"),
+        ("1.05 ^ 10", "1.62889462677744140625"),
+        ("0.3 // 0.1", "3"),
+        ("1 mod 0.1", "0"),
+        ("round(2.675, 2)", "2.68"),
+        # rounded, but never before the point
+        ("10^15 / 7", "142857142857142.8571"),
+        ("123456789012345.67 / 3", "41152263004115.2233"),
+        ("1.05 ^ 30", "4.32194237515"),
+        ("1.0001 ^ 36500", "38.4676455312"),
+        ("0.1 ^ 2000", "1e-2000"),
+        ("exp(1000)", "1.97007111402e+434"),
+        # no rounding errors of inexact numbers
+        ("sqrt(2)^2 - 2", "0"),
+        ("sqrt(10^20 + 1) - 10^10", "5e-11"),
+        ("sin(pi) + cos(pi / 2)", "0"),
+        ("floor(log(1000, 10)) + floor(sqrt(3) * sqrt(3))", "6"),
+        ("8 ^ (1 / 3)", "2"),
         ("0.1 + 0.2", "0.3"),
         ("1.1 * 1.1", "1.21"),
         ("7% of 100", "7"),
@@ -37,15 +59,16 @@ from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluato
         (".5 + 5.", "5.5"),
         ("1e3", "1000"),
         ("1E-3", "0.001"),
-        ("1e300", "1e+300"),
+        ("1e300", "1" + "0" * 300),
+        ("1e-10", "1e-10"),
+        ("0e999999999", "0"),
         ("-0.0", "0"),
         ("2**-1", "0.5"),
         ("1e15 + 0.0", "1000000000000000"),
         # as people write
         ("1,234,567 + 1", "1234568"),
         ("(1,234.5 + 5,000) * 2", "12469"),
-        ("max(1,234)", "234"),
-        ("log10(1,000 + 0) ", None),
+        ("max(1, 234)", "234"),
         ("max((1,234), 5)", "1234"),
         ("log(8,2)", "3"),
         ("3 x 4", "12"),
@@ -60,7 +83,44 @@ from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluato
         ("15% of 80", "12"),
         ("2 + 15% of 80", "14"),
         ("(10+5)% of 80", "12"),
+        # percentages
+        ("1200 * 5% + 30", "90"),
+        ("30 + 1200 * 5%", "90"),
+        ("30 + 5% * 1200", "90"),
+        ("80 * 15% - 4", "8"),
+        ("2500 * 8.25% + 12.5", "218.75"),
+        ("1200 * 5 % + 30", "90"),
+        ("7% + 3", "3.07"),
+        ("5% + 3%", "0.08"),
+        ("5% + 3% + 100", "100.08"),
+        ("(40 + 10)% - 0.1", "0.4"),
+        ("100 * (1 + 5%)", "105"),
+        ("0 + 0%", "0"),
+        ("50%", "0.5"),
+        ("-5%", "-0.05"),
+        ("50% / 2", "0.25"),
+        ("100 / 5%", "2000"),
+        ("5% x 80", "4"),
+        ("5%^2", "0.0025"),
+        ("2 ^ (50%) * 2 ^ (50%)", "2"),
+        ("sqrt(16)% of 100", "4"),
+        ("max(5%, 10%)", "0.1"),
+        ("-15% of 80", "-12"),
+        ("15% of 20% of 80", "2.4"),
+        ("100 - 15% of 80 + 5", "93"),
+        ("100 / (15% of 80)", "8.33333333333"),
+        ("15% of 80 / 2", "6"),
+        ("17%-5", "-4.83"),
+        # remainders
         ("20 % 6", "2"),
+        ("17%5", "2"),
+        ("17 %5", "2"),
+        ("17 % (2 + 3)", "2"),
+        ("17 % sqrt(25)", "2"),
+        ("2^3 % 5", "3"),
+        ("17 mod 5", "2"),
+        ("17 mod -5", "-3"),
+        ("17 MOD 5 + 1", "3"),
         ("  6\n* 7 ", "42"),
         # functions and constants
         ("sqrt(16)", "4"),
@@ -88,11 +148,38 @@ from caesura.tools.calculator.tool import MAX_RESULT_DIGITS, MAX_STEPS, Evaluato
     ],
 )
 def test_values(expression, value):
-    if value is None:
-        with pytest.raises(CalculationError):
-            evaluate(expression)
-    else:
-        assert evaluate(expression) == value
+    assert evaluate(expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("200 + 10%", "write 200 + 10% of 200, or 200 + 0.1"),
+        ("100 - 20% + 5", "write 100 - 20% of 100, or 100 - 0.2"),
+        ("100 + -5%", "write 100 + -5% of 100, or 100 + -0.05"),
+        ("100 + (5% + 3%)", "write 100 + 8% of 100, or 100 + 0.08"),
+        ("100 - 50% / 2", "write 100 - 25% of 100, or 100 - 0.25"),
+        (f"{'9' * 40} + 1%", "write x + 1% of x, or x + 0.01"),
+        ("100 / 15% of 80", "put parentheses"),
+        ("100 // 15% of 80", "put parentheses"),
+        ("100 mod 15% of 80", "put parentheses"),
+        ("15% of 80 % 7", "put parentheses"),
+        ("15% of 80 // 7", "put parentheses"),
+        ("2 ^ 50% of 4", "put parentheses"),
+        ("2 ^ 50%", "put parentheses"),
+        ("17 % -5", "write mod for the remainder, or '% - 5' for a percentage"),
+        ("20% 80", "write '% of 80' for a percentage, or mod for the remainder"),
+        ("max(1,234)", "write 1234 or 1, 234"),
+        ("log(1,024)", "write 1024 or 1, 024"),
+        ("max(1,234, 5)", "write 1234 or 1, 234"),
+        ("0,500 * 2", "write 0.500 with a point"),
+    ],
+)
+def test_what_has_two_readings_is_refused_in_words(expression, advice):
+    with pytest.raises(CalculationError, match="ambiguous") as caught:
+        evaluate(expression)
+    assert advice in str(caught.value)
+    assert len(str(caught.value)) < 200
 
 
 TOO_LARGE = "the number is too large"
@@ -111,18 +198,26 @@ TOO_LARGE = "the number is too large"
         ("factorial(factorial(100))", TOO_LARGE),
         ("comb(10**9, 5*10**8)", TOO_LARGE),
         ("comb(10**4000, 5000)", TOO_LARGE),
-        ("1e308*10", TOO_LARGE),
-        ("1e999", TOO_LARGE),
-        ("10**4000 * 1.5", TOO_LARGE),
-        ("10.0**400", TOO_LARGE),
-        ("exp(1000)", TOO_LARGE),
+        ("1e9999", TOO_LARGE),
+        ("1e999999999", TOO_LARGE),
+        ("1e99999999999999999999", TOO_LARGE),
+        ("1e-999999999", "the number is too small"),
+        ("1e-99999999999999999999", "the number is too small"),
+        ("10.0**40000", TOO_LARGE),
+        ("1.5 ** 10 ** 4000", TOO_LARGE),
+        ("exp(10^6)", TOO_LARGE),
+        ("exp(-10^6)", "the number is too small"),
+        ("0.1 ^ 30000", "the number is too small"),
+        ("sin(10^13)", "an angle is at most 1000000000000 radians"),
+        ("floor(exp(500))", "only 45 digits of 1.40359221785e+217 are known"),
+        ("exp(500) mod 7", "only 45 digits of"),
         ("round(1.5, 10**9)", "round takes at most 100 whole digits"),
         ("round(5, -10**9)", "round takes at most 100 whole digits"),
         ("round(5, 0.5)", "round takes at most 100 whole digits"),
         (f"10**{MAX_RESULT_DIGITS}", "the result has about 4001 digits: too long to write out"),
         ("(" * 10_000 + ")" * 10_000, "expression too long: 20000 characters, at most 500"),
         ("(" * 200, "nested too deeply: at most 50 parentheses"),
-        ("-" * 400 + "1", "the expression has too many parts"),
+        ("2^1" + "^1" * 100, "the expression has too many parts"),
         ("1" * (MAX_CHARACTERS + 1), "expression too long"),
         # would be code
         ("(lambda:0)()", "unknown name 'lambda'"),
@@ -148,6 +243,10 @@ TOO_LARGE = "the number is too large"
         ("٣ + 1", "unexpected '٣'"),
         ("sqrt(x=1)", "unknown name 'x'"),
         ("max(pi=1)", "unexpected '='"),
+        ("mod(17, 5)", "cannot read the expression"),
+        ("5 of 3", "'of' needs a percentage before it"),
+        ("5%%", "cannot read the expression"),
+        ("17 mod", "cannot read the expression"),
         ("max(*pi)", "cannot read the expression"),
         ("max(1)(2)", "cannot read the expression"),
         ("pi(2)", "cannot read the expression"),
@@ -161,6 +260,8 @@ TOO_LARGE = "the number is too large"
         ("sqrt(-1)", "sqrt(-1) is not defined"),
         ("log(0)", "log(0) is not defined"),
         ("log(8, 1)", "division by zero"),
+        ("log(8, -1)", "log(8, -1) is not defined"),
+        ("tan(pi / 2)", "tan(1.57079632679) is not defined"),
         ("factorial(-1)", "factorial(-1) is not defined"),
         ("factorial(2.5)", "factorial(2.5) is not defined"),
         ("gcd(1.5, 2)", "gcd(1.5, 2) is not defined"),
@@ -176,7 +277,6 @@ TOO_LARGE = "the number is too large"
         ("1,23", "cannot read the expression"),
         ("1)", "a ')' without its '('"),
         ("(1", "cannot read the expression"),
-        ("50%", "cannot read the expression"),
         ("0x10", "write numbers in decimal"),
         ("2+2=4", "unexpected '='"),
         ("what is 2+2", "unknown name 'what'; known: sqrt, abs"),
@@ -193,50 +293,6 @@ def test_a_sum_of_as_many_numbers_as_fit_the_text():
     assert evaluate("1+" * 249 + "1") == "250"
 
 
-def test_a_tree_with_too_many_nodes_is_refused_half_way():
-    # More than any text of the allowed length has: the walk does not rely on that limit.
-    tree = ast.parse(f"max({', '.join('9' * 600)})", mode="eval")
-    evaluator = Evaluator()
-    with pytest.raises(CalculationError, match="too many parts"):
-        evaluator.value(tree.body)
-    assert evaluator.steps == MAX_STEPS + 1
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "True",
-        "1j",
-        "'a'",
-        "None",
-        "x",
-        "open",
-        "pi.real",
-        "[1]",
-        "(1, 2)",
-        "1 < 2",
-        "1 and 2",
-        "not 1",
-        "~1",
-        "1 << 2",
-        "1 if 1 else 2",
-        "lambda: 1",
-        "(x := 1)",
-        "f'{1}'",
-        "open(1)",
-        "max(1, key=abs)",
-        "max(*[1])",
-        "pi[0]",
-        "[x for x in 'ab']",
-        "max(1)(2)",
-        "sqrt",
-    ],
-)
-def test_the_walk_refuses_other_syntax_even_if_the_tokens_let_it_pass(code):
-    with pytest.raises(CalculationError):
-        Evaluator().value(ast.parse(code, mode="eval").body)
-
-
 def test_results_up_to_the_limit_are_exact():
     assert evaluate("factorial(1000) / factorial(999)") == "1000"
     assert evaluate(f"10**{MAX_RESULT_DIGITS - 1}") == "1" + "0" * (MAX_RESULT_DIGITS - 1)
@@ -250,8 +306,3 @@ def test_the_tool():
     expression = calculator.parameters["properties"]["expression"]
     assert "factorial" in expression["description"]
     assert calculator.parameters["required"] == ["expression"]
-
-
-def test_trees_that_python_mixes_up_are_built_again(mixed_up_trees: list[str]) -> None:
-    assert evaluate("6 * 7") == "42"
-    assert len(mixed_up_trees) == 3
