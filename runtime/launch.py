@@ -127,6 +127,17 @@ async def start_engine(
     return await _in_thread(launch)
 
 
+def _refuse_in_import() -> None:
+    """Raise `UsageError` in a process that is importing the program that spawned it."""
+    process = multiprocessing.current_process()
+    if getattr(process, "_inheriting", False):  # what `multiprocessing` itself asks at a start
+        raise UsageError(
+            f"{process.name}, a process that this program has started, imports the program again"
+            " and comes to the start of an engine: put the call under"
+            ' `if __name__ == "__main__":`'
+        )
+
+
 def _parsed(arguments: Sequence[str], serves: bool) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the options for the engine, and those for vLLM's server, which may come if `serves`.
 
@@ -197,6 +208,7 @@ async def _in_thread(launch: Callable[[], Engine]) -> Engine:
 
     A cancelled start stops the engine's processes, which ignore Ctrl-C.
     """
+    _refuse_in_import()
     before = set(multiprocessing.active_children())
     starting = asyncio.ensure_future(asyncio.to_thread(launch))
     _STARTING.add(starting)

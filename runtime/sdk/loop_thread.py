@@ -36,12 +36,17 @@ class BackgroundLoop:
         """
         if _in_event_loop():
             raise UsageError(f"an event loop is running here: write `{instead}` instead")
-        future = asyncio.run_coroutine_threadsafe(make(), self._started())
+        loop = self._started()
+        future = asyncio.run_coroutine_threadsafe(make(), loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+        finally:
+            # Python calls the newest hook first, and an engine's start registers one that kills it.
+            atexit.unregister(self._stop)
+            atexit.register(self._stop, loop)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -50,7 +55,6 @@ class BackgroundLoop:
                 # A daemon thread, since a hanging tool must not prevent the process from ending.
                 name = "caesura-background-loop"
                 threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
-                atexit.register(self._stop, self._loop)
             return self._loop
 
     def _stop(self, loop: asyncio.AbstractEventLoop) -> None:

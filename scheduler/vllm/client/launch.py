@@ -2,13 +2,18 @@
 
 import copy
 import logging
+import pickle
 import signal
+import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing import resource_tracker
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 from vllm.config import KVTransferConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -40,6 +45,10 @@ VLLMS_CPU_WORKER = "vllm.v1.worker.cpu_worker.CPUWorker"
 OWN_CPU_WORKER = "caesura.scheduler.vllm.engine_state.cpu_worker.SeededCPUWorker"
 
 _FORMAT = "use `--format NAME`; the default is detected from the model's chat template"
+UNGUARDED = (
+    "; its process imports the program again, for what the configuration names in `__main__`: put"
+    ' the call that starts the engine under `if __name__ == "__main__":`'
+)
 SERVER_OPTIONS = {
     "--tool-call-parser": _FORMAT,
     "--enable-auto-tool-choice": _FORMAT,
@@ -177,11 +186,13 @@ def _use_own_classes(config: VllmConfig) -> None:
 
 def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) -> AsyncLLM:
     """Start the engine's process, and return vLLM's client of it. May be called again."""
+    # A start writes into its configuration what it finds out, such as ports.
+    config = copy.deepcopy(config)
+    needs_program = _names_program(config)
     try:
-        with _deaf_to_ctrl_c():
+        with _deaf_to_ctrl_c(), nullcontext() if needs_program else _program_runs_once():
             llm = TappedLLM.from_vllm_config(
-                # A start writes into its configuration what it finds out, such as ports.
-                copy.deepcopy(config),
+                config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
                 enable_log_requests=False,
                 disable_log_stats=disable_log_stats,
@@ -191,6 +202,7 @@ def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) 
         _calibration(config)
         raise EngineFailed(
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
+            f"{UNGUARDED if needs_program else ''}"
         ) from error
     try:
         _use_template(llm, template)
@@ -233,6 +245,50 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Program(ModuleType):
+    """The main module, which has no file for threads that start an engine."""
+
+    starters: ClassVar[set[int]] = set()
+    lock = threading.Lock()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("__file__", "__spec__") and threading.get_ident() in _Program.starters:
+            return None
+        return super().__getattribute__(name)
+
+
+@contextmanager
+def _program_runs_once() -> Iterator[None]:
+    """Keep processes that this thread spawns within the context from running the program again.
+
+    A spawned process imports the file of its parent's main module, for what is pickled by a
+    reference to it. A file that starts an engine without `if __name__ == "__main__":` would start
+    another one there. An engine needs nothing of that file, unless its configuration names it.
+    `multiprocessing` takes a main module without `__file__` and `__spec__` for an interactive one.
+    The class of a module may be assigned, and other threads see both attributes as they are.
+    """
+    main, thread = sys.modules["__main__"], threading.get_ident()
+    with _Program.lock:
+        if type(main) is ModuleType:  # a shell's own class of main modules has no file to run
+            main.__class__ = _Program
+        _Program.starters.add(thread)
+    try:
+        yield
+    finally:
+        with _Program.lock:
+            _Program.starters.discard(thread)
+            if not _Program.starters and type(main) is _Program:
+                main.__class__ = ModuleType  # type: ignore[assignment]
+
+
+def _names_program(config: VllmConfig) -> bool:
+    """Return whether the engine's process needs the main module, such as for a ranking there."""
+    try:
+        return b"__main__" in bytes(ForkingPickler.dumps(config))
+    except (pickle.PicklingError, TypeError, AttributeError):
+        return False  # a forked process has the module, and vLLM tells why it cannot spawn one
 
 
 def _calibration(config: Any) -> Calibration | None:

@@ -5,6 +5,7 @@ import sys
 
 SCRIPT = """
 import asyncio
+import atexit
 from caesura.runtime.sdk import engines
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.testing import ScriptedEngine, say
@@ -14,6 +15,7 @@ class Engine(ScriptedEngine):
         await asyncio.to_thread(print, "closed")  # as an engine does whose stop blocks
 
 async def start(model):
+    atexit.register(print, "killed")  # as vLLM does with its processes
     asyncio.create_task(kept())
     return Engine([say("Hi.")])
 
@@ -33,4 +35,4 @@ def test_the_engine_of_run_sync_is_closed_when_the_process_ends():
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["Hi.", "closed", "cleared up"]
+    assert done.stdout.splitlines() == ["Hi.", "closed", "cleared up", "killed"]
