@@ -5,29 +5,31 @@ then answers chat completions with `server_tools`, `/v1/messages`, `/v1/response
 `/v1/trace` and `/v1/pending`, and more as `caesura serve` does. vLLM's server answers everything
 else as before. The environment variable `CAESURA_CONFIG` names a `caesura.toml`, `CAESURA_TRACE`
 a file of traces, or `off`, and `CAESURA_RESPONSES` the file of stored responses; `off` keeps these
-in memory.
+in memory. `CAESURA_API_KEY_FILE` names a file with settings of vLLM's keys, such as their roles.
 """
 
 import logging
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import REGISTRY
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.cli.recording import recorded
-from caesura.runtime.errors import CaesuraError
+from caesura.runtime.errors import CaesuraError, UsageError
 from caesura.runtime.launch import inside, server_around
 from caesura.runtime.run.limits import configured_limits
 from caesura.runtime.server.app import CHAT, Application, create_app
 from caesura.runtime.server.delegation import Again
+from caesura.runtime.server.http.errors import ApiError, Errors
+from caesura.runtime.server.keys.key import Key, read_keys
 from caesura.runtime.server.responses.store import Store
 from caesura.scheduler.paths import responses_path
 from caesura.tools.config.caesura_toml import Config
@@ -38,6 +40,7 @@ log = logging.getLogger(__name__)
 OURS_IN_CHAT = (b'"server_tools"', b'"allowed_tools"', b'"response_format"')
 """Fields of chat completions; a body without any of them is vLLM's."""
 CONFIG, TRACE, RESPONSES = "CAESURA_CONFIG", "CAESURA_TRACE", "CAESURA_RESPONSES"
+KEY_FILE = "CAESURA_API_KEY_FILE"
 OFF = "off"
 
 
@@ -88,7 +91,7 @@ class EndpointPlugin:
             recorded(engine, traces, config, f"vllm serve, {served}", "serve")
         )
         given_keys = args.api_key or [environment.get("VLLM_API_KEY", "")]
-        keys = [key for key in given_keys if key]
+        keys = keys_with_settings([key for key in given_keys if key], environment)
         app = create_app(
             engine,
             toolset.registry,
@@ -130,6 +133,12 @@ class EndpointPlugin:
             if any(field in body for field in OURS_IN_CHAT):
                 await ours(scope, receive, send)
                 return
+        elif ours is not None and scope["type"] != "lifespan":
+            try:
+                ours.check_role(HTTPConnection(scope))  # vLLM's server knows no roles
+            except ApiError as error:
+                await Errors(_raising(error))(scope, receive, send)
+                return
         await behind(scope, receive, send)
 
     def _closing(self, receive: Receive) -> Receive:
@@ -150,6 +159,29 @@ def store_of(environment: Mapping[str, str]) -> Store:
     if given == OFF:
         return Store(None)
     return Store(Path(given) if given else responses_path())
+
+
+def keys_with_settings(keys: Sequence[str], environment: Mapping[str, str]) -> list[Key]:
+    """Return the keys of vLLM's server, with the settings of the file that the environment names.
+
+    Raises `UsageError` for a file that cannot be read, or that has a key which vLLM does not take.
+    """
+    given = environment.get(KEY_FILE, "")
+    listed = {key.tenant: key for key in read_keys(Path(given))} if given else {}
+    known = [Key(key) for key in keys]
+    if unknown := set(listed) - {key.tenant for key in known}:
+        raise UsageError(
+            f"{KEY_FILE} holds {len(unknown)} of {len(listed)} keys that `vllm serve` does not"
+            " take: give it the same keys with --api-key"
+        )
+    return [listed.get(key.tenant, key) for key in known]
+
+
+def _raising(error: ApiError) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise error
+
+    return app
 
 
 class _InFront:

@@ -102,6 +102,8 @@ class Application:
         self._responses, self._chats = runs
         self._router = router
         self._connections = connections
+        self.check_role = door.check_role
+        """Raises `ApiError` 403 for a request whose key has too low a role."""
         self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
         inner: ASGIApp = Errors(Access(self._connections, door.check))
@@ -279,7 +281,7 @@ def create_app(
         limits=limits or Limits(),
         metrics=metrics,
         gate=_gate(max_concurrent, metrics, supervisor, door, queue),
-        keys_apart=door.is_apart,
+        door=door,
         keep_alive_seconds=keep_alive_seconds,
         media=MediaFetcher(allow_private=allow_private),
         people=people,

@@ -63,7 +63,7 @@ def owned(plan: Plan, headers: Mapping[str, str], name: str = "") -> Plan:
 
 def apart(state: State, plan: Plan) -> Plan:
     """Return the plan of a session whose prefix cache is its key's alone, where keys are apart."""
-    if not state.keys_apart:
+    if not state.door.is_apart:
         return plan
     salt = salted(plan.spec.origin.tenant, plan.spec.cache_salt)
     return replace(plan, spec=replace(plan.spec, cache_salt=salt))

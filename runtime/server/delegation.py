@@ -61,7 +61,7 @@ class Delegation:
         engine = state.engine
         self._vllm = vllm
         self._media = state.media
-        self._keys_apart = state.keys_apart
+        self._keys_apart = state.door.is_apart
         self._rules = engine.media_rules
         self._app = OwnErrors(ToldOfLeaving(vllm.app), self._explained)
         self._engine = engine

@@ -10,6 +10,7 @@ from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.http.gate import Gate
 from caesura.runtime.server.keys.auditing import Auditing
+from caesura.runtime.server.keys.door import Door
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.supervision.readiness import Readiness
 from caesura.runtime.supervision.runs import Runs
@@ -32,8 +33,7 @@ class State:
     gate: Gate
     keep_alive_seconds: float
     media: MediaFetcher
-    keys_apart: bool = False
-    """Whether the prefix caches of different keys are apart."""
+    door: Door
     people: People | None = None
     tracing: "Tracing | None" = None
     replays: Replays | None = None

@@ -10,8 +10,6 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.files.page import Page, built
 from caesura.runtime.server.http.errors import ApiError
 
-OPEN = frozenset({"/", "/ui", "/ui/", "/ui/ui.js", "/ui/ui.css"})
-"""The routes that need no key."""
 _POLICY = "; ".join(
     (
         "default-src 'none'",

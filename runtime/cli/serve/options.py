@@ -78,7 +78,10 @@ class ServerOptions:
             dir_okay=False,
             help="A file of keys, one in a line; # begins a comment. Behind a key, `name=ann` names"
             " it, `rpm=60`, `tpm=10000` and `in_flight=8` bound its requests and tokens in a minute"
-            " and its requests at once, and `weight=3` gives it three shares with --fair tenant.",
+            " and its requests at once, and `weight=3` gives it three shares with --fair tenant."
+            " `role=client` (the default where there are several keys) lets it use its own records"
+            " only, `view` also read the page, traces and metrics, `approve` also decide about"
+            " everybody's calls, and `admin` do everything, as a single key does.",
         ),
     ] = None
     shared_prefix_cache: Annotated[

@@ -30,6 +30,7 @@ from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.http.access import is_loopback
 from caesura.runtime.server.keys.door import check_door
 from caesura.runtime.server.keys.key import Key, weights_of
+from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import DoorOptions
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.server.sockets.listener import open_listener
@@ -43,6 +44,11 @@ console = Console(stderr=True)
 OPEN_TO_ALL = (
     "there is no API key: everyone who can reach this address can use the model and the tools, "
     "read traces and approve calls; use --api-key to require a key"
+)
+
+NO_ADMINISTRATOR = (
+    "no key has the role admin: none deletes recordings or commands the engine, and only those with"
+    " the role view read the page; write role=admin behind a key in the --api-key-file"
 )
 
 
@@ -82,7 +88,7 @@ async def serve_model(
         about = (_title(engine), "serve", paused.about)
         async with recorded(engine, traces, read, *about) as recorder:
             _say(traces_line(recorder))
-            _warn_if_open(keys is None, server.host)
+            _warn_of_keys(keys, server.host)
             readiness.enter(Phase.READY)
             await serve(
                 engine,
@@ -146,9 +152,15 @@ def door(
     }
 
 
-def _warn_if_open(has_no_key: bool, host: str) -> None:
-    if has_no_key and not is_loopback(host):
-        console.print(OPEN_TO_ALL, style="yellow", highlight=False, soft_wrap=True)
+def _warn_of_keys(keys: list[Key] | None, host: str) -> None:
+    """Say that everybody may do everything, or that nobody may."""
+    warning = None
+    if keys is None:
+        warning = None if is_loopback(host) else OPEN_TO_ALL
+    elif all(key.role is not Role.ADMIN for key in keys):
+        warning = NO_ADMINISTRATOR
+    if warning is not None:
+        console.print(warning, style="yellow", highlight=False, soft_wrap=True)
 
 
 def _title(engine: Engine) -> str:

@@ -19,14 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.keys.key import SCOPE, UNDECODABLE, Key, encoded
-from caesura.runtime.server.ui import OPEN
+from caesura.runtime.server.keys.rules import Role, asked_for, least_role
 
 HEALTH = "/health"
 READY = "/ready"
 PROBES = frozenset({HEALTH, READY})
 """What probes ask for, under any name of the server and without a key."""
-WITHOUT_KEY = OPEN | PROBES
-"""The routes that hold no data and need no key."""
 LOOPBACK_NAME = "localhost"
 JSON = "application/json"
 _NAME_CHARACTERS = frozenset(string.ascii_lowercase + string.digits + "-._")
@@ -81,7 +79,7 @@ def shown_key(headers: Mapping[str, str]) -> str:
 
 
 def _authentication(keys: Iterable[Key]) -> Check:
-    """Return a check that requires one of the keys, except on routes that hold no data.
+    """Return a check that requires a key whose role suffices, except on routes that hold no data.
 
     The request's scope then holds its key.
     """
@@ -92,9 +90,11 @@ def _authentication(keys: Iterable[Key]) -> Check:
         given = encoded(shown_key(request.headers))
         # The comparison takes constant time, so its duration reveals no prefix of the key.
         known = [key for each, key in expected if hmac.compare_digest(given, each)]
+        least = least_role(request.scope)
         if known and scheme.lower() == "bearer":
+            check_role(known[0], least, asked_for(request.scope))
             request.scope[SCOPE] = known[0]
-        elif request.scope["path"] not in WITHOUT_KEY:
+        elif least is not Role.OPEN:
             raise ApiError(
                 401,
                 "The API key is missing or wrong: send it as a bearer token, or as x-api-key.",
@@ -103,6 +103,19 @@ def _authentication(keys: Iterable[Key]) -> Check:
             )
 
     return authenticate
+
+
+def check_role(key: Key, least: Role, what: str) -> None:
+    """Raise `ApiError` 403 for a key whose role does not suffice for `what`."""
+    has = key.role or Role.CLIENT
+    if has < least:
+        raise ApiError(
+            403,
+            f"{what} needs a key with the role {least.word}, and this key has the role {has.word}:"
+            f" use another key, or write role={least.word} behind this one in the server's"
+            " --api-key-file.",
+            code="role_needed",
+        )
 
 
 def _own_names(allowed_hosts: Iterable[str], origins: frozenset[str]) -> Check:

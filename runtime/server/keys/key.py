@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 
 from caesura.runtime.errors import UsageError
+from caesura.runtime.server.keys.rules import ROLES, Role
 
 DEFAULT_WEIGHT = 1.0
 SCOPE = "caesura.key"
@@ -15,7 +16,8 @@ SCOPE = "caesura.key"
 MAX_NAME_CHARACTERS = 64
 UNDECODABLE = "surrogateescape"
 """How a key keeps bytes that are no UTF-8, as the environment does."""
-_SETTINGS = ("name", "weight", "in_flight", "rpm", "tpm")
+_COUNTS = ("in_flight", "rpm", "tpm")
+_SETTINGS = ("name", "weight", *_COUNTS, "role")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Key:
 
     `in_flight` bounds its requests under way, `rpm` those that begin in a minute, and `tpm` the
     tokens of prompts and answers in a minute. `weight` are its shares with `--fair tenant`.
+    `role` None is the role that `keys_of` gives it.
     """
 
     secret: str = field(repr=False)
@@ -32,6 +35,7 @@ class Key:
     in_flight: int = 0
     rpm: int = 0
     tpm: int = 0
+    role: Role | None = None
 
     @property
     def tenant(self) -> str:
@@ -101,9 +105,19 @@ def _key(line: str, number: int) -> Key:
             f"--api-key-file: the name of key {number} has more than {MAX_NAME_CHARACTERS}"
             " characters"
         )
-    counts = {name: _count(given[name], name, number) for name in _SETTINGS[2:] if name in given}
+    counts = {name: _count(given[name], name, number) for name in _COUNTS if name in given}
     weight = _weight(given["weight"], number) if "weight" in given else DEFAULT_WEIGHT
-    return Key(secret, given.get("name", ""), weight, **counts)
+    role = _role(given["role"], number) if "role" in given else None
+    return Key(secret, given.get("name", ""), weight, role=role, **counts)
+
+
+def _role(text: str, number: int) -> Role:
+    if text not in ROLES:
+        raise UsageError(
+            f"--api-key-file: the role of key {number} must be one of {', '.join(ROLES)}, got"
+            f" {text!r}"
+        )
+    return ROLES[text]
 
 
 def _weight(text: str, number: int) -> float:
@@ -127,9 +141,10 @@ def _count(text: str, name: str, number: int) -> int:
 
 
 def keys_of(given: "str | Collection[str | Key] | None") -> list[Key] | None:
-    """Return the keys of a server, or None for one without.
+    """Return the keys of a server with their roles, or None for a server without keys.
 
-    Raises `UsageError` for an empty key.
+    A key without a role is the administrator's if it is the only one, and else a client's. Raises
+    `UsageError` for an empty key.
     """
     if given is None:
         return None
@@ -139,7 +154,8 @@ def keys_of(given: "str | Collection[str | Key] | None") -> list[Key] | None:
     if blank or not keys:
         which = f"key {blank[0]} of {len(keys)} is blank" if blank else "got none"
         raise UsageError(f"api_key is empty, {which}: omit it to serve without a key")
-    return keys
+    usual = Role.ADMIN if len(keys) == 1 else Role.CLIENT
+    return [key if key.role is not None else replace(key, role=usual) for key in keys]
 
 
 def weights_of(keys: Collection[Key] | None) -> dict[str, dict[str, float]]:

@@ -111,12 +111,12 @@ def test_salts_tell_tenants_and_their_own_salts_apart():
 
 def test_a_file_names_keys_and_bounds_them(tmp_path):
     file = tmp_path / "keys"
-    file.write_text("one name=ann rpm=60 tpm=1000 in_flight=8 weight=2  # hers\ntwo\n")
+    file.write_text("anns-secret name=ann rpm=60 tpm=1000 in_flight=8 weight=2  # hers\ntwo\n")
     ann, two = read_keys(file)
-    assert ann == Key("one", "ann", 2.0, in_flight=8, rpm=60, tpm=1000)
+    assert ann == Key("anns-secret", "ann", 2.0, in_flight=8, rpm=60, tpm=1000)
     assert (ann.who, two.who) == ("ann", f"key {two.tenant[:8]}")
     assert ann.is_limited and not two.is_limited
-    assert "one" not in repr(ann)
+    assert "secret" not in repr(ann)
 
 
 @pytest.mark.parametrize(
