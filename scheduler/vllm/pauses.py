@@ -1,5 +1,7 @@
 """The pauses of a scheduler's requests, from the stop at a call to the step that resumes them."""
 
+import logging
+
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.request import Request, StreamingUpdate
 
@@ -13,6 +15,16 @@ from caesura.scheduler.vllm.paused.chunking import Chunking
 from caesura.scheduler.vllm.paused.manager import PausedKVManager
 from caesura.scheduler.vllm.queue.sessions import Sessions
 from caesura.scheduler.vllm.queue.waiting_queue import Clock
+
+logger = logging.getLogger(__name__)
+
+SPOILT = (
+    "this model has recurrent state, and steps are scheduled ahead of their tokens (asynchronous"
+    " scheduling or speculative decoding): the KV cache of a request that pauses is discarded,"
+    " since its state may hold tokens that are computed again. A resume recomputes what the prefix"
+    " cache does not have. To keep KV over pauses, start with --no-async-scheduling and without"
+    " speculative decoding"
+)
 
 
 class Pauses:
@@ -39,6 +51,10 @@ class Pauses:
         """The ids of paused requests by those that their clients know."""
         self._reports: dict[str, ResumeReport] = {}
         self._slot_holders: set[str] = set()
+        self._spoilt: list[Request] = []
+        """Requests that stopped in this step, whose KV must not be used again."""
+        if port.stop_spoils_kv:
+            logger.warning(SPOILT)
 
     @property
     def kept_slots(self) -> int:
@@ -47,6 +63,27 @@ class Pauses:
         Only unwatched sessions keep it, as vLLM's own tests require.
         """
         return len(self._slot_holders)
+
+    def stopped(self, request: Request) -> None:
+        """Note that a session with KV has stopped, whether it waits or has its next chunk."""
+        if self._port.stop_spoils_kv:
+            self._spoilt.append(request)
+
+    def discard_spoilt(self) -> None:
+        """Discard the KV of sessions that stopped in this step, if it may hold other tokens.
+
+        What the prefix cache has is right: a block is only found there under the tokens at whose
+        end its state was left, and later tokens went to another block.
+        """
+        for request in self._spoilt:
+            kv = self._manager.paused_kvs.get(request.request_id)
+            if kv is not None:
+                self._manager.drop(kv, self._clock(), "recurrent state")
+            elif self._port.request(request.request_id) is request:
+                self._port.detach(request, None)
+            # The runner must not look for the state where it was.
+            self._port.give_slot_back(request.request_id)
+        self._spoilt.clear()
 
     def begin(self, request: Request, preempted: bool, watch: Watch | None) -> None:
         """Pause a request that stopped at a call; `preempted` means that it has lost its blocks.

@@ -138,6 +138,8 @@ class PausingScheduler(Scheduler):
         preempted = parts.port.stops(request)
         if super()._handle_stopped_request(request):
             return True
+        if not preempted:
+            parts.pauses.stopped(request)
         if waits_for_tool(request):
             parts.pauses.begin(request, preempted, parts.stops.watches.get(request_id))
         elif preempted:
@@ -153,6 +155,7 @@ class PausingScheduler(Scheduler):
         parts = self.parts
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         parts.port.requeue_stopped()
+        parts.pauses.discard_spoilt()
         parts.stops.attach(outputs)
         seconds = parts.step_costs.ended(scheduler_output, parts.clock())
         if parts.shares is not None:

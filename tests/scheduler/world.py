@@ -37,6 +37,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
     SlidingWindowSpec,
 )
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -108,6 +109,7 @@ def make_scheduler(
     host_blocks: int | None = None,
     in_step: bool = True,
     window: int | None = None,
+    recurrent: str | None = None,
     drafts: int = 0,
     formats: tuple[CallFormat, ...] | None = None,
     clock: Callable[[], float] | None = None,
@@ -118,10 +120,11 @@ def make_scheduler(
     """Build a scheduler without an engine; `blocks` are those that requests can use.
 
     `host_blocks`: it has our connector, and so much host memory. `window`: the model attends to so
-    many tokens only. `drafts`: it speculates with that many draft tokens a step. `formats` are
-    those in which the model writes calls that are not watched. `stages`: the model is a pipeline,
-    with that many steps in flight; one worker stands for all of them here. `settings` are Caesura's
-    own.
+    many tokens only. `recurrent`: it also has layers with a recurrent state, in this mode of vLLM's
+    cache of states, from which prefix caching follows. `drafts`: it speculates with that many draft
+    tokens a step. `formats` are those in which the model writes calls that are not watched.
+    `stages`: the model is a pipeline, with that many steps in flight; one worker stands for all of
+    them here. `settings` are Caesura's own.
     """
     speculative = None
     if drafts:
@@ -135,7 +138,12 @@ def make_scheduler(
             async_scheduling=asynchronous and not drafts,
             is_encoder_decoder=False,
         ),
-        cache_config=CacheConfig(block_size=block_size, enable_prefix_caching=prefix_caching),
+        cache_config=CacheConfig(
+            block_size=block_size,
+            enable_prefix_caching=recurrent == "align" if recurrent else prefix_caching,
+            mamba_cache_mode=recurrent or "none",
+            mamba_block_size=block_size if recurrent == "align" else None,
+        ),
         parallel_config=ParallelConfig(),
         speculative_config=speculative,
         additional_config={"caesura": settings},
@@ -158,6 +166,17 @@ def make_scheduler(
         if window is None
         else SlidingWindowSpec(**shape, dtype=torch.float32, sliding_window=window)
     )
+    groups = [KVCacheGroupSpec(["layer"], spec)]
+    of_state = block_size if recurrent != "none" else max_model_len
+    if recurrent is not None:
+        states = MambaSpec(
+            block_size=of_state,
+            shapes=((1, 1),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode=recurrent,
+            num_speculative_blocks=drafts,
+        )
+        groups.append(KVCacheGroupSpec(["states"], states))
     ours = CaesuraAsyncScheduler if asynchronous else CaesuraScheduler
     clock = clock or SteppedClock()
     given = Dependencies(clock=clock, wall=wall, vocabulary=BYTES, formats=formats)
@@ -167,9 +186,10 @@ def make_scheduler(
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks + 1,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+            kv_cache_groups=groups,
         ),
-        block_size=block_size,
+        block_size=of_state,
+        hash_block_size=block_size,
         log_stats=host_blocks is not None,
         structured_output_manager=StructuredOutputManager(config),
     )
@@ -216,8 +236,8 @@ class World:
     def __init__(self, scheduler: Any, depth: int = 0) -> None:
         self.scheduler = scheduler
         self.depth = depth
-        self.block_size = scheduler.block_size
         spec = scheduler.kv_cache_config.kv_cache_groups[0].kv_cache_spec
+        self.block_size = spec.block_size
         self._window: int = getattr(spec, "sliding_window", None) or scheduler.max_model_len
         self.sessions: dict[str, Session] = {}
         clock = self.parts.clock if hasattr(scheduler, "parts") else None

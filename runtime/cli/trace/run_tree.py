@@ -24,6 +24,7 @@ WHY = {
     "stuck": "nothing could be scheduled",
     "deadline": "the pause was too long",
     "reset": "the prefix cache was emptied",
+    "recurrent state": "its recurrent state may hold other tokens",
 }
 
 

@@ -1,10 +1,16 @@
 """Blocks of KV cache, their references, and the number of free blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_utils import KVCacheBlock
+from vllm.v1.kv_cache_interface import (
+    KVCacheConfig,
+    KVCacheSpec,
+    MambaSpec,
+    UniformTypeKVCacheSpecs,
+)
 
 Block: TypeAlias = KVCacheBlock
 """One block on the device. Code outside this folder only passes it on."""
@@ -60,3 +66,20 @@ def findable_prefix(blocks: Sequence[Block], most: int) -> int:
 def real_ids(blocks: Sequence[Block]) -> set[int]:
     """Return the ids of the blocks, null blocks left out."""
     return {block.block_id for block in blocks if not block.is_null}
+
+
+def has_recurrent_state(config: KVCacheConfig) -> bool:
+    """Return whether any layer keeps one state of all tokens, as Mamba and linear attention do.
+
+    A step overwrites such a state, while other layers write the KV of each token to its own place.
+    """
+    return any(
+        isinstance(spec, MambaSpec)
+        for group in config.kv_cache_groups
+        for spec in _specs_in(group.kv_cache_spec)
+    )
+
+
+def _specs_in(spec: KVCacheSpec) -> Iterable[KVCacheSpec]:
+    """Return the specs of a group's layers."""
+    return spec.kv_cache_specs.values() if isinstance(spec, UniformTypeKVCacheSpecs) else (spec,)

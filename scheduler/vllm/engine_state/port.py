@@ -41,6 +41,12 @@ class EngineState(Protocol):
     """Tokens in a block."""
     single_blocks_findable: bool
     """Whether single blocks can be released and others found: one cached KV cache group."""
+    stop_spoils_kv: bool
+    """Whether the KV of a request that stops may hold more tokens than count as computed.
+
+    A recurrent state does, if the step in flight or an accepted draft has gone on behind the stop.
+    These tokens are computed again, and would be applied to the state twice.
+    """
     max_context_tokens: int
     max_running: int
 

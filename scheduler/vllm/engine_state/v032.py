@@ -5,13 +5,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from vllm.utils.math_utils import cdiv
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.request_queue import SchedulingPolicy
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
 
-from caesura.scheduler.vllm.engine_state.blocks import Block, Blocks, owned_alone
+from caesura.scheduler.vllm.engine_state.blocks import (
+    Block,
+    Blocks,
+    has_recurrent_state,
+    owned_alone,
+)
 from caesura.scheduler.vllm.engine_state.parked import Parked
 from caesura.scheduler.vllm.engine_state.port import EngineState, LoadsOverSteps, Queue, StepWork
 from caesura.scheduler.vllm.engine_state.requests import READY, waits_for_tool
@@ -31,6 +37,8 @@ class EngineState032(EngineState):
         self.blocks = Blocks(self._manager.block_pool)
         self.block_size: int = scheduler.block_size
         self.single_blocks_findable = bool(self._manager.enable_caching) and self._groups == 1
+        runs_ahead = isinstance(scheduler, AsyncScheduler) or scheduler.num_spec_tokens > 0
+        self.stop_spoils_kv = runs_ahead and has_recurrent_state(scheduler.kv_cache_config)
         self.max_context_tokens: int = scheduler.max_model_len
         self.max_running: int = scheduler.max_num_running_reqs
 
