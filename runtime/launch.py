@@ -294,11 +294,16 @@ async def facts_of(engine: Engine) -> dict[str, Any]:
     facts: dict[str, Any] = {"model": engine.model, "lanes": "exact"}
     if not _is_real(engine):
         return facts
+    from caesura.scheduler.vllm.compose import settings_of
+
     real = _real(engine)
-    state = await real.state()
-    told = ("handling", "host_blocks")
-    facts |= {name: state[name] for name in told} | {"total_blocks": state["blocks_total"]}
-    facts["block_size"] = real.llm.vllm_config.cache_config.block_size
+    state, sizes, config = await real.state(), await real.command("facts"), real.llm.vllm_config
+    facts |= settings_of(config).told()
+    facts |= {"handling": state["handling"], "host_blocks": state["host_blocks"]}
+    facts |= {name: sizes[name] for name in ("block_size", "most_running", "most_step_tokens")}
+    facts["total_blocks"] = state["blocks_total"]
+    facts["prefix_caching"] = bool(config.cache_config.enable_prefix_caching)
+    facts["engines"] = config.parallel_config.data_parallel_size
     if real.calibration is not None:
         facts["machine"] = real.calibration.device
     return facts

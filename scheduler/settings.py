@@ -28,6 +28,12 @@ LIMITS = {
 FAIR = ("off", "tenant")
 """Between whom the engine is shared fairly."""
 
+POLICIES = ("handling", "ranking", "admission")
+"""The settings that a recording always tells."""
+
+UNTOLD = ("calibration", "pauses", "records", "weights")
+"""The settings that no recording tells: paths, records themselves, and the names of tenants."""
+
 NO_BOUND = 1 << 62
 """A number of steps that no request waits."""
 
@@ -151,6 +157,16 @@ class Settings:
             raise ValueError(
                 f"caesura.write_behind_free_share must be a share from 0 to 1, got {share!r}"
             )
+
+    def told(self) -> dict[str, Any]:
+        """Return what a recording tells: the policies, and every other setting that was changed."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        default = {one.name: one.default for one in fields(self)}
+        return {
+            name: value
+            for name, value in values.items()
+            if name not in UNTOLD and (name in POLICIES or value != default[name])
+        }
 
     @property
     def step_rules(self) -> StepRules:

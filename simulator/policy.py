@@ -8,6 +8,7 @@ from typing import Any, Literal
 from caesura.intercept.kv.handling import DEFAULT_HANDLING
 from caesura.scheduler.named import plain
 from caesura.scheduler.rank import DEFAULT_RANKING
+from caesura.scheduler.settings import UNTOLD, Settings
 
 Engine = Literal["caesura", "stock", "stock-offload"]
 
@@ -125,3 +126,32 @@ def parse_policy(text: str) -> Policy:
             raise ValueError(f"policy {text!r}: a change must be key=value, got {change!r}")
         (values if key in FIELDS else settings)[key] = plain(value.replace(";", ","))
     return replace(policy, name=text, settings=settings, **values)
+
+
+SIZES = {
+    "most_running": "most_running",
+    "most_step_tokens": "chunk_tokens",
+    "prefix_caching": "prefix_caching",
+}
+"""The facts of a recording that are fields of a policy, with their names there."""
+
+NOT_REPLAYED = ("fair", "length_predictor")
+"""Settings without effect in a replay: no record tells the tenant or the text of a prompt."""
+
+
+def recorded_policy(about: Mapping[str, Any], name: str) -> Policy:
+    """Return the policy under which a recording was made, by what it tells of itself.
+
+    What an older recording does not tell has its default. Raises `ValueError` for a recording of
+    vLLM's own scheduler, and for a setting that is not valid.
+    """
+    if about.get("engine", "caesura") != "caesura":
+        raise ValueError(f"it is of the engine {about['engine']!r:.60}, not of Caesura's")
+    told = {one.name for one in fields(Settings)} - {*UNTOLD, *NOT_REPLAYED}
+    settings = Settings.from_mapping({key: about[key] for key in told & about.keys()}).told()
+    sizes = {SIZES[key]: about[key] for key in SIZES.keys() & about.keys()}
+    for key, value in sizes.items():
+        wanted = bool if key == "prefix_caching" else int
+        if type(value) is not wanted or (wanted is int and value < 1):
+            raise ValueError(f"no engine has {key} {value!r:.60}, as the recording tells")
+    return Policy(name, settings=settings, **sizes)

@@ -13,6 +13,8 @@ from typing import Any
 
 import caesura
 from caesura.scheduler.records import LanesRecord, SessionRecord, StepsRecord
+from caesura.scheduler.settings import Settings
+from caesura.simulator.policy import SIZES
 from caesura.simulator.results import RunResult, SessionResult
 from caesura.simulator.session import Session, Workload
 
@@ -43,9 +45,8 @@ def recording(run: RunResult, entries: int) -> Entry:
     about = {
         "policy": run.policy,
         "engine": policy["engine"],
-        "handling": own.get("handling"),
-        "ranking": own.get("ranking"),
-        "admission": own.get("admission"),
+        **(Settings.from_mapping(own).told() if own else {}),
+        **{name: policy.get(key) for name, key in SIZES.items()},
         "workload": run.workload,
         "machine": run.machine,
         "rate": run.rate,

@@ -16,14 +16,17 @@ from typing import Any
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.storage import reading
 from caesura.runtime.recording.storage.store import Store
-from caesura.runtime.whatif.choice import Choice, machine_of
+from caesura.runtime.whatif.choice import NAMES, Choice, doubts_about, machine_of, recorded_of
 from caesura.runtime.whatif.stretch import Stretch, collect, to_wire
 from caesura.scheduler.calibration import Calibration
+from caesura.simulator.policy import SIZES, Policy
 
 LOG = logging.getLogger(__name__)
 
 MAX_SECONDS = 900.0
-"""The longest that one replay may take."""
+"""The longest that the replays of a job may take together."""
+MAX_REPLAYS = 12
+"""The most policies of one job, the recorded one included."""
 MAX_MEMORY_BYTES = 8 * 2**30
 CHILD = (sys.executable, "-m", "caesura.runtime.whatif.child")
 
@@ -34,31 +37,47 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Job:
-    """One replay: what is replayed, how far it is, and what came of it. Times are Unix seconds."""
+    """Replays of one stretch: of the recorded policy, and of each choice. Times are Unix seconds.
+
+    A replay is compared with that of the recorded policy, never with the recording: that one ran on
+    a real machine, which the simulated one resembles only so far.
+    """
 
     recording: int
     since: float
     until: float
-    choice: Choice
+    choices: tuple[Choice, ...]
     begun: float
     state: str = "running"
     """`running`, `done`, `failed` or `cancelled`."""
-    sessions: int = 0
     done: float = 0.0
-    """The completed share of the arrivals, from 0 to 1."""
-    result: int | None = None
-    """The number of the recording that holds the result."""
+    """The completed share of all replays, from 0 to 1."""
+    policies: list[Policy] = field(default_factory=list)
+    """The policies of the replays, the recorded one first."""
+    doubts: list[str] = field(default_factory=list)
+    """Sentences on what of the recording the replays cannot follow."""
+    made: dict[str, Any] = field(default_factory=dict)
+    """What the process has told at its end."""
     error: str = ""
     stretch: Stretch | None = field(default=None, repr=False)
 
     def public(self) -> dict[str, Any]:
         """Return the job as JSON-able data."""
-        told = ("recording", "since", "until", "begun", "state", "sessions", "done", "result")
+        told = ("recording", "since", "until", "begun", "state", "done", "doubts", "error")
         data = {name: getattr(self, name) for name in told}
-        return data | {"error": self.error, "policies": asdict(self.choice)}
+        stretch = self.stretch
+        data["sessions"] = len(stretch.sessions) if stretch is not None else 0
+        data["left_out"] = dict(stretch.left_out) if stretch is not None else {}
+        data["compared"], data["was"] = self.made.get("sessions", 0), self.made.get("was")
+        figures = self.made.get("replays") or [{} for _ in self.policies]
+        data["replays"] = [
+            {"policies": {what: policy.settings[what] for what in NAMES}, **one}
+            for policy, one in zip(self.policies, figures, strict=True)
+        ]
+        return data
 
     def fail(self, error: str) -> None:
-        """Note why the replay came to nothing, unless it has ended already."""
+        """Note why the replays came to nothing, unless they have ended already."""
         if self.state == "running":
             self.state, self.error = "failed", error
 
@@ -88,8 +107,11 @@ class Replays:
         self.job: Job | None = None
         """The last job, or the one under way."""
 
-    def start(self, recording: int, since: float, until: float, choice: Choice) -> Job:
-        """Begin a replay. Raises `Busy` while one is under way, and `UsageError`."""
+    def start(self, recording: int, since: float, until: float, choices: Sequence[Choice]) -> Job:
+        """Begin replays of the recorded policy and of each choice.
+
+        Raises `Busy` while others are under way, and `UsageError`.
+        """
         if self._working is not None and not self._working.done():
             raise Busy
         if not since < until:
@@ -99,7 +121,11 @@ class Replays:
                 "the engine has no calibration, so the costs of its steps are unknown: run"
                 " `caesura calibrate`, or serve without --no-calibrate"
             )
-        job = self.job = Job(recording, since, until, choice, self._clock())
+        if len(choices) >= MAX_REPLAYS:
+            raise UsageError(
+                f"at most {MAX_REPLAYS - 1} policies can be replayed at once, got {len(choices)}"
+            )
+        job = self.job = Job(recording, since, until, tuple(choices), self._clock())
         self._working = asyncio.create_task(self._work(job))
         return job
 
@@ -132,23 +158,27 @@ class Replays:
             raise UsageError(f"there is no recording {job.recording}")
         calibration = self._calibration()
         assert calibration is not None
+        recorded = recorded_of(found.about)
         machine = machine_of(calibration, folder / "calibration.json", found.about)
         records = folder / "records.jsonl"
         stretch = collect(self._store.path, job.recording, job.since, job.until, records)
-        job.stretch, job.sessions = stretch, len(stretch.sessions)
+        others = {str(one.settings): one for one in (each.of(recorded) for each in job.choices)}
+        others.pop(str(recorded.settings), None)
+        job.policies = [recorded, *others.values()]
+        job.stretch, job.doubts = stretch, doubts_about(found.about)
         told: Mapping[str, Any] = {
-            "workload": f"{job.sessions} sessions of recording {job.recording}",
+            "workload": f"{len(stretch.sessions)} sessions of recording {job.recording}",
             "replay_of": job.recording,
-            "policy": str(job.choice),
+            "stretch": f"{job.since:.3f} to {job.until:.3f}",
             "machine": f"{calibration.device}, as calibrated on {calibration.date}",
         }
         return {
             "stretch": to_wire(stretch),
+            "recording": job.recording,
             "machine": machine,
-            "policy": job.choice.policy,
+            "policies": [_plain(policy) for policy in job.policies],
             "store": str(self._store.path),
             "bounds": asdict(self._store.bounds),
-            "title": f"What if: {job.choice} ({told['workload']})",
             "about": told,
             "memory_bytes": MAX_MEMORY_BYTES,
         }
@@ -168,11 +198,22 @@ class Replays:
     def _take(self, job: Job, told: Mapping[str, Any]) -> None:
         if "at" in told:
             span = max(1.0, job.stretch.seconds if job.stretch is not None else 1.0)
-            job.done = min(0.99, max(job.done, told["at"] / span))
-        elif "recording" in told:
-            job.result, job.done, job.state = int(told["recording"]), 1.0, "done"
+            many = len(job.policies)
+            done = (told["replay"] + min(1.0, told["at"] / span)) / many
+            job.done = min(0.99, max(job.done, done))
+        elif "made" in told:
+            job.made, job.done, job.state = told["made"], 1.0, "done"
         else:
             job.fail(str(told.get("error", ""))[:1000])
+
+
+def _plain(policy: Policy) -> dict[str, Any]:
+    """Return what makes up a recorded policy, as JSON-able data."""
+    return {
+        "name": policy.name,
+        "settings": dict(policy.settings),
+        **{name: getattr(policy, name) for name in SIZES.values()},
+    }
 
 
 async def _end(process: Process) -> None:

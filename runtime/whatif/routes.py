@@ -1,5 +1,6 @@
-"""`/v1/what-if`: a stretch of a recording, replayed under other policies, one at a time."""
+"""`/v1/what-if`: a stretch of a recording, replayed as it was recorded and under other policies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,7 +25,8 @@ class Asked(BaseModel):
     recording: int
     since: float = Field(allow_inf_nan=False)
     until: float = Field(allow_inf_nan=False)
-    policies: dict[str, str] = {}
+    policies: dict[str, str] | list[dict[str, str]] = {}
+    """What a replay changes of the recorded policy; or what each of several changes."""
 
 
 def whatif_routes(replays: Replays) -> list[Route]:
@@ -50,12 +52,9 @@ class _Handlers:
         """Begin a replay; 409 while one is under way."""
         try:
             asked = Asked.model_validate_json(await request.body())
-            if unknown := set(asked.policies) - set(NAMES):
-                raise UsageError(
-                    f"policies: unknown name {min(unknown)!r:.60}; choose from: {', '.join(NAMES)}"
-                )
-            choice = Choice(**asked.policies)
-            self._replays.start(asked.recording, asked.since, asked.until, choice)
+            given = asked.policies if isinstance(asked.policies, list) else [asked.policies]
+            choices = [_choice(one) for one in given]
+            self._replays.start(asked.recording, asked.since, asked.until, choices)
         except ValidationError as error:
             raise from_validation(error) from None
         except UsageError as error:
@@ -74,3 +73,11 @@ class _Handlers:
         job = self._replays.job
         policies = {what: list(names) for what, names in NAMES.items()}
         return {"policies": policies, "job": None if job is None else job.public()}
+
+
+def _choice(given: Mapping[str, str]) -> Choice:
+    if unknown := set(given) - set(NAMES):
+        raise UsageError(
+            f"policies: unknown name {min(unknown)!r:.60}; choose from: {', '.join(NAMES)}"
+        )
+    return Choice(**given)

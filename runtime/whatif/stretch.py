@@ -2,18 +2,19 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, encoded
 from caesura.runtime.recording.storage import reading
-from caesura.simulator.workload.options import Options
-from caesura.simulator.workload.sources import recorded_sessions
+from caesura.simulator.workload.records import Recorded, read_recorded
 
 KINDS = ("forecast", "pause", "session")
 """The records that tell of sessions; see `caesura.simulator.workload.records`."""
+GOES_ON = "they had neither ended nor made a call"
 MAX_SESSIONS = 2000
 """The most sessions of a stretch: a replay should take minutes at most."""
 
@@ -22,13 +23,15 @@ MAX_SESSIONS = 2000
 class Stretch:
     """The file of a stretch's sessions, and their ids in order of arrival.
 
-    `begin` is the first arrival in Unix seconds, and `seconds` the span of all arrivals.
+    `begin` is the first arrival in Unix seconds, and `seconds` the span of all arrivals. `left_out`
+    counts the sessions that arrived in the stretch and cannot be replayed, by reason.
     """
 
     path: Path
     sessions: tuple[str, ...]
     begin: float
     seconds: float
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def collect(store: Path, recording: int, since: float, until: float, path: Path) -> Stretch:
@@ -37,7 +40,8 @@ def collect(store: Path, recording: int, since: float, until: float, path: Path)
     A session is replayed whole, also what it did after the stretch. Raises `UsageError` if no whole
     session arrived then, or more than `MAX_SESSIONS`, or if a file cannot be read or written.
     """
-    wanted = _arrived(reading.entries(store, recording, KINDS), since, until)
+    arrivals = _Arrivals(store, recording)
+    wanted = arrivals.within(since, until)
     if len(wanted) > MAX_SESSIONS:
         raise UsageError(
             f"{len(wanted)} sessions arrived in this stretch, and at most {MAX_SESSIONS} can be"
@@ -48,34 +52,50 @@ def collect(store: Path, recording: int, since: float, until: float, path: Path)
             for entry in reading.entries(store, recording, KINDS):
                 if _name(entry) in wanted:
                     file.write(encoded(entry) + "\n")
-        sessions = recorded_sessions(Options("record"), path) if wanted else []
+        found = read_recorded(path) if wanted else Recorded([], {})
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
     except ValueError as error:
         raise UsageError(f"this stretch cannot be replayed: {error}") from error
-    if not sessions:
+    left_out = Counter(found.left_out)
+    if going := arrivals.unreadable(since, until):
+        left_out[GOES_ON] = going
+    if not found.sessions:
         raise UsageError(
             f"no session that has ended arrived from {since:.3f} to {until:.3f}: mark another"
             " stretch, or wait until its requests have ended"
         )
-    arrivals = [session.arrival for session in sessions]
-    names = tuple(session.key.partition("/")[2] for session in sessions)
-    return Stretch(path, names, arrivals[0], arrivals[-1] - arrivals[0])
+    begin = found.sessions[0].arrival
+    names = tuple(session.key.partition("/")[2] for session in found.sessions)
+    seconds = found.sessions[-1].arrival - begin
+    return Stretch(path, names, begin, seconds, dict(left_out))
 
 
-def _arrived(entries: Iterable[Entry], since: float, until: float) -> set[str]:
-    """Return the sessions whose first request arrived between two times, and that have ended."""
-    arrivals: dict[str, float] = {}
-    for name, arrival in _arrivals(entries):
-        arrivals[name] = min(arrival, arrivals.get(name, math.inf))
-    return {name for name, arrival in arrivals.items() if since <= arrival <= until}
+class _Arrivals:
+    """When the sessions of a recording arrived: those whose records tell it, and the others."""
 
+    def __init__(self, store: Path, recording: int) -> None:
+        self._told: dict[str, float] = {}
+        self._seen: dict[str, float] = {}
+        of: dict[str, str] = {}
+        for entry in reading.entries(store, recording, KINDS):
+            name, arrival = _name(entry), entry.get("arrival")
+            of[f"{entry.get('engine', 0)}/{entry.get('request')}"] = name
+            if isinstance(arrival, int | float):
+                self._told[name] = min(float(arrival), self._told.get(name, math.inf))
+        for entry in reading.entries(store, recording, ("lanes",)):
+            for request, at in zip(entry["request"], entry["at"], strict=False):
+                request = f"{entry.get('engine', 0)}/{request}"
+                self._seen.setdefault(of.get(request, request), at)
 
-def _arrivals(entries: Iterable[Entry]) -> Iterator[tuple[str, float]]:
-    for entry in entries:
-        arrival = entry.get("arrival")
-        if isinstance(arrival, int | float):
-            yield _name(entry), float(arrival)
+    def within(self, since: float, until: float) -> set[str]:
+        """Return the sessions that arrived between two times, and that a record describes."""
+        return {name for name, arrival in self._told.items() if since <= arrival <= until}
+
+    def unreadable(self, since: float, until: float) -> int:
+        """Return how many other sessions arrived then."""
+        others = self._seen.keys() - self._told.keys()
+        return sum(since <= self._seen[name] <= until for name in others)
 
 
 def _name(entry: Entry) -> str:
@@ -88,29 +108,30 @@ def renamed(entries: Iterable[Entry], stretch: Stretch) -> Iterator[Entry]:
     names = {f"0-{index}": name for index, name in enumerate(stretch.sessions)}
     for entry in entries:
         changed = dict(entry)
-        for field in ("request", "session", "behind"):
-            value = changed.get(field)
+        for key in ("request", "session", "behind"):
+            value = changed.get(key)
             if isinstance(value, list):
-                changed[field] = [names.get(one, one) for one in value]
+                changed[key] = [names.get(one, one) for one in value]
             elif isinstance(value, str):
-                changed[field] = names.get(value, value)
+                changed[key] = names.get(value, value)
         if wanted := changed.get("wanted_by"):
             changed["wanted_by"] = [[names.get(who, who), seconds] for who, seconds in wanted]
-        for field in ("at", "since", "until", "arrival"):
-            value = changed.get(field)
+        for key in ("at", "since", "until", "arrival"):
+            value = changed.get(key)
             if isinstance(value, list):
-                changed[field] = [one + stretch.begin for one in value]
+                changed[key] = [one + stretch.begin for one in value]
             elif isinstance(value, int | float):
-                changed[field] = value + stretch.begin
+                changed[key] = value + stretch.begin
         yield changed
 
 
 def to_wire(stretch: Stretch) -> str:
     """Return a stretch as JSON, for another process."""
-    return json.dumps([str(stretch.path), stretch.sessions, stretch.begin, stretch.seconds])
+    told = (stretch.sessions, stretch.begin, stretch.seconds, dict(stretch.left_out))
+    return json.dumps([str(stretch.path), *told])
 
 
 def from_wire(text: str) -> Stretch:
     """Return the stretch of `to_wire`."""
-    path, sessions, begin, seconds = json.loads(text)
-    return Stretch(Path(path), tuple(sessions), begin, seconds)
+    path, sessions, *told = json.loads(text)
+    return Stretch(Path(path), tuple(sessions), *told)

@@ -8,10 +8,12 @@ are ignored. Without a `session` field the request's id stands for the session.
 Records do not hold the tokens themselves, so the prefixes that sessions share are unknown. A
 client's token limit is known only for sessions without calls. A pause that was never resumed ends
 its session. A session without a `session` record was still running when the file ended, and ends
-with its last call. A session that lacks some of its calls is left out.
+with its last call. A session that lacks some of its calls is left out, as one that decoded nothing.
 """
 
 import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -61,11 +63,28 @@ class _Recorded:
     known: dict[int, ForecastRecord] = field(default_factory=dict)
 
 
+LACKS_CALLS = "some of their calls are not recorded"
+DECODED_NOTHING = "they ended before they had decoded a token"
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Sessions in order of arrival, and how many were left out, by reason."""
+
+    sessions: list[Session]
+    left_out: Mapping[str, int]
+
+
 def read_sessions(path: Path) -> list[Session]:
     """Return the sessions of a record file in order of arrival; arrivals are Unix seconds.
 
     Raises `DataError` for a broken file, a record that lacks a needed field, or no session.
     """
+    return read_recorded(path).sessions
+
+
+def read_recorded(path: Path) -> Recorded:
+    """Return the sessions of a record file, and the count of those left out; raises `DataError`."""
     found: dict[str, _Recorded] = {}
     for line, entry in json_lines(path):
         record = _record(entry, path, line)
@@ -82,10 +101,17 @@ def read_sessions(path: Path) -> list[Session]:
             _note_pause(recorded, record)
         else:
             _note_end(recorded, record)
-    sessions = [session for key, recorded in found.items() if (session := _session(key, recorded))]
+    sessions: list[Session] = []
+    left_out: Counter[str] = Counter()
+    for key, recorded in found.items():
+        made = _session(key, recorded)
+        if isinstance(made, Session):
+            sessions.append(made)
+        elif recorded.arrival < math.inf:  # else it had only arrived when the file ended
+            left_out[made] += 1
     if not sessions:
         raise DataError(path, 0, "no whole session is recorded")
-    return sorted(sessions, key=lambda session: session.arrival)
+    return Recorded(sorted(sessions, key=lambda session: session.arrival), left_out)
 
 
 def _record(
@@ -132,16 +158,16 @@ def _note_end(recorded: _Recorded, record: SessionRecord) -> None:
     recorded.last = Segment(given, decoded, most_tokens=most) if decoded else None
 
 
-def _session(key: str, recorded: _Recorded) -> Session | None:
-    """Return the session of these records; None if a call is missing."""
+def _session(key: str, recorded: _Recorded) -> Session | str:
+    """Return the session of these records, or why there is none."""
     pauses = sorted(recorded.pauses, key=lambda pause: pause[0])
     segments = [_with_contents(s, calls, recorded) for calls, (_, s, _) in enumerate(pauses)]
     if recorded.calls > len(segments):
-        return None
+        return LACKS_CALLS
     if recorded.last is not None and (not pauses or pauses[-1][2]):
         segments.append(recorded.last)
     if not segments:
-        return None
+        return DECODED_NOTHING
     kind = segments[0].tool or PLAIN
     segments[-1] = replace(segments[-1], tool="", tool_seconds=0.0, words=NO_WORDS, failed=False)
     return Session(key, kind, recorded.arrival, tuple(segments))

@@ -14,6 +14,8 @@ from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.sdk.agent import Agent
 from caesura.scheduler.messages import Sampling
 from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.scheduler.vllm.compose import settings_of
+from caesura.simulator.policy import recorded_policy
 
 pytestmark = pytest.mark.engine
 
@@ -24,6 +26,12 @@ async def test_a_run_and_what_the_scheduler_did_with_it_come_together(
     facts = await facts_of(engine)
     assert facts["total_blocks"] == (await engine.state())["blocks_total"]
     assert facts["block_size"] > 0
+    # All that a replay of the recorded policy needs.
+    policy, config = recorded_policy(facts, "as recorded"), engine.llm.vllm_config
+    assert policy.settings == settings_of(config).told() | {"handling": facts["handling"]}
+    assert policy.most_running == config.scheduler_config.max_num_seqs
+    assert policy.chunk_tokens == facts["most_step_tokens"] > 0
+    assert policy.prefix_caching is config.cache_config.enable_prefix_caching
     path = tmp_path / "traces.sqlite"
     with Recorder(Store(path), about=facts) as recorder:
         stop = record(engine, recorder)

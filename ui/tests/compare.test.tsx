@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { parse, route } from "../src/app/router";
 import { current, other, recordings, version } from "../src/app/state";
 import { criticalPath } from "../src/model/criticalpath";
-import type { Entry } from "../src/model/records";
+import type { Entry, Recording } from "../src/model/records";
 import { accountsOf, differing } from "../src/views/compare/accounts";
 import { match, populationOf } from "../src/views/compare/match";
 import { measure } from "../src/views/compare/metrics";
@@ -18,8 +18,8 @@ import { figuresOf } from "../src/views/session/figures";
 import { find, loaded, page } from "./mounted";
 import { ENTRIES, RECORDING, lanes, span, traceOf } from "./world";
 
-async function shown(hash: string, a: Entry[], b: Entry[] | null = null): Promise<void> {
-  const B = { ...RECORDING, id: "b", title: "B" };
+async function shown(hash: string, a: Entry[], b: Entry[] | null = null, of: Partial<Recording> = {}): Promise<void> {
+  const B = { ...RECORDING, id: "b", title: "B", ...of };
   recordings.value = b ? [RECORDING, B] : [RECORDING];
   current.value = loaded(RECORDING, a);
   other.value = b && loaded(B, b);
@@ -41,6 +41,28 @@ test("latencies are of the sessions that ended in both, and the others are count
   expect(find("left-out").textContent).toContain("of the 1 session that ended in both");
   expect(find("left-out").textContent).toContain("1 session that ended only in A, 1 session that ended only in B");
   expect(find("metric-sessions").querySelector("td")?.textContent).toBe("2");
+});
+
+const unlike: [string, Partial<Recording>][] = [
+  ["a real and a simulated run", { source: "serve" }],
+  ["two machines", { about: { ...RECORDING.about, machine: "another" } }],
+  ["two stretches", { about: { ...RECORDING.about, stretch: "0 to 9" } }],
+];
+
+test.each(unlike)("of %s nothing is said to be better, faster or slower", async (_, of) => {
+  const a = [ran("x", 0, 4), ran("y", 0, 6)];
+  await shown("#/compare?rec=a&with=b", a, [ran("x", 0, 3), ran("y", 0, 9)], of);
+  expect(find("metric-latency_mean").querySelectorAll("td")[3].textContent).not.toBe("");
+  expect(page.querySelectorAll(".best").length).toBe(0);
+  expect([...page.querySelectorAll('[data-testid="better"]')].map((one) => one.textContent).join("")).toBe("");
+  for (const id of ["matched", "pair"]) expect(find(id).textContent).not.toMatch(/faster|slower|better/);
+});
+
+test("two runs that only have as many sessions are not called the same workload", async () => {
+  const other = { about: { ...RECORDING.about } };
+  await shown("#/compare?rec=a&with=b", [ran("x", 0, 4)], [ran("z", 0, 3)], other);
+  expect(find("matched").textContent).toContain("by the order of their arrival");
+  expect(page.textContent).not.toMatch(/(A|B) is better/);
 });
 
 test("sessions that only one side has are left out as well", () => {

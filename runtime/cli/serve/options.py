@@ -300,10 +300,8 @@ class Scheduling:
 
     @property
     def about(self) -> dict[str, Any]:
-        """The settings that a recording holds."""
-        names = ("handling", "ranking", "admission", "fair", "chunk", "pause_deadline", "retention")
-        about = {name: self.settings[name] for name in names} | {"splice": not self.no_splice}
-        return about | ({"slo": self.slo} if self.slo is not None else {})
+        """What a recording holds beside what the engine tells of itself."""
+        return {"splice": not self.no_splice}
 
     @property
     def connector(self) -> dict[str, Any]:

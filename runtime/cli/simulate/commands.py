@@ -90,7 +90,9 @@ def replay(
     `-p caesura:prediction=history,caesura:prediction=hazard`
 
     `--recording 3 --from 2026-01-31T12:00 --to 2026-01-31T12:05` replays a
-    stretch of what `caesura serve` has recorded.
+    stretch of what `caesura serve` has recorded. The recorded policy is then
+    replayed too, as the baseline: a replay says nothing beside what was real.
+    A file of records does not tell its policy; name it first with --policy.
     """
     from caesura.runtime.cli.simulate import replay as command
     from caesura.runtime.cli.trace import show as browsing
@@ -98,7 +100,10 @@ def replay(
 
     with mistakes_told():
         span = Span(since, until)
+        records: command.Records | None
         if recording is not None or span != Span():
             file = browsing.store_file(store, config)
-            record = command.recorded(record, file, recording or "last", span, out)
-        command.replay(record, speed, how, out)
+            records = command.recorded(record, file, recording or "last", span, out)
+        else:
+            records = command.Records(record) if record is not None else None
+        command.replay(records, speed, how, out)

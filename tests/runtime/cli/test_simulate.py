@@ -19,6 +19,9 @@ from caesura.runtime.cli.simulate import run as command
 from caesura.runtime.cli.simulate.progress import Bar, watching
 from caesura.runtime.cli.simulate.run import describe, parse_policies, parse_seeds
 from caesura.runtime.cli.simulate.study import make_study
+from caesura.runtime.recording.entries import row_of
+from caesura.runtime.recording.storage.store import Store
+from caesura.runtime.whatif.stretch import GOES_ON
 from caesura.simulator.latency.plans import PLANS
 from caesura.simulator.policy import POLICIES
 from caesura.simulator.study.plan import StudyError
@@ -295,6 +298,28 @@ def test_a_record_is_replayed_at_its_own_rate_or_faster(made_up: Path, tmp_path:
         assert f"load      {load} sessions/s" in shown
         assert counted in shown
         assert "data      records.jsonl" in shown
+
+
+def test_a_recording_is_replayed_under_its_own_policy_too(made_up: Path, tmp_path: Path) -> None:
+    lines = record_file(tmp_path / "records.jsonl").read_text().splitlines()
+    store = Store(tmp_path / "traces.sqlite")
+    about = {"handling": "swap", "ranking": "ssjf", "most_running": 4}
+    number = store.begin("what was", "serve", about, started=1_000_000.0)
+    cut = {"kind": "lanes", "request": ["x"], "state": ["waiting"], "at": [1_000_005.0]}
+    store.append(number, [row_of(entry) for entry in (*map(json.loads, lines), cut)])
+    store.end(number, 1_000_060.0)
+    code, shown, told = invoke(
+        *("replay", "--recording", "last", "--store", str(store.path), "-o", str(made_up)),
+        *("-p", "preserve,swap", "-j", "1"),
+    )
+    assert code == 0, told
+    assert "baseline  as recorded" in shown
+    form = json.loads((made_up / "report.json").read_text())
+    first = form["study"]["policies"][0]
+    assert (first["name"], first["most_running"]) == ("as recorded", 4)
+    assert first["settings"] == {"handling": "swap", "ranking": "ssjf", "admission": "vllm"}
+    assert "left out: 1 session," in told and GOES_ON in told
+    assert "does not tell admission" in told
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,21 @@ from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import row_of
 from caesura.runtime.recording.storage import reading
 from caesura.runtime.recording.storage.store import Store
-from caesura.runtime.whatif.choice import Choice, machine_of
-from caesura.runtime.whatif.replays import CHILD, Busy, Replays
-from caesura.runtime.whatif.stretch import Stretch, collect, renamed
+from caesura.runtime.whatif.child import replayed
+from caesura.runtime.whatif.choice import Choice, doubts_about, machine_of, recorded_of
+from caesura.runtime.whatif.figures import Fared, fared
+from caesura.runtime.whatif.replays import CHILD, MAX_REPLAYS, Busy, Job, Replays
+from caesura.runtime.whatif.stretch import GOES_ON, Stretch, collect, renamed
 from caesura.scheduler.calibration import Calibration
+from caesura.simulator.policy import Policy
+from caesura.simulator.results import RunResult
+from caesura.simulator.study.plan import Cell
+from caesura.simulator.study.work import trace_cell
+from caesura.simulator.trace import recording
+from caesura.simulator.workload.records import DECODED_NOTHING, LACKS_CALLS
 
 BEGAN = 1_700_000_000.0
+TIMES = ("base", "per_token", "per_token_beyond", "per_context")
 ABOUT = {"total_blocks": 200, "block_size": 16, "host_blocks": 0, "machine": "cpu"}
 CALIBRATION = Calibration(
     model="m",
@@ -96,10 +106,142 @@ def test_whom_a_simulated_request_waited_for_has_its_recorded_id_too(tmp_path: P
 
 
 def test_only_policies_that_are_known_by_name_can_be_chosen() -> None:
-    assert Choice("preserve").policy == "caesura:handling=preserve,ranking=fcfs,admission=vllm"
+    recorded = recorded_of({"handling": "ttl", "ranking": "ssjf", "most_running": 7})
+    made = Choice("preserve").of(recorded)
+    assert made.settings == {"handling": "preserve", "ranking": "ssjf", "admission": "vllm"}
+    assert made.most_running == 7
     for bad in ({"handling": "os.system"}, {"ranking": "fcfs,prediction=a.b.C"}, {"admission": ""}):
         with pytest.raises(UsageError, match="unknown"):
             Choice(**bad)
+
+
+def test_the_recorded_policy_has_all_that_the_recording_tells() -> None:
+    told = {"ranking": "caesura:beta=50", "retention": 5.0, "chunk": 64, "fair": "tenant"}
+    sizes = {"most_running": 3, "most_step_tokens": 512, "prefix_caching": False}
+    policy = recorded_of({**ABOUT, "handling": "swap", **told, **sizes})
+    assert policy.settings == {"handling": "swap", "admission": "vllm"} | {
+        name: told[name] for name in ("ranking", "retention", "chunk")
+    }
+    assert (policy.most_running, policy.chunk_tokens, policy.prefix_caching) == (3, 512, False)
+    (doubt, defaults) = doubts_about({**ABOUT, **told, **sizes, "handling": "swap"})
+    assert "fair 'tenant'" in doubt and "does not tell admission" in defaults
+
+
+@pytest.mark.parametrize(
+    ("about", "why"),
+    [
+        ({"ranking": "os.path.Class"}, "is code"),
+        ({"prediction": "package.module.Class:x=1"}, "is code"),
+        ({"engine": "stock"}, "not of Caesura's"),
+        ({"handling": "teapot"}, "handling must be one of"),
+        ({"most_running": "many"}, "no engine has most_running 'many'"),
+    ],
+)
+def test_a_recorded_policy_that_cannot_be_replayed(about: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        recorded_of({**ABOUT, **about})
+
+
+def test_sessions_that_cannot_be_replayed_are_counted_with_the_reason(
+    store: Store, tmp_path: Path
+) -> None:
+    same = {"engine": 0, "arrival": BEGAN + 3}
+    nothing = {"kind": "session", "request": "n", "session": "n", "at": BEGAN + 4, **same}
+    cut = {"kind": "session", "request": "c2", "session": "c2", "at": BEGAN + 9, **same}
+    lanes = {"kind": "lanes", "request": ["a", "open"], "at": [BEGAN, BEGAN + 5], "engine": 0}
+    entries = [
+        nothing | {"given_tokens": 9, "decoded_tokens": 0, "calls": 0},
+        cut | {"given_tokens": 9, "decoded_tokens": 4, "calls": 2},
+        lanes | {"state": ["waiting", "waiting"]},
+    ]
+    store.append(1, [row_of(entry) for entry in entries])
+    found = collect(store.path, 1, BEGAN - 1, BEGAN + 10, tmp_path / "out.jsonl")
+    assert found.sessions == ("a", "b")
+    assert found.left_out == {DECODED_NOTHING: 1, LACKS_CALLS: 1, GOES_ON: 1}
+
+
+def test_how_sessions_fared_is_read_from_their_records(store: Store) -> None:
+    lanes = {"kind": "lanes", "request": ["a", "a", "a"], "state": ["waiting", "decode", "decode"]}
+    store.append(1, [row_of(lanes | {"at": [BEGAN, BEGAN + 0.25, BEGAN + 4]})])
+    found = fared(reading.entries(store.path, 1), {"a", "b"})
+    # From its arrival to its end six seconds later, less three of its tool.
+    assert found.latency == {"a": 3.0, "b": 3.0} and found.ttft == {"a": 0.25}
+    other = Fared({"a": 3.001, "b": 1.0})
+    assert found.against(other, "ab") == {"faster": 0, "slower": 1}
+    assert other.figures("ab")["latency_p50"] == pytest.approx(2.0005)
+
+
+# -- the sign ------------------------------------------------------------------------------------
+
+
+def simulated(policy: Policy, calibration: Calibration, path: Path) -> tuple[RunResult, Any]:
+    """A real run that is a simulation: nine seconds of sessions in a memory that is too small."""
+    calibration.save(path)
+    machine = f"calibration:path={path},kv=6400,host=0,link=1"
+    cell = Cell("mix:tools=qa+math", None, machine, policy, 2.0, 0, 9.0)
+    run = trace_cell(cell, lambda _: None)
+    return run, recording(run, len(run.records))["about"] | {"machine": CALIBRATION.device}
+
+
+def mean_latency(run: RunResult) -> float:
+    return sum(one.latency for one in run.sessions) / len(run.sessions)
+
+
+def test_a_what_if_says_the_same_as_the_other_policy_does_in_truth(tmp_path: Path) -> None:
+    """The machine that was recorded is three times as slow as its calibration says.
+
+    So the replay of the worse policy is faster than what was recorded, and yet it is worse.
+    """
+    cost = CALIBRATION.cost
+    slow = replace(CALIBRATION, cost=replace(cost, **{f: 3 * getattr(cost, f) for f in TIMES}))
+    ours = Policy("ours", settings={"handling": "caesura"}, most_running=64)
+    theirs = Policy("theirs", settings={"handling": "preserve"}, most_running=64)
+    run, about = simulated(ours, slow, tmp_path / "slow.json")
+    truth, _ = simulated(theirs, slow, tmp_path / "slow.json")
+    store = Store(tmp_path / "traces.sqlite")
+    number = store.begin("what was", "serve", about, started=0.0)
+    store.append(number, [row_of(entry) for entry in run.records])
+    store.end(number, run.totals.seconds)
+
+    replays = replays_of(store)
+    job = Job(number, -1.0, 1000.0, (Choice("preserve"), Choice("caesura")), 0.0)
+    task = json.loads(json.dumps(replays._task(job, tmp_path)))
+    made = replayed(task, lambda told: replays._take(job, told))
+    replays._take(job, json.loads(json.dumps({"made": made})))
+    told = job.public()
+
+    # What was recorded is replayed too, once; what was chosen again is not.
+    assert [one["policies"]["handling"] for one in told["replays"]] == ["caesura", "preserve"]
+    assert told["compared"] == told["sessions"] == len(run.sessions)
+    # As the engine saw it: what comes during a step is seen at the step's end.
+    assert told["was"]["latency_mean"] == pytest.approx(mean_latency(run), rel=0.05)
+    was, (same, other) = (
+        told["was"]["latency_mean"],
+        [one["latency_mean"] for one in told["replays"]],
+    )
+    assert mean_latency(truth) > 1.1 * mean_latency(run)
+    assert other < was, "else the recording itself would give the right answer"
+    assert other > 1.1 * same
+    assert told["replays"][1]["slower"] > told["replays"][1]["faster"]
+    assert same < 0.6 * was  # the replay's error
+    titles = [reading.recording(store.path, one["result"]) for one in told["replays"]]
+    assert [one and one.title for one in titles] == [
+        f"What if: {name} ({len(run.sessions)} sessions of recording 1)"
+        for name in ("as recorded", "handling preserve, ranking fcfs, admission vllm")
+    ]
+
+
+def test_the_replay_of_a_simulation_as_it_was_is_that_simulation(tmp_path: Path) -> None:
+    ours = Policy("ours", settings={"handling": "caesura"}, most_running=8, chunk_tokens=256)
+    run, about = simulated(ours, CALIBRATION, tmp_path / "fast.json")
+    store = Store(tmp_path / "traces.sqlite")
+    number = store.begin("what was", "serve", about, started=0.0)
+    store.append(number, [row_of(entry) for entry in run.records])
+    job = Job(number, -1.0, 1000.0, (), 0.0)
+    made = replayed(replays_of(store)._task(job, tmp_path), lambda _: None)
+    assert made["replays"][0]["latency_mean"] == pytest.approx(
+        made["was"]["latency_mean"], rel=0.02
+    )
 
 
 def test_a_recording_of_another_machine_is_refused(tmp_path: Path) -> None:
@@ -113,13 +255,14 @@ def test_a_recording_of_another_machine_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 async def test_a_stretch_is_replayed_and_kept(store: Store) -> None:
     replays = replays_of(store)
-    replays.start(1, BEGAN - 1, BEGAN + 10, Choice("discard"))
-    job = await finished(replays)
-    assert (job.state, job.error, job.sessions, job.done) == ("done", "", 2, 1.0)
-    made = reading.recording(store.path, job.result)
-    assert made is not None and made.source == "what-if" and "discard" in made.title
-    assert made.about["replay_of"] == 1 and made.started == BEGAN
-    entries = list(reading.entries(store.path, job.result))
+    replays.start(1, BEGAN - 1, BEGAN + 10, [Choice("discard")])
+    job = (await finished(replays)).public()
+    assert (job["state"], job["error"], job["sessions"], job["done"]) == ("done", "", 2, 1.0)
+    same, other = [reading.recording(store.path, one["result"]) for one in job["replays"]]
+    assert same is not None and "as recorded" in same.title
+    assert other is not None and other.source == "what-if" and "discard" in other.title
+    assert other.about["replay_of"] == 1 and other.started == BEGAN
+    entries = list(reading.entries(store.path, int(other.id)))
     ends = {entry["session"]: entry for entry in entries if entry["kind"] == "session"}
     assert sorted(ends) == ["a", "b"]
     assert [ends[name]["arrival"] for name in "ab"] == pytest.approx([BEGAN, BEGAN + 2])
@@ -129,7 +272,8 @@ async def test_a_stretch_is_replayed_and_kept(store: Store) -> None:
 
 
 SLEEPER = (
-    "import sys, time; sys.stdin.readline(); print('{\"at\": 1}', flush=True); time.sleep(600)"
+    "import sys, time; sys.stdin.readline();"
+    'print(\'{"replay": 0, "at": 1}\', flush=True); time.sleep(600)'
 )
 
 
@@ -141,10 +285,10 @@ async def under_way(replays: Replays) -> None:
 
 async def test_one_at_a_time_and_it_can_be_cancelled(store: Store) -> None:
     replays = replays_of(store, command=(sys.executable, "-c", SLEEPER))
-    replays.start(1, -math.inf, math.inf, Choice())
+    replays.start(1, -math.inf, math.inf, [Choice()])
     await under_way(replays)
     with pytest.raises(Busy):
-        replays.start(1, 0, 1, Choice())
+        replays.start(1, 0, 1, [Choice()])
     await replays.cancel()
     assert replays.job is not None and replays.job.state == "cancelled"
     assert len(reading.recordings(store.path)) == 1
@@ -152,14 +296,14 @@ async def test_one_at_a_time_and_it_can_be_cancelled(store: Store) -> None:
 
 async def test_a_replay_that_takes_too_long_is_ended(store: Store) -> None:
     replays = replays_of(store, command=(sys.executable, "-c", SLEEPER), max_seconds=1.0)
-    replays.start(1, -math.inf, math.inf, Choice())
+    replays.start(1, -math.inf, math.inf, [Choice()])
     job = await finished(replays)
     assert job.state == "failed" and "longer than 1 s" in job.error
 
 
 async def test_a_process_that_dies_is_a_failure(store: Store) -> None:
     replays = replays_of(store, command=(sys.executable, "-c", "import sys; sys.stdin.readline()"))
-    replays.start(1, -math.inf, math.inf, Choice())
+    replays.start(1, -math.inf, math.inf, [Choice()])
     job = await finished(replays)
     assert job.state == "failed" and "ended without a result" in job.error
 
@@ -178,7 +322,7 @@ async def test_a_replay_that_fails_in_an_unforeseen_way_has_ended(
     script = tmp_path / "child.py"
     script.write_text(f"import sys; sys.stdin.readline(); print({answer!r})")
     replays = replays_of(store, command=(sys.executable, str(script)))
-    replays.start(recording, -math.inf, math.inf, Choice())
+    replays.start(recording, -math.inf, math.inf, [Choice()])
     job = await finished(replays)
     assert job.state == "failed" and why in job.error
 
@@ -186,4 +330,7 @@ async def test_a_replay_that_fails_in_an_unforeseen_way_has_ended(
 async def test_without_a_calibration_there_is_no_replay(store: Store) -> None:
     replays = Replays(store, lambda: None, command=CHILD)
     with pytest.raises(UsageError, match="caesura calibrate"):
-        replays.start(1, 0, 1, Choice())
+        replays.start(1, 0, 1, [Choice()])
+    replays = replays_of(store)
+    with pytest.raises(UsageError, match=f"at most {MAX_REPLAYS - 1} policies"):
+        replays.start(1, 0, 1, [Choice()] * MAX_REPLAYS)

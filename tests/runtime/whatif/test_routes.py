@@ -36,13 +36,14 @@ async def test_a_replay_is_begun_shown_and_cancelled(serve_script: Any, store: S
     async with served.http.delete(PATH) as answer:
         job = (await answer.json())["job"]
     assert (job["state"], job["sessions"]) == ("cancelled", 3)
-    assert job["policies"]["handling"] == "preserve"
+    assert [one["policies"]["handling"] for one in job["replays"]] == ["caesura", "preserve"]
 
 
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
         ({"policies": {"handling": "os.system"}}, "choose from: "),
+        ({"policies": [{}, {"ranking": "os.system"}]}, "choose from: "),
         ({"policies": {"prediction": "a.b.C"}}, "choose from: handling, ranking, admission"),
         ({"since": 5, "until": 5}, "before it ends"),
         ({"recording": "x"}, "recording"),

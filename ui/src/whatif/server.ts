@@ -4,6 +4,26 @@ import { storedKey } from "../sources/key";
 /** The policies of a replay, by what they decide. */
 export type Choice = Record<string, string>;
 
+/** How the compared sessions fared; seconds and tokens. */
+export interface Figures {
+  latency_mean: number | null;
+  latency_p50: number | null;
+  latency_p99: number | null;
+  ttft_mean: number | null;
+  ttft_p99: number | null;
+  recomputed: number;
+}
+
+/** One replay; without figures while it is under way. */
+export interface Replay extends Partial<Figures> {
+  policies: Choice;
+  /** The recording that holds the result. */
+  result?: number;
+  /** Sessions that were faster and slower than in the first replay. */
+  faster?: number;
+  slower?: number;
+}
+
 export interface Job {
   recording: number;
   since: number;
@@ -12,10 +32,17 @@ export interface Job {
   sessions: number;
   /** The completed share, from 0 to 1. */
   done: number;
-  /** The recording that holds the result. */
-  result: number | null;
   error: string;
-  policies: Choice;
+  /** Sessions that are not replayed, by reason. */
+  left_out: Record<string, number>;
+  /** What of the recording the replays cannot follow, in sentences. */
+  doubts: string[];
+  /** How many sessions the figures are of: those that ended in the recording and in all replays. */
+  compared: number;
+  /** The recording itself. */
+  was: Figures | null;
+  /** The replay of the recorded policy comes first. */
+  replays: Replay[];
 }
 
 /** The names that can be chosen, and the last replay. */
@@ -49,10 +76,32 @@ export const KNOWN: State["policies"] = {
   admission: ["vllm", "conservative", "aggressive", "past-future"],
 };
 
-/** The command that replays a stretch of recording `id`. */
-export function command(id: string, window: { t0: number; t1: number } | null, choice: Choice): string {
+/** Stand for "each of them" and "as it was recorded" in a choice. */
+export const EACH = "*";
+export const RECORDED = "";
+
+/** The choices that one with `EACH` in it stands for; what stays as recorded is not named. */
+export function choicesOf(choice: Choice, policies: State["policies"]): Choice[] {
+  return Object.entries(choice).reduce<Choice[]>((made, [what, name]) => {
+    if (name === RECORDED) return made;
+    const names = name === EACH ? policies[what] ?? [] : [name];
+    return made.flatMap((one) => names.map((each) => ({ ...one, [what]: each })));
+  }, [{}]);
+}
+
+/** The command that replays a stretch of recording `id`, which tells of its policies in `about`. */
+export function command(id: string, window: { t0: number; t1: number } | null, choice: Choice, about: Record<string, unknown>): string {
   const quoted = /^[\w.-]+$/.test(id) ? id : `'${id.replaceAll("'", "")}'`;
   const stretch = window ? ` --from ${window.t0.toFixed(3)} --to ${window.t1.toFixed(3)}` : "";
-  const said = Object.entries(choice).map(([what, name]) => `${what}=${name}`).join(",");
-  return `caesura replay --recording ${quoted}${stretch} -p stock,caesura:${said} --machine calibration:path=FILE,kv=TOKENS,host=GB --trace`;
+  const kept = Object.fromEntries(Object.keys(choice).map((what) => [what, policyIn(about, what)]).filter(([, name]) => name));
+  const said = choicesOf(choice, KNOWN)
+    .map((one) => `caesura:${Object.entries({ ...kept, ...one }).map(([what, name]) => `${what}=${name}`).join(",")}`)
+    .join(",");
+  return `caesura replay --recording ${quoted}${stretch} -p ${said} --machine calibration:path=FILE,kv=TOKENS,host=GB --trace`;
+}
+
+/** A policy that a recording tells, if it can stand in a command. */
+function policyIn(about: Record<string, unknown>, what: string): string {
+  const told = String(about[what] ?? "").replaceAll(",", ";");
+  return /^[\w.:;=-]*$/.test(told) ? (told.includes(";") ? `'${told}'` : told) : "";
 }

@@ -1,18 +1,18 @@
-// "What if": the marked stretch replayed under other policies, and shown beside what was.
+// "What if": the marked stretch replayed as it was recorded and under other policies, and the replays compared.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { link } from "../app/router";
 import { current, recordings, source, timeWindow, version } from "../app/state";
 import { counted, day, moment, percent } from "../format";
 import type { Trace } from "../model/trace";
 import { ServerSource } from "../sources/server";
-import { type Choice, type Job, KNOWN, type State, ask, command } from "./server";
+import { Replays } from "./replays";
+import { type Choice, EACH, type Job, KNOWN, RECORDED, type State, ask, choicesOf, command } from "./server";
 import "./whatif.css";
 
 /** Milliseconds between two looks at a replay that is under way. */
 const LOOK = 1000;
 
 export function WhatIf() {
-  const [choice, setChoice] = useState<Choice>({ handling: "preserve", ranking: "fcfs", admission: "vllm" });
+  const [choice, setChoice] = useState<Choice>({ handling: "preserve", ranking: RECORDED, admission: RECORDED });
   const loaded = current.value;
   const from = source.value;
   const server = from instanceof ServerSource ? from : null;
@@ -25,7 +25,8 @@ export function WhatIf() {
         The scheduler that serves runs again on a simulated machine, with the same arrivals, the same lengths of
         prompts and answers, and the same durations of tools. The costs of steps and copies are those of the
         calibration. A replay cannot know what the model would have said, which prefixes sessions shared, or how
-        clients would have come back sooner or later.
+        clients would have come back sooner or later. So the recorded policy is replayed too, and the others are
+        compared with its replay.
       </p>
       {server
         ? <OnServer base={server.base} recording={String(loaded.recording.id)} choice={choice} onChoice={setChoice} />
@@ -71,7 +72,9 @@ function Choices({ policies, choice, onChoice }: { policies: State["policies"] }
         <label key={what}>
           {what}{" "}
           <select value={choice[what]} onChange={(event) => onChoice({ ...choice, [what]: event.currentTarget.value })}>
+            <option value={RECORDED}>as recorded</option>
             {names.map((name) => <option key={name} value={name}>{name}</option>)}
+            <option value={EACH}>each of them</option>
           </select>
         </label>
       ))}
@@ -84,7 +87,7 @@ function AsCommand({ recording, choice, onChoice }: Chosen) {
     <>
       <Choices policies={KNOWN} choice={choice} onChoice={onChoice} />
       <p class="small soft">This page has no server behind it. On the machine with the recordings, run:</p>
-      <pre class="wi-command">{command(recording, timeWindow.value, choice)}</pre>
+      <pre class="wi-command">{command(recording, timeWindow.value, choice, current.value!.recording.about)}</pre>
       <p class="small soft">
         <code>calibration:path=FILE</code> is what <code>caesura calibrate</code> has measured; kv and host are the memory of the engine.
       </p>
@@ -101,7 +104,8 @@ function OnServer({ base, recording, choice, onChoice }: { base: string } & Chos
       const found = await ask(base, method, body);
       setState(found);
       setProblem("");
-      if (found?.job?.result && !recordings.peek().some((one) => String(one.id) === String(found.job!.result))) {
+      const made = found?.job?.replays.flatMap((one) => one.result ?? []) ?? [];
+      if (made.some((id) => !recordings.peek().some((one) => String(one.id) === String(id)))) {
         recordings.value = await source.peek()!.recordings();
       }
     } catch (error) {
@@ -119,7 +123,7 @@ function OnServer({ base, recording, choice, onChoice }: { base: string } & Chos
   const begin = (): void => {
     const { trace } = current.peek()!;
     const { t0, t1 } = timeWindow.peek() ?? { t0: trace.from, t1: trace.to };
-    void take("POST", { recording: Number(recording), since: t0, until: t1, policies: choice });
+    void take("POST", { recording: Number(recording), since: t0, until: t1, policies: choicesOf(choice, state.policies) });
   };
   return (
     <>
@@ -135,20 +139,15 @@ function OnServer({ base, recording, choice, onChoice }: { base: string } & Chos
 }
 
 function Progress({ job }: { job: Job }) {
-  const said = Object.entries(job.policies).map(([what, name]) => `${what} ${name}`).join(", ");
   if (job.state === "running") {
     return (
       <p role="status">
-        <progress value={job.done} aria-label="Replay" /> {job.sessions ? `${counted(job.sessions, "session")}, ${percent(job.done)}` : "Reading the stretch…"}
+        <progress value={job.done} aria-label="Replay" />{" "}
+        {job.sessions ? `${counted(job.replays.length, "replay")} of ${counted(job.sessions, "session")}, ${percent(job.done)}` : "Reading the stretch…"}
       </p>
     );
   }
   if (job.state === "cancelled") return <p role="status">The replay was cancelled.</p>;
   if (job.state === "failed") return <p class="note bad" role="alert">The replay failed: {job.error}.</p>;
-  return (
-    <p role="status">
-      Done: {counted(job.sessions, "session")} with {said}.{" "}
-      <a href={link("compare", [], { rec: String(job.recording), with: String(job.result), sel: "" })}>Compare it with what was</a>
-    </p>
-  );
+  return <Replays job={job} />;
 }

@@ -17,7 +17,8 @@ const HOW = {
   none: "",
 };
 
-export function Differing({ matched, a, b }: { matched: Matched; a: Recording; b: Recording }) {
+/** `judged`: say which sessions were faster, which only like machines and like sessions can show. */
+export function Differing({ matched, a, b, judged }: { matched: Matched; a: Recording; b: Recording; judged: boolean }) {
   if (matched.by === "none") {
     return <p class="muted" data-testid="unmatched">Sessions cannot be matched: they have other ids in B, and not as many arrived.</p>;
   }
@@ -27,10 +28,10 @@ export function Differing({ matched, a, b }: { matched: Matched; a: Recording; b
   return (
     <>
       <p class="small soft" data-testid="matched">
-        {counted(matched.pairs.length, "session")} in both. {HOW[matched.by]} In B <b>{count(faster)}</b> were faster
-        and <b>{count(slower)}</b> slower than in A.
+        {counted(matched.pairs.length, "session")} in both. {HOW[matched.by]}
+        {judged && <> In B <b>{count(faster)}</b> were faster and <b>{count(slower)}</b> slower than in A.</>}
       </p>
-      {pairs.length > 0 && <Pairs pairs={pairs} a={a} b={b} />}
+      {pairs.length > 0 && <Pairs pairs={pairs} a={a} b={b} judged={judged} />}
     </>
   );
 }
@@ -49,7 +50,7 @@ export function LeftOut({ of: { both, onlyA, onlyB, neither, unmatched } }: { of
   );
 }
 
-function Pairs({ pairs, a, b }: { pairs: Pair[]; a: Recording; b: Recording }) {
+function Pairs({ pairs, a, b, judged }: { pairs: Pair[]; a: Recording; b: Recording; judged: boolean }) {
   const longest = largest(pairs.flatMap((pair) => [pair.a.latency ?? 0, pair.b.latency ?? 0]));
   return (
     <table>
@@ -63,7 +64,7 @@ function Pairs({ pairs, a, b }: { pairs: Pair[]; a: Recording; b: Recording }) {
             <th scope="row"><a class="mono" title={visible(pair.a.id)} href={link("session", [pair.a.id])}>{visible(brief(pair.a.id, 24))}</a></th>
             <td class="num">{duration(pair.a.latency)}</td>
             <td class="num">{duration(pair.b.latency)}</td>
-            <td class="num">{(pair.difference ?? 0) > 0 ? "+" : ""}{duration(pair.difference)}, {(pair.difference ?? 0) > 0 ? "slower" : "faster"}</td>
+            <td class="num">{(pair.difference ?? 0) > 0 ? "+" : ""}{duration(pair.difference)}{judged && ((pair.difference ?? 0) > 0 ? ", slower" : ", faster")}</td>
             <td class="pairbars">
               <StateBar seconds={busy(pair.a)} share={(pair.a.latency ?? 0) / longest} />
               <StateBar seconds={busy(pair.b)} share={(pair.b.latency ?? 0) / longest} />

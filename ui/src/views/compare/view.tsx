@@ -10,7 +10,7 @@ import { counted } from "../../format";
 import type { Recording } from "../../model/records";
 import { figuresOf } from "../session/figures";
 import "../memory/memory.css";
-import { differences, unequal } from "./about";
+import { comparable, differences, unequal, unlikeSources } from "./about";
 import { WhatIf } from "../../whatif/view";
 import "./compare.css";
 import { Differing, LeftOut } from "./differing";
@@ -94,6 +94,9 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
     return { a: measure(a.recording, a.trace, { compared: inA }), b: measure(b.recording, b.trace, { compared: inB }) };
   }, [a, b, made]);
   const coarse = [a, b].some((side) => side.recording.about.lanes === "coarse");
+  // As many sessions, in their order, are the same ones only where both recordings say so.
+  const same = matched.by === "name" || (matched.by === "arrival" && Boolean(a.recording.about.workload));
+  const judged = same && comparable(a.recording, b.recording);
   return (
     <div class="compare-grid">
       <section class="panel">
@@ -102,7 +105,7 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
           <p class="note" data-testid="unlike">A and B did not serve the same sessions: their figures do not say which is better.</p>
         )}
         {matched.by !== "none" && <LeftOut of={population} />}
-        <Headline a={figures.a} b={figures.b} judged={matched.by !== "none"} />
+        <Headline a={figures.a} b={figures.b} judged={judged} />
         <p class="muted small">
           Point at a name for what it means. Differences under 0.5 % count as the same.
           {coarse && (
@@ -118,7 +121,7 @@ function Compared({ a, b, version: made }: { a: Loaded; b: Loaded; version: numb
         </section>
         <section class="panel">
           <h3>Sessions that differ most</h3>
-          <Differing matched={matched} a={a.recording} b={b.recording} />
+          <Differing matched={matched} a={a.recording} b={b.recording} judged={judged} />
         </section>
       </div>
     </div>
@@ -153,6 +156,12 @@ function Unequal({ a, b }: { a: Recording; b: Recording }) {
   const wrong = unequal(found);
   return (
     <>
+      {unlikeSources(a, b) && (
+        <p class="note" data-testid="unlike-sources">
+          One of these is real, the other simulated: they differ by the error of the simulation, whatever the policy.
+          “What if” below replays the recorded policy too, and compares the replays.
+        </p>
+      )}
       {wrong.length > 0 && (
         <p class="note" data-testid="unequal">
           More than the policy differs ({wrong.join(", ")}): the figures do not say which policy is better.
