@@ -32,10 +32,15 @@ for _name in ("mcp", "client"):
 
 MAX_PAGES = 100
 MAX_TOOLS = 1000
+_CLOSED = (mcp_types.CONNECTION_CLOSED, "Connection closed")
 
 
 class Lost(ToolError):
     """The connection has ended or was never made; the message says why."""
+
+
+class Forgotten(Lost):
+    """The server refused a request since it does not know the session; nothing has run."""
 
 
 class Connection:
@@ -54,33 +59,44 @@ class Connection:
         self._timeout_seconds = settings.timeout_seconds or math.inf
         self._child = child
         self._heard = heard
+        self.forgotten = False
+        """Whether the connection ended since the server has forgotten the session."""
         self.ended = ended
         self.changed = changed
         """Set when the tools may have changed, or when listing them must prove the server alive."""
 
     def why(self) -> str:
         """Return why the connection ended, as far as known."""
-        return self._child.why() if self._child is not None else "the connection was closed"
+        if self._child is not None:
+            return self._child.why()
+        return "the server forgot the session" if self.forgotten else "the connection was closed"
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """Return all tools of the server, in its order, at most MAX_TOOLS."""
+        """Return all tools of the server, in its order, at most MAX_TOOLS.
+
+        Of several tools of one name the first is taken, since a call names no other. An empty
+        cursor, or one that has come before, ends the list.
+        """
         self.changed.clear()
-        found: list[mcp_types.Tool] = []
+        found: dict[str, mcp_types.Tool] = {}
+        cursors: set[str | None] = {"", None}
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await self._client.list_tools(cursor=cursor)
-            found += page.tools
+            for each in page.tools:
+                found.setdefault(each.name, each)
             cursor = page.next_cursor
-            if cursor is None or len(found) >= MAX_TOOLS:
+            if cursor in cursors or len(found) >= MAX_TOOLS:
                 break
-        return found[:MAX_TOOLS]
+            cursors.add(cursor)
+        return list(found.values())[:MAX_TOOLS]
 
     async def call(
         self, tool: str, arguments: dict[str, Any], progress: ProgressFnT, store: ArtifactStore
     ) -> Output:
         """Call a tool; a cancellation is passed on to the server.
 
-        Raises Lost, and ToolError with the server's own error message.
+        Raises Forgotten where nothing ran, Lost, and ToolError with the server's own error message.
         """
         began, before = time.monotonic(), self._heard.messages
         try:
@@ -98,9 +114,11 @@ class Connection:
         try:
             result = await self._client.call_tool(tool, arguments, progress_callback=progress)
         except MCPError as error:
+            if _is_forgotten(error):
+                self.forgotten = True
             if _is_end(error):
                 self.ended.set()
-                raise Lost(self.why()) from None
+                raise (Forgotten if self.forgotten else Lost)(self.why()) from None
             raise ToolError(error.error.message[:MAX_REASON_CHARACTERS]) from None
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
@@ -178,11 +196,16 @@ def _is_end(error: BaseException) -> bool:
     """Return whether an error means that the connection has ended."""
     if isinstance(error, BaseExceptionGroup):
         return any(map(_is_end, error.exceptions))
-    # A restarted HTTP server does not know the session: the connection must be made again.
+    # Servers use the library's code for errors of their own, so its text counts too.
     return isinstance(error, MCPError) and (
-        error.error.code == mcp_types.CONNECTION_CLOSED
-        or error.error.message == "Session terminated"
+        (error.error.code, error.error.message) == _CLOSED or _is_forgotten(error)
     )
+
+
+def _is_forgotten(error: MCPError) -> bool:
+    """Return whether an HTTP server did not know the session, as after its restart."""
+    # The library's text for a 404 within a session; `http` makes one of all such refusals.
+    return error.error.message == "Session terminated"
 
 
 async def _decline(

@@ -3,10 +3,13 @@
 The URL is the operator's and may lead to a private address. Redirects stay within its origin.
 """
 
+import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx2
+import mcp_types
 from mcp.client._transport import TransportStreams
 from mcp.client.streamable_http import streamable_http_client
 
@@ -14,6 +17,7 @@ from caesura.tools.context import trace_headers
 from caesura.tools.mcp.settings import ServerSettings
 
 CONNECT_SECONDS = 10.0
+_OF_THE_SESSION = re.compile(r"session|not initiali[sz]ed", re.IGNORECASE)
 
 
 @asynccontextmanager
@@ -37,7 +41,11 @@ async def transport(settings: ServerSettings) -> AsyncIterator[TransportStreams]
 
 
 class _Bounded(httpx2.AsyncHTTPTransport):
-    """Refuses compressed answers and those above a size limit."""
+    """Refuses compressed answers and those above a size limit.
+
+    A refusal of the session becomes a 404 without a body, which the library tells as the end of
+    the session. It would tell a body's own error as one of the call, and keep the session.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
@@ -57,6 +65,8 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             None if is_stream else self._max_bytes,
             "the server compressed its answer unasked" if encoding != "identity" else "",
         )
+        if response.status_code in (400, 404) and "mcp-session-id" in request.headers:
+            return await _refused(response)
         return response
 
 
@@ -79,3 +89,27 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+async def _refused(response: httpx2.Response) -> httpx2.Response:
+    """Return an equal response, or a plain 404 if the server does not know the session.
+
+    By the protocol a 404 within a session says so, whatever its body; some servers say it with a
+    400. Only an error about the method or its parameters is about something else.
+    """
+    try:
+        body = await response.aread()
+        error = json.loads(body)["error"]
+        code, message = error["code"], str(error["message"])
+    except (httpx2.StreamError, ValueError, LookupError, TypeError, RecursionError):
+        code, message, body = None, "", b""
+    finally:
+        await response.aclose()
+    about_the_call = code in (mcp_types.METHOD_NOT_FOUND, mcp_types.INVALID_PARAMS)
+    if response.status_code == 404:
+        forgotten = not about_the_call
+    else:
+        forgotten = not about_the_call and _OF_THE_SESSION.search(message) is not None
+    if forgotten:
+        return httpx2.Response(404)
+    return httpx2.Response(response.status_code, headers=response.headers, content=body)

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -74,6 +75,7 @@ class MCPServer(AsyncClosing):
         self._ending: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tried = asyncio.Event()
+        self._ready = asyncio.Event()
         self._users = 0
         self.trouble: str | None = None
         """Why there is no connection; None while connected and before the start."""
@@ -145,7 +147,8 @@ class MCPServer(AsyncClosing):
         if self._loop is None or self._loop.is_closed():
             # The connection of a closed loop has ended with it.
             self._task = self._ending = self._connection = None
-            self._tried, self._users, self._loop = asyncio.Event(), 0, loop
+            self._tried, self._ready = asyncio.Event(), asyncio.Event()
+            self._users, self._loop = 0, loop
         elif self._loop is not loop:
             raise SetupError(
                 f"the MCP server {self._name!r} runs in another event loop: close it there first"
@@ -155,9 +158,9 @@ class MCPServer(AsyncClosing):
         """Keep a connection and replace it when it ends, all in this one task."""
         failures, loop = 0, asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began, at_once = loop.time(), False
             try:
-                self.trouble = await self._connected()
+                self.trouble, at_once = await self._connected()
             except SetupError as error:
                 self.trouble = str(error)
                 self._give_up()
@@ -171,6 +174,7 @@ class MCPServer(AsyncClosing):
                 self.trouble = "the connection broke"  # a cancellation that escaped the library
             finally:
                 self._connection = None
+                self._ready.clear()
             failures = 1 if loop.time() - began > SETTLED_SECONDS else failures + 1
             is_first, required = not self._tried.is_set(), self.settings.required
             if failures > self.settings.restarts or (is_first and required):
@@ -178,7 +182,10 @@ class MCPServer(AsyncClosing):
                 return
             self._tried.set()
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-            LOG.warning("MCP server %r: %s; trying again in %g s", self._name, self.trouble, pause)
+            if at_once and failures == 1:
+                pause = 0
+            when = f"in {pause:g} s" if pause else "at once"
+            LOG.warning("MCP server %r: %s; trying again %s", self._name, self.trouble, when)
             await asyncio.sleep(pause)
 
     def _give_up(self) -> None:
@@ -186,8 +193,11 @@ class MCPServer(AsyncClosing):
             LOG.warning("MCP server %r: %s; it is not started again", self._name, self.trouble)
         self._tried.set()
 
-    async def _connected(self) -> str:
-        """Connect, stay connected, and return why the connection ended."""
+    async def _connected(self) -> tuple[str, bool]:
+        """Connect, stay connected, and return why the connection ended.
+
+        Also return whether a new connection is worth trying at once, since the server lives.
+        """
         from mcp import MCPError
 
         from caesura.tools.mcp.connection import connect
@@ -197,6 +207,7 @@ class MCPServer(AsyncClosing):
                 await self._list(connection)
             self._connection, self.trouble = connection, None
             self._tried.set()
+            self._ready.set()
             try:
                 while await _first(connection.ended, connection.changed) is connection.changed:
                     await asyncio.sleep(REFRESH_SECONDS)
@@ -205,7 +216,7 @@ class MCPServer(AsyncClosing):
             except MCPError:
                 if not connection.ended.is_set():
                     raise
-            return f"the connection ended, {connection.why()}"
+            return f"the connection ended, {connection.why()}", connection.forgotten
 
     async def _list(self, connection: "Connection") -> None:
         listed = await connection.list_tools()
@@ -219,18 +230,34 @@ class MCPServer(AsyncClosing):
                 changed()
 
     async def _call(self, tool: str, arguments: dict[str, Any]) -> Output:
-        from caesura.tools.mcp.connection import Lost
+        from caesura.tools.mcp.connection import Forgotten, Lost
 
-        connection = self._connection
-        if connection is None or connection.ended.is_set():
-            why = self.trouble or "the connection has just ended"
-            raise Unavailable(f"the MCP server {self._name!r} is not connected: {why}")
+        connection = self._usable()
         try:
-            return await connection.call(tool, arguments, _progress(), self._store)
+            try:
+                return await connection.call(tool, arguments, _progress(), self._store)
+            except Forgotten:  # nothing ran, so the call is made in a new session, once
+                await self._replaced(connection)
+                return await self._usable().call(tool, arguments, _progress(), self._store)
         except Lost as error:
             raise ToolError(
                 f"the connection to the MCP server {self._name!r} was lost during the call: {error}"
             ) from None
+
+    def _usable(self) -> "Connection":
+        connection = self._connection
+        if connection is None or connection.ended.is_set():
+            why = self.trouble or "the connection has just ended"
+            raise Unavailable(f"the MCP server {self._name!r} is not connected: {why}")
+        return connection
+
+    async def _replaced(self, connection: "Connection") -> None:
+        """Wait until there is another connection, for as long as a start may take."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.start_seconds):
+                if self._connection is connection:
+                    self._ready.clear()
+                await self._ready.wait()
 
 
 def _progress() -> "ProgressFnT":

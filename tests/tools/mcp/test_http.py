@@ -85,6 +85,18 @@ class Misbehaving:
         self.headers: list[dict[str, str]] = []
         self.cancelled: list[object] = []
         self.silent = False
+        self.refusal: tuple[int, str] | None = None
+        """The status and the body of the answer to sessions that were begun before."""
+        self.known: set[str] = set()
+        self.cursors: list[str] | None = None
+        """The cursors behind the pages of the list of tools; the last one comes again and again."""
+        self.listings = 0
+        self.ran: list[str] = []
+
+    def forget(self, status: int, body: str) -> None:
+        """Refuse all sessions so far."""
+        self.refusal = (status, body)
+        self.known.clear()
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
@@ -94,6 +106,11 @@ class Misbehaving:
             self.cancelled.append(message["params"]["requestId"])
         if number is None:
             return web.Response(status=202)
+        session = request.headers.get("Mcp-Session-Id")
+        if self.refusal is not None and session is not None and session not in self.known:
+            status, body = self.refusal
+            kind = "application/json" if body.startswith("{") else "text/plain"
+            return web.Response(status=status, text=body, content_type=kind)
         match method:
             case "initialize":
                 if self.silent:
@@ -106,11 +123,17 @@ class Misbehaving:
                         "serverInfo": {"name": "misbehaving", "version": "1"},
                     },
                 )
-                response.headers["Mcp-Session-Id"] = f"session-{len(self.headers)}"
+                session = f"session-{len(self.headers)}"
+                self.known.add(session)
+                response.headers["Mcp-Session-Id"] = session
                 return response
             case "tools/list":
-                names = [{"name": name, "inputSchema": {"type": "object"}} for name in self.NAMES]
-                return self.result(number, {"tools": names})
+                tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self.NAMES]
+                listed: dict[str, object] = {"tools": tools}
+                if self.cursors:
+                    listed["nextCursor"] = self.cursors[min(self.listings, len(self.cursors) - 1)]
+                self.listings += 1
+                return self.result(number, listed)
             case "tools/call":
                 return await self.call(request, number, message["params"]["name"])
         error = {"code": -32601, "message": "no"}
@@ -128,6 +151,7 @@ class Misbehaving:
             }
         ).encode()
         json_type = {"Content-Type": "application/json"}
+        self.ran.append(name)
         answers: dict[str, web.Response] = {
             "giant": web.Response(body=large, headers=json_type),
             "bomb": web.Response(
@@ -207,7 +231,7 @@ async def test_headers_are_sent_with_their_variables(misbehaving, monkeypatch):
     assert {headers["Accept-Encoding"] for headers in told.headers} == {"identity"}
 
 
-async def test_a_session_that_the_server_has_forgotten_is_replaced(misbehaving):
+async def test_a_call_that_the_new_session_refuses_too_fails(misbehaving):
     url, told = misbehaving
     async with MCPServer("web", url=url) as server:
         call = Caller(server)
@@ -216,7 +240,84 @@ async def test_a_session_that_the_server_has_forgotten_is_replaced(misbehaving):
         )  # 404, within a session
         await until(lambda: call("fine"), lambda result: result.content == "fine")
     sessions = {headers.get("mcp-session-id") for headers in told.headers} - {None}
-    assert len(sessions) == 2
+    assert len(sessions) == 3
+    assert told.ran[:2] == ["missing"] * 2
+
+
+def refusal(code: int, message: str, number: object = None) -> str:
+    error = {"code": code, "message": message}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "error": error})
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, ""),
+        (404, "Session not found"),
+        (404, refusal(-32001, "Session not found")),
+        (404, refusal(-32600, "Session not found", "server-error")),
+        (404, refusal(-32000, "gone")),
+        (404, "{broken"),
+        (404, '{"error": 3}'),
+        (404, "{" + "x" * 2 * MAX_BYTES),
+        (400, refusal(-32000, "Bad Request: No valid session ID provided")),
+        (400, refusal(-32000, "Bad Request: Server not initialized")),
+    ],
+)
+async def test_a_call_is_made_in_a_new_session_when_the_server_forgot_the_old(
+    misbehaving, status, body
+):
+    url, told = misbehaving
+    async with MCPServer("web", url=url, max_message_bytes=MAX_BYTES) as server:
+        call = Caller(server)
+        assert (await call("fine")).content == "fine"
+        told.forget(status, body)
+        assert [(await call("fine")).content for _ in range(3)] == ["fine"] * 3
+    assert told.ran == ["fine"] * 4
+    assert len(told.known) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (404, refusal(-32601, "no such method"), "no such method"),
+        (400, refusal(-32602, "the session's name is missing"), "the session's name is missing"),
+        (400, refusal(-32000, "too many arguments"), "too many arguments"),
+        (400, "nonsense", "Server returned an error response"),
+    ],
+)
+async def test_other_refusals_keep_the_session(misbehaving, status, body, reason):
+    url, told = misbehaving
+    async with MCPServer("web", url=url) as server:
+        call = Caller(server)
+        told.forget(status, body)
+        assert reason in (await call("fine")).content
+        told.refusal = None
+        assert (await call("fine")).content == "fine"
+    assert told.ran == ["fine"]
+    assert not told.known  # no new session was begun
+
+
+async def test_calls_at_once_share_the_new_session(misbehaving):
+    url, told = misbehaving
+    async with MCPServer("web", url=url) as server:
+        call = Caller(server)
+        told.forget(404, refusal(-32001, "Session not found"))
+        results = await asyncio.gather(*(call("fine") for _ in range(5)))
+    assert [result.content for result in results] == ["fine"] * 5
+    assert len(told.known) == 1
+
+
+@pytest.mark.parametrize(
+    ("cursors", "listings"),
+    [([""], 1), (["0"], 2), (["1", "2", ""], 3), (["1", "2", "1"], 3)],
+)
+async def test_a_list_ends_with_an_empty_or_repeated_cursor(misbehaving, cursors, listings):
+    url, told = misbehaving
+    told.cursors = cursors
+    async with MCPServer("web", url=url) as server:
+        assert [tool.name for tool in server.tools] == list(Misbehaving.NAMES)
+    assert told.listings == listings
 
 
 async def test_one_that_never_answers(misbehaving):
