@@ -3,7 +3,7 @@
     python examples/07_mcp_agent.py            # a script stands in for the model
     python examples/07_mcp_agent.py MODEL      # a Hugging Face id, or a directory
 
-Needs `pip install 'caesura[mcp]'`. The server keeps a shop's stock in memory; it is a process of
+Needs `pip install -e '.[mcp]'`. The server keeps a shop's stock in memory; it is a process of
 its own, and ends with the agent.
 """
 

@@ -63,3 +63,12 @@ def test_links_lead_to_files(page: Path) -> None:
     targets = [link.partition("#")[0] for link in LINK.findall(page.read_text())]
     files = [target for target in targets if target and "://" not in target]
     assert [file for file in files if not (page.parent / file).exists()] == []
+
+
+def test_every_room_of_the_package_is_told_with_what_it_imports() -> None:
+    links = {path.name for path in (ROOT / "src" / "caesura").iterdir() if path.is_symlink()}
+    text = ARCHITECTURE.read_text()
+    linked = re.search(r"symbolic links to the \w+ rooms (.*?), which", text)
+    told = re.findall(r"^- (.*) imports? ", text, re.MULTILINE)
+    assert linked is not None and set(QUOTED.findall(linked[1])) == links - {"models"}
+    assert set(QUOTED.findall(" ".join(told))) >= links - {"models"}

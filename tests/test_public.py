@@ -1,11 +1,19 @@
 """What `import caesura` gives."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import caesura
+from caesura import distribution
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
 
 def test_every_public_name_is_there() -> None:
@@ -26,3 +34,39 @@ def test_nothing_but_the_adapter_needs_vllm(module: str) -> None:
         f"import sys, {module}; assert not {{'vllm', 'torch', 'transformers'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_distribution_has_the_name_and_version_of_the_project() -> None:
+    assert (distribution.NAME, caesura.__version__) == (PROJECT["name"], PROJECT["version"])
+
+
+def test_a_clone_installs_extras_by_its_path_and_a_wheel_by_its_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert distribution.install("mcp", "ray") == f"pip install -e '{ROOT}[mcp,ray]'"
+    monkeypatch.setattr(distribution, "_CLONE", tmp_path)
+    assert distribution.install("mcp") == "pip install 'caesura-vllm[mcp]'"
+
+
+SOURCES = [
+    *ROOT.glob("*.md"),
+    ROOT / "pyproject.toml",
+    *(path for room in ("docs", "examples", "tests") for path in (ROOT / room).rglob("*.*")),
+    *(path for room in (ROOT / "src" / "caesura").iterdir() for path in room.rglob("*.py")),
+]
+HINT = re.compile(
+    r"""(?:'\.|caesura-vllm)\[([a-z,]+)\]"""  # a distribution with its extras
+    r"""|\binstall\(["']([a-z]+)["']\)"""
+)
+
+
+def test_every_hint_names_an_extra_and_none_the_other_project() -> None:
+    named: set[str] = set()
+    for path in SOURCES:
+        if path == Path(__file__) or path.suffix not in {".py", ".md", ".toml"}:
+            continue
+        text = path.read_text()
+        assert not re.search(r"caesura\[[a-z]", text), f"{path}: `caesura` is another project"
+        for hint in HINT.finditer(text):
+            named |= set((hint[1] or hint[2]).split(","))
+    assert {"cuda", "mcp", "search", "tracing", "plots", "postgres"} <= named <= EXTRAS.keys()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
 
 
@@ -55,6 +56,5 @@ def require(package: str, extra: str, tool: str) -> None:
     """Raise SetupError, with the install command, unless `package` is installed."""
     if importlib.util.find_spec(package) is None:
         raise SetupError(
-            f"the tool {tool!r} needs {package}, which is not installed: "
-            f"pip install 'caesura[{extra}]'"
+            f"the tool {tool!r} needs {package}, which is not installed: {install(extra)}"
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caesura.distribution import install
 from caesura.planning.application.application import ApplicationError
 
 Place = tuple[str, ...]
@@ -86,7 +87,7 @@ def _read_yaml(path: Path, text: str) -> Source:
         import yaml
     except ModuleNotFoundError:
         raise ApplicationError(
-            f"{path}: reading YAML takes PyYAML: install it (pip install 'caesura[planning]'), or"
+            f"{path}: reading YAML takes PyYAML: install it ({install('planning')}), or"
             " write the application as TOML"
         ) from None
     try:

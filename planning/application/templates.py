@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
+from caesura.distribution import install
 from caesura.planning.application.application import ApplicationError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _environment() -> "Environment":
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ModuleNotFoundError:
         raise ApplicationError(
-            "templates take the package 'jinja2': install it (pip install 'caesura[planning]')"
+            f"templates take the package 'jinja2': install it ({install('planning')})"
         ) from None
     environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
     environment.filters["fromjson"] = json.loads

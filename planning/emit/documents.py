@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from caesura.distribution import install
 from caesura.planning.emit.engines import EmitError
 
 MAX_LINE_CHARACTERS = 10_000
@@ -17,9 +18,7 @@ def yaml_file(comments: Iterable[str], *documents: Mapping[str, Any]) -> str:
     try:
         import yaml
     except ImportError as error:
-        raise EmitError(
-            "writing these files needs PyYAML: pip install 'caesura[planning]'"
-        ) from error
+        raise EmitError(f"writing these files needs PyYAML: {install('planning')}") from error
 
     head = "".join(f"# {line}".rstrip() + "\n" for line in comments)
     parts = (

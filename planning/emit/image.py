@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.planning.application.application import Model
 from caesura.planning.emit.engines import plain_name
 from caesura.planning.plan import Placement

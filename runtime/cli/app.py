@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.runtime.cli import kb
 from caesura.runtime.cli.errors import mistakes_told
 from caesura.runtime.cli.fill import filled

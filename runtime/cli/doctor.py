@@ -13,6 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from caesura import distribution
+from caesura.distribution import NAME, __version__, install
 from caesura.runtime.cli.errors import Complaint
 from caesura.runtime.cli.model_checks import model_checks
 from caesura.runtime.launch import BUNDLED_MODEL, prepare_environment
@@ -56,6 +58,7 @@ def examine(model: str | None = None, formats: Sequence[str] | None = None) -> i
 
 
 def _checks() -> Iterator[tuple[str, Callable[[], str]]]:
+    yield "caesura", _caesura
     yield "python", _python
     yield "vllm", _vllm
     yield "torch", _torch
@@ -71,12 +74,33 @@ def _python() -> str:
     return ".".join(map(str, sys.version_info[:3]))
 
 
+def _caesura() -> str:
+    """Return the installed distribution. Another project's `caesura` writes into our package."""
+    try:
+        other = importlib.metadata.distribution("caesura")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    else:
+        # An installation of this project from before it had a name of its own does no harm.
+        if not any(each.value.startswith("caesura.runtime") for each in other.entry_points):
+            raise Complaint(
+                f"the distribution caesura {other.version} is another project, in the same package"
+                f" as ours: {other.metadata['Summary']}",
+                f"pip uninstall caesura, then install {NAME} again, with --force-reinstall"
+                " and --no-deps",
+            )
+    try:
+        return f"{NAME} {importlib.metadata.version(NAME)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"{NAME} {__version__}, not installed, from {Path(distribution.__file__).parent}"
+
+
 def _vllm() -> str:
     found = _installed_vllm()
     if not found:
         raise Complaint(
             "not installed",
-            "in a clone: pip install '.[cuda]' on a GPU, `make setup` for the CPU build",
+            "in a clone: pip install -e '.[cuda]' on a GPU, `make setup` for the CPU build",
         )
     if len(found) > 1:
         raise Complaint(
@@ -138,7 +162,7 @@ def _scheduler() -> str:
 def _bundled_model() -> str:
     weights = Path(BUNDLED_MODEL, "model.safetensors")
     if not weights.exists():
-        raise Complaint(f"{weights} is missing", "install caesura again, or run `make model`")
+        raise Complaint(f"{weights} is missing", f"install {NAME} again, or run `make model`")
     return f"{weights.stat().st_size / 2**20:.1f} MiB"
 
 
@@ -170,7 +194,7 @@ def _tools() -> str:
         return f"all extras are installed ({', '.join(TOOL_EXTRAS)})"
     return (
         f"without {', '.join(missing)}: `caesura tools list` shows the affected tools;"
-        f" to install them: pip install 'caesura[{','.join(missing)}]'"
+        f" to install them: {install(*missing)}"
     )
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.runtime.cli.options import Traces
 from caesura.runtime.engine import Engine
 from caesura.runtime.launch import facts_of, record

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
+from caesura.distribution import install
 from caesura.runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -144,7 +145,5 @@ def _psycopg() -> Any:
     try:
         import psycopg
     except ImportError as error:
-        raise UsageError(
-            f"PostgreSQL needs psycopg ({error}): pip install 'caesura[postgres]'"
-        ) from error
+        raise UsageError(f"PostgreSQL needs psycopg ({error}): {install('postgres')}") from error
     return psycopg

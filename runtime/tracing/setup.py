@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
+from caesura.distribution import install
 from caesura.runtime.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ LOG = logging.getLogger(__name__)
 
 HTTP, GRPC = "http/protobuf", "grpc"
 DEFAULT_ENDPOINTS = {HTTP: "http://localhost:4318", GRPC: "http://localhost:4317"}
-INSTALL = "pip install 'caesura[tracing]'"
+INSTALL = install("tracing")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider as SdkTracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.trace import TracerProvider
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.recording.spans import RecordAll, SpanEntries
 from caesura.runtime.tracing import conventions as names

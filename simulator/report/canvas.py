@@ -8,13 +8,14 @@ import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from caesura.distribution import install
 from caesura.scheduler.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MISSING = 'charts take matplotlib: pip install "caesura[plots]"'
+MISSING = f"charts take matplotlib: {install('plots')}"
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY, BLACK, BROWN = "#e69f00", "#56b4e9", "#000000", "#8c6d31"

@@ -8,6 +8,8 @@ What most programs need is exported here, and imported at first use:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from caesura.distribution import __version__ as __version__
+
 if TYPE_CHECKING:
     from caesura.runtime.errors import (
         CaesuraError,
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from caesura.runtime.testing import ScriptedEngine
     from caesura.scheduler.messages import Sampling
     from caesura.tools import Tool, tool
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Agent": "caesura.runtime.sdk.agent",

@@ -46,7 +46,7 @@ def executable() -> str | None:
 
 def what_is_missing() -> str | None:
     if importlib.util.find_spec("playwright") is None:
-        return "the package playwright is not installed: pip install 'caesura[dev]'"
+        return "the package playwright is not installed: pip install -e '.[dev]'"
     if executable() is None:
         return "there is no Chromium: apt-get install chromium, or name one in CAESURA_CHROMIUM"
     return None

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.paths import default_artifacts
@@ -58,8 +59,7 @@ class MCPServer(AsyncClosing):
     ) -> None:
         if importlib.util.find_spec("mcp") is None:
             raise SetupError(
-                f"the MCP server {name!r} needs mcp, which is not installed: "
-                "pip install 'caesura[mcp]'"
+                f"the MCP server {name!r} needs mcp, which is not installed: {install('mcp')}"
             )
         if settings is None:
             settings = ServerSettings.read(name, {"required": True, **keywords})

@@ -21,7 +21,7 @@ from aiohttp import (
 )
 from yarl import URL
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.tools.context import trace_headers
 from caesura.tools.net.address import is_public
 from caesura.tools.net.body import parse_json, read_body

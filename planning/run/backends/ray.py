@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from caesura.distribution import install
 from caesura.planning.run.backends.node_engines import MakeHost, NodeEngines, node_processes
 from caesura.planning.run.host import Endpoint, HostError, Replica
 
@@ -265,7 +266,7 @@ def _connected(address: str) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError as error:
-        raise HostError("this backend needs Ray: pip install 'caesura[ray]'") from error
+        raise HostError(f"this backend needs Ray: {install('ray')}") from error
     if ray.is_initialized():
         return ray, False
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from caesura import __version__
+from caesura.distribution import __version__
 from caesura.planning.plan import Plan
 from caesura.planning.run.journal import Journal
 from caesura.planning.search.strategies import Choice

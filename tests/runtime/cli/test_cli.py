@@ -1,14 +1,17 @@
 """The command line, with a scripted engine where one is needed."""
 
 import io
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from caesura import __version__
+from caesura import __version__, distribution
 from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli import demo, doctor
@@ -171,6 +174,32 @@ async def test_the_demo_reports_every_request(
     assert shown.count("pause") >= 2
     assert "which is 3." in shown
     assert engine.open_sessions == 0
+
+
+FOREIGN = """Metadata-Version: 2.3
+Name: caesura
+Version: 1.0.0
+Summary: Mid-execution distributed locking with zero boilerplate.
+"""
+
+
+def test_doctor_notices_the_other_project_of_the_name(tmp_path: Path) -> None:
+    """Its wheel replaces `caesura/__init__.py`; the rest of the package is still ours."""
+    package, metadata = tmp_path / "caesura", tmp_path / "caesura-1.0.0.dist-info"
+    for folder in (package, metadata):
+        folder.mkdir()
+    for path in Path(distribution.__file__).parent.iterdir():
+        (package / path.name).symlink_to(path)
+    (package / "__init__.py").unlink()
+    (package / "__init__.py").write_text("")
+    (metadata / "METADATA").write_text(FOREIGN)
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); sys.argv[1:] = ['doctor']\n"
+    code += "from caesura.runtime.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    said = " ".join(ran.stdout.split())
+    assert ran.returncode > 0, ran.stderr
+    assert "wrong caesura: the distribution caesura 1.0.0 is another project" in said
+    assert "distributed locking" in said and "fix: pip uninstall caesura, then install" in said
 
 
 def test_doctor_says_how_to_fix_it(

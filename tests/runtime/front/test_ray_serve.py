@@ -15,8 +15,8 @@ import pytest
 from caesura.runtime.server.request.returning import SERVER
 from tests.runtime.front.scripted import MODEL, WAIT, scripted_server
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'caesura[front]'")
-serve = pytest.importorskip("ray.serve", reason="needs Ray Serve: pip install 'caesura[front]'")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[front]'")
+serve = pytest.importorskip("ray.serve", reason="needs Ray Serve: pip install -e '.[front]'")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SMALL = {"object_store_memory": 80 << 20, "include_dashboard": False}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from caesura.distribution import install
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.recorder import MAX_ENTRY_BYTES, Recorder
 from caesura.runtime.recording.storage import reading
@@ -151,7 +152,7 @@ def test_without_opentelemetry_the_engines_records_are_all_there_is(
     assert tracing_of(None, recorder) is None
     (told,) = caplog.records
     assert told.levelno == logging.WARNING
-    assert "no spans" in told.getMessage() and "caesura[tracing]" in told.getMessage()
+    assert "no spans" in told.getMessage() and install("tracing") in told.getMessage()
 
 
 async def test_a_recorder_and_a_receiver_at_once(

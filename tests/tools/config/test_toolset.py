@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from caesura.distribution import install
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.config import toolset as module
 from caesura.tools.config.toolset import BUILTINS, Builtin, Toolset
@@ -71,7 +72,7 @@ async def test_the_default_is_what_works_without_settings(services, monkeypatch)
     async with Toolset(services, enabled=None) as toolset:
         assert {"calculator", "clock"} <= set(toolset.registry.names)
         assert "search" not in toolset.registry
-        assert "pip install 'caesura[search]'" in toolset.off["search"]
+        assert install("search") in toolset.off["search"]
         assert toolset.off["generate_image"] == "needs [tools.generate_image] in the configuration"
     with pytest.raises(SetupError, match="no_such_package, which is not installed"):
         await Toolset(services, enabled=["search"]).start()

@@ -24,7 +24,7 @@ from caesura.planning.run.journal import Journal, Result, events_path
 from caesura.planning.run.limits import Limits
 from tests.planning.run.applications import application, question, requests
 
-ray = pytest.importorskip("ray", reason="needs Ray: pip install 'caesura[ray]'")
+ray = pytest.importorskip("ray", reason="needs Ray: pip install -e '.[ray]'")
 
 ENGINE = Path(__file__).parents[1] / "engine_process.py"
 
