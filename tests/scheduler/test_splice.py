@@ -47,7 +47,6 @@ PLAIN = SessionSpec()
 FREE = Sampling()
 WRITTEN_CALL = 'Let me see. {"name": "add", "arguments": {"a":1,  "b":2}}'
 """What a model wrote for `CALL`, in no template's spelling."""
-REFUSE_QUESTIONS_BEHIND_RESULTS = ("mistral_nemo", "mistral_small_3_2", "ministral_3_reasoning")
 # It writes an answer only while it is the last message.
 FORGETFUL = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -91,11 +90,8 @@ class World:
         return found.report.why
 
 
-# An answer of gpt-oss ends with another token in a history, and Mistral Nemo's template moves the
-# system message to the last question, so that the whole is rendered.
-@pytest.mark.parametrize(
-    "template", [name for name in ENDS if name not in ("gptoss", "mistral_nemo")]
-)
+# An answer of gpt-oss ends with another token in a history, so that the whole is rendered.
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
 async def test_only_what_is_new_is_rendered(template: str) -> None:
     """The answer's tokens stay, and behind them stands what the template itself writes there."""
     tokenizer, renderer = renderer_of(template)
@@ -129,15 +125,30 @@ async def test_results_of_a_clients_tool_are_appended(
     end = tokenizer.convert_tokens_to_ids(text)
     written = THOUGHT + WRITTEN_CALL
     tokens = await world.answered([QUESTION], CALL, written, [end], SPEC)
-    if NEXT in later and template in REFUSE_QUESTIONS_BEHIND_RESULTS:
-        assert await world.why(QUESTION, CALL, *later, spec=SPEC) == "template"
-        return
     found = await world.follow(QUESTION, CALL, *later, spec=SPEC)
     assert found.tokens is not None and found.tokens[: len(tokens)] == tokens
     new = tokenizer.decode(found.tokens[len(tokens) :])
     whole = tokenizer.decode(renderer.prompt([QUESTION, CALL, *later], TOOLS))
     assert whole.endswith(new)
     assert "Let me see" not in new and "arguments" not in new
+
+
+# An answer of gpt-oss ends with another token in a history.
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "gptoss"])
+async def test_system_messages_between_questions_are_appended(template: str) -> None:
+    tokenizer, renderer = renderer_of(template)
+    world = World(renderer)
+    text = "<|user|>" if template == "glm4moe" else ENDS[template][0]
+    answer = {"role": "assistant", "content": "It is 3."}
+    before = [QUESTION, {"role": "system", "content": "The day is new."}]
+    end = tokenizer.convert_tokens_to_ids(text)
+    tokens = await world.answered(before, answer, "It is  3.", [end])
+    rule = {"role": "system", "content": "Write in the folder."}
+    found = await world.follow(*before, answer, rule, NEXT)
+    assert found.tokens is not None and found.tokens[: len(tokens)] == tokens
+    new = tokenizer.decode(found.tokens[len(tokens) :])
+    assert "The day is new." not in new
+    assert 0 <= new.index(rule["content"]) < new.index(NEXT["content"])
 
 
 @pytest.mark.parametrize("template", ["qwen3", "deepseek_r1_distill", "glm4moe"])

@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 from caesura.intercept.calls.react import observation
@@ -22,6 +23,7 @@ from caesura.intercept.calls.thinking import open_at_end
 from caesura.scheduler.errors import ContextOverflow, UsageError
 from caesura.scheduler.media import KINDS, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.vllm.client.roles import TRUSTED, Roles, probed
 from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
 from caesura.scheduler.vllm.client.tokens.literal import LiteralText, template_of
 
@@ -30,8 +32,6 @@ NO_VARIABLES: Mapping[str, Any] = {}
 MAX_OPENER_TOKENS = 64
 """Maximum number of tokens of an opener of thinking, including the spaces after it."""
 QUESTION: Message = {"role": "user", "content": "."}
-TRUSTED = ("system", "developer")
-"""Roles whose messages may spell special tokens and mean them."""
 COUNTED_CALLS = "<|tool_call_begin|>"
 """The marker in the templates of Kimi K2, whose calls and results have ids that count calls."""
 _STAND_IN = uuid.uuid4().hex
@@ -245,6 +245,17 @@ class Renderer:
         template: Mapping[str, Any],
         end: Literal["open", "closed", "prefill"],
     ) -> str:
+        return self._write(self.given(messages, end == "prefill"), tools, template, end)
+
+    def _write(
+        self,
+        given: Sequence[dict[str, Any]],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any] = NO_VARIABLES,
+        end: Literal["open", "closed", "prefill"] = "open",
+    ) -> str:
+        """Return the text that the template makes of `given` messages."""
+
         def written(given: Sequence[dict[str, Any]]) -> str:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -257,7 +268,6 @@ class Renderer:
                 )
             )
 
-        given = self.given(messages, end == "prefill")
         try:
             try:
                 return written(given)
@@ -268,13 +278,27 @@ class Renderer:
             # Templates raise many classes of Jinja errors, including their own refusals.
             raise UsageError(f"the model's chat template refused the messages: {error}") from error
 
+    @cached_property
+    def _roles(self) -> Roles:
+        """What the template takes; two threads may ask it at once, with the same result."""
+        return probed(self._write_plainly)
+
+    def _write_plainly(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        """Return the text of messages in the roles that they have."""
+        return self._write([_for_template(each) for each in messages], tools)
+
     def given_tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
         """Return the tools for the template as `given` does messages, or None without any."""
         return [self._literal.cut(dict(tool)) for tool in tools] or None
 
+    def for_template(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return messages as the template takes them, with results of inline calls as user text."""
+        plain = [*_with_observations(messages)]
+        return [_for_template(message) for message in self._roles.arranged(plain)]
+
     def given(self, messages: Sequence[Message], prefill: bool) -> list[dict[str, Any]]:
         """Return the messages for the template, in which spelled special tokens are cut."""
-        given = for_template(messages)
+        given = self.for_template(messages)
         last = given.pop() if prefill and given else None
         for index, message in enumerate(given):
             if message.get("role") not in TRUSTED:
@@ -319,11 +343,6 @@ def _standing_in(turn: Message) -> Message:
     made = [{**call, "function": {**call["function"], "arguments": "{}"}} for call in calls]
     made[-1]["function"]["arguments"] = json.dumps({"text": _STAND_IN})
     return {"role": "assistant", "content": "", "tool_calls": made}
-
-
-def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as chat templates expect them, with results of inline calls as user text."""
-    return [_for_template(message) for message in _with_observations(messages)]
 
 
 def _with_observations(messages: Sequence[Message]) -> Iterator[Message]:

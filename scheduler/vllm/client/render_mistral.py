@@ -31,6 +31,16 @@ class MistralRenderer(Renderer):
 
         Raises `UsageError` if mistral-common refuses the messages.
         """
+        return self._encode_messages(self._roles.arranged(messages), tools, template, prefill)
+
+    def _encode_messages(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        template: Mapping[str, Any] = NO_VARIABLES,
+        prefill: bool = False,
+    ) -> list[int]:
+        """Return the tokens of messages in the roles that they have."""
         text_too = self._tokenizer.version >= FIRST_VERSION_WITH_TEXT_BESIDE_CALLS
         given = [_accepted(message, text_too) for message in messages]
         try:
@@ -46,6 +56,9 @@ class MistralRenderer(Renderer):
         except Exception as error:
             # The library's validators raise errors of their own and of Pydantic.
             raise UsageError(f"mistral-common refused the messages: {error}") from error
+
+    def _write_plainly(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        return str(self._tokenizer.decode(self._encode_messages(messages, tools)))
 
     def bridge(self, after: Continuation) -> list[int] | None:
         """Return the tokens to append after a turn, so that the messages follow.

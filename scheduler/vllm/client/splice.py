@@ -15,6 +15,7 @@ from caesura.scheduler.media import has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.render import Continuation, Renderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
+from caesura.scheduler.vllm.client.roles import leading_system
 
 MIN_FREE_SHARE = 0.25
 """The share of the context window that splicing leaves free, unless the turn asks for less.
@@ -73,7 +74,7 @@ class Splicer:
         if isinstance(found, str):
             return _rendered(found)
         turn, new = messages[length - 1], messages[length:]
-        system = [each for each in messages[:length] if each.get("role") == "system"]
+        system = leading_system(messages[:length])
         calls = _count_calls(messages[: length - 1])
         after = Continuation(turn, new, spec.tools, found[-1], system, spec.template, calls)
         try:

@@ -174,13 +174,7 @@ def _content(item: Item) -> str:
 
 
 def with_instructions(instructions: str | None, messages: Sequence[Message]) -> list[Message]:
-    """Return the messages behind the instructions, in one system message.
-
-    Many chat templates refuse a second system message.
-    """
+    """Return the messages behind the instructions."""
     if not instructions:
         return list(messages)
-    if messages and messages[0].get("role") == "system":
-        instructions = f"{instructions}\n\n{messages[0]['content']}"
-        messages = messages[1:]
     return [{"role": "system", "content": instructions}, *messages]

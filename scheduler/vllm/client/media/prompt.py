@@ -23,7 +23,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.media import MediaRules, behind_results, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
-from caesura.scheduler.vllm.client.render import Renderer, for_template
+from caesura.scheduler.vllm.client.render import Renderer
 from caesura.scheduler.vllm.client.render_threads import RenderThreads
 
 
@@ -105,9 +105,9 @@ class MediaRenderer:
         template: Mapping[str, Any],
         prefill: bool,
     ) -> tuple[list[int], Media]:
-        cuts = self._cuts
-        given = self._renderer.given(messages, prefill) if cuts else for_template(messages)
-        shown = self._renderer.given_tools(tools) if cuts else [*map(dict, tools)] or None
+        cuts, by = self._cuts, self._renderer
+        given = by.given(messages, prefill) if cuts else by.for_template(messages)
+        shown = by.given_tools(tools) if cuts else [*map(dict, tools)] or None
         try:
             _, prompt = await self._vllms.render_messages_async(
                 cast(Any, given), self._params(shown, template, prefill)

@@ -153,10 +153,14 @@ def test_a_compaction_is_a_summary() -> None:
     assert "They agreed on Tuesday." in told["content"]
 
 
-def test_instructions_join_the_system_message() -> None:
-    history = messages([{"role": "system", "content": "B"}, {"role": "user", "content": "C"}])
+def test_instructions_are_the_first_system_message() -> None:
+    history = messages([{"role": "developer", "content": "B"}, {"role": "user", "content": "C"}])
     told = with_instructions("A", history)
-    assert [m["content"] for m in told] == ["A\n\nB", "C"]
+    assert [(m["role"], m["content"]) for m in told] == [
+        ("system", "A"),
+        ("system", "B"),
+        ("user", "C"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Each text of a conversation arrives in its place, with the templates of real models."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+from vllm.tokenizers.mistral import MistralTokenizer
+
+from caesura.runtime.launch import BUNDLED_MODEL
+from caesura.scheduler.messages import Message, ToolSpec
+from caesura.scheduler.vllm.client.render import Renderer
+from caesura.scheduler.vllm.client.render_mistral import MistralRenderer
+from tests.scheduler.real_templates import ENDS, renderer_of
+from tests.scheduler.tekken import write_tekken
+
+TOOLS: list[ToolSpec] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look",
+            "description": "Look.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    }
+]
+CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+CONVERSATIONS = {
+    "Codex's first request": "ddu",
+    "Codex's first request, with its surroundings": "dduu",
+    "instructions and three developer messages": "ssssu",
+    "a changed setting behind an answer": "dduaddu",
+    "a changed setting as the last message": "duad",
+    "Claude Code's first request": "sus",
+    "a reminder between two questions": "susu",
+    "a reminder behind each result": "suscrscrsasu",
+    "a reminder as the last message, behind a result": "sucrs",
+    "a question behind a result": "ducru",
+    "no system message at the begin": "usaus",
+    "two questions": "uuau",
+}
+"""Conversations, one letter a message: system, developer, user, assistant, call, result."""
+ROLES = {"s": "system", "d": "developer", "u": "user", "a": "assistant"}
+
+
+def conversation(letters: str) -> list[Message]:
+    made: list[Message] = []
+    for number, letter in enumerate(letters):
+        if letter == "c":
+            made.append({"role": "assistant", "content": "", "tool_calls": [CALL]})
+        elif letter == "r":
+            result = {"role": "tool", "tool_call_id": CALL["id"], "name": "look"}
+            made.append({**result, "content": text(number)})
+        else:
+            made.append({"role": ROLES[letter], "content": text(number)})
+    return made
+
+
+def text(number: int) -> str:
+    return f"Zebra rule {number:02d} holds."
+
+
+def assert_in_order(written: str, letters: str) -> None:
+    """Each text stands there once, behind the one before it; the first may stand elsewhere."""
+    numbers = [number for number, letter in enumerate(letters) if letter != "c"]
+    assert [written.count(text(number)) for number in numbers] == [1] * len(numbers)
+    begin = next(at for at, letter in enumerate(letters) if letter not in "sd")
+    for part in (numbers[:begin], numbers[begin:]):
+        places = [written.index(text(number)) for number in part]
+        assert places == sorted(places)
+
+
+def written(template: str, letters: str, tools: Sequence[ToolSpec] = ()) -> str:
+    tokenizer, renderer = renderer_of(template)
+    return str(tokenizer.decode(renderer.prompt(conversation(letters), tools)))
+
+
+# The template of the distilled models writes no results of tools.
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "deepseek_r1_distill"])
+@pytest.mark.parametrize("letters", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_every_text_arrives_in_its_place(template: str, letters: str) -> None:
+    tools = TOOLS if "c" in letters else ()
+    assert_in_order(written(template, letters, tools), letters)
+
+
+@pytest.mark.parametrize("letters", [each for each in CONVERSATIONS.values() if "c" not in each])
+def test_every_text_arrives_where_a_template_writes_no_results(letters: str) -> None:
+    assert_in_order(written("deepseek_r1_distill", letters), letters)
+
+
+# Mistral Nemo's template forgets the system message in some conversations.
+@pytest.mark.parametrize("template", [name for name in ENDS if name != "mistral_nemo"])
+def test_a_plain_conversation_is_what_the_template_writes(template: str) -> None:
+    tokenizer, renderer = renderer_of(template)
+    plain = conversation("suau")
+    stock = tokenizer.apply_chat_template(plain, add_generation_prompt=True, tokenize=False)
+    assert tokenizer.decode(renderer.prompt(plain, ())) == stock
+
+
+@pytest.mark.parametrize("template", ENDS)
+def test_a_later_reminder_leaves_what_is_before_it(template: str) -> None:
+    first, second = written(template, "suau"), written(template, "suasu")
+    end = first.index(text(2)) + len(text(2))
+    assert second[:end] == first[:end]
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("qwen3", "<|im_start|>system\nD<|im_end|>\n"),
+        ("qwen3_5_think", "<|im_start|>user\nD<|im_end|>\n"),
+        ("minimax_m2", "]~b]user\nD[e~[\n"),
+        ("gptoss", "<|start|>user<|message|>D<|end|>"),
+        ("mistral_small_3_2", "[INST]C\n\nD[/INST]"),
+    ],
+)
+def test_a_later_message_is_the_systems_where_the_template_takes_it(
+    template: str, expected: str
+) -> None:
+    tokenizer, renderer = renderer_of(template)
+    told = [
+        {"role": "system", "content": "A"},
+        {"role": "system", "content": "B"},
+        {"role": "user", "content": "C"},
+        {"role": "system", "content": "D"},
+    ]
+    whole = tokenizer.decode(renderer.prompt(told, ()))
+    assert expected in whole
+    assert ("A\n\nB" in whole) == (template != "qwen3")
+
+
+def test_where_no_system_message_is_taken_the_first_question_begins_with_it() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
+    # In the manner of Gemma 2's template.
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+        "{{ raise_exception('roles must alternate') }}{% endif %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    renderer = Renderer(tokenizer, frozenset({tokenizer.eos_token_id}))
+    letters = "ssuasu"
+    whole = tokenizer.decode(renderer.prompt(conversation(letters), ()))
+    assert_in_order(whole, letters)
+    assert whole.startswith(f"<|im_start|>user\n{text(0)}\n\n{text(1)}\n\n{text(2)}<|im_end|>")
+
+
+def test_a_picture_is_kept_where_two_questions_become_one() -> None:
+    _, renderer = renderer_of("mistral_small_3_2")
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    told = [{"role": "user", "content": [picture]}, {"role": "system", "content": "A"}]
+    (made,) = renderer.for_template(told)
+    assert made["content"] == [picture, {"type": "text", "text": "A"}]
+
+
+@pytest.mark.parametrize("version", [3, 7, 11, 13])
+@pytest.mark.parametrize("letters", CONVERSATIONS.values(), ids=CONVERSATIONS)
+def test_every_text_arrives_by_mistrals_own_tokenizers(
+    tmp_path: Path, version: int, letters: str
+) -> None:
+    tokenizer: Any = MistralTokenizer.from_pretrained(str(write_tekken(tmp_path, version)))
+    renderer = MistralRenderer(tokenizer, frozenset({tokenizer.eos_token_id}))
+    tools = TOOLS if "c" in letters else ()
+    assert_in_order(str(tokenizer.decode(renderer.prompt(conversation(letters), tools))), letters)
+
+
+def test_what_a_template_does_not_take_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    _, renderer = renderer_of("qwen3_5_think")
+    with caplog.at_level(logging.INFO, logger="caesura"):
+        for _ in range(2):
+            renderer.prompt(conversation("ddu"), ())
+    assert caplog.text.count("does not take all messages") == 1
+    assert "several, later" in caplog.text
