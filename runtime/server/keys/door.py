@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from starlette.requests import HTTPConnection
 
 from caesura.runtime.server.http.access import Check, access_check, check_role, shown_key
-from caesura.runtime.server.keys.key import Key, keys_of, tenant_of
+from caesura.runtime.server.keys.key import Key, Reach, keys_of, tenant_of
 from caesura.runtime.server.keys.quota import Quotas
 from caesura.runtime.server.keys.rules import Role, asked_for, least_role
 
@@ -44,7 +44,7 @@ class Door:
         if key is not None:
             check_role(key, least_role(request.scope), asked_for(request.scope))
 
-    def reach(self, headers: Mapping[str, str], least: Role = Role.ADMIN) -> str | None:
+    def reach(self, headers: Mapping[str, str], least: Role = Role.ADMIN) -> Reach:
         """Return the tenant whose records a request may use, or None if it may use everybody's.
 
         A key with the role `least` or a higher one may use everybody's, and so may every request
@@ -68,7 +68,7 @@ class Door:
         return key.who
 
 
-def reaches(reach: str | None, tenant: str) -> bool:
+def reaches(reach: Reach, tenant: str) -> bool:
     """Return whether records of a tenant are within a reach, as `Door.reach` returns it."""
     return reach is None or reach == tenant
 

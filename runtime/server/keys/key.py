@@ -14,6 +14,8 @@ DEFAULT_WEIGHT = 1.0
 SCOPE = "caesura.key"
 """Where a request's scope holds its `Key`."""
 MAX_NAME_CHARACTERS = 64
+Reach = str | None
+"""The tenant whose records may be used, or None for everybody's."""
 UNDECODABLE = "surrogateescape"
 """How a key keeps bytes that are no UTF-8, as the environment does."""
 _COUNTS = ("in_flight", "rpm", "tpm")

@@ -16,6 +16,11 @@ XARGS = "vllm_xargs"
 """The field of vLLM's own routes that becomes `extra_args`."""
 
 
+def tenant_in(headers: Mapping[str, str]) -> str:
+    """Return the tenant of a request: a digest of the API key that it shows, or an empty text."""
+    return tenant_of(shown_key(headers))
+
+
 def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:
     """Return a request's origin; `name` is the session's name unless a header says another.
 
@@ -28,7 +33,7 @@ def origin_of(headers: Mapping[str, str], name: str = "") -> Origin:
                 f"The header {header} has {len(text)} characters: send at most"
                 f" {MAX_NAME_CHARACTERS}."
             )
-    return Origin(tenant_of(shown_key(headers)), named or name, parent)
+    return Origin(tenant_in(headers), named or name, parent)
 
 
 def with_origin(body: bytes, origin: Origin) -> bytes:

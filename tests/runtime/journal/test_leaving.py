@@ -47,3 +47,30 @@ async def test_a_run_that_waits_goes_on_in_the_next_process(serve: Any, way: str
     events = await after.events(made["id"])
     assert events[-1]["type"] == "response.completed"
     assert "It came." in str(events[-1])
+
+
+async def test_a_run_that_goes_on_stays_its_keys(serve: Any) -> None:
+    started, never, journal = asyncio.Event(), asyncio.Event(), Spy()
+    keys = {"api_key": ["ann-secret", "bob-secret"]}
+    server = await serve(SCRIPT, [waiting(started, never)], journal, **keys)
+    server.http.headers["Authorization"] = "Bearer ann-secret"
+    made = await server.post(input="Wait.", tools=[MCP], background=True, store=True)
+    await started.wait()
+    await until(lambda: journal.count == 1)
+
+    started, released = asyncio.Event(), asyncio.Event()
+    after = await serve(SCRIPT, [waiting(started, released)], Spy(journal.all), **keys)
+    await started.wait()
+    path = f"/v1/responses/{made['id']}"
+    statuses = []
+    for ended in (False, True):
+        if ended:
+            released.set()
+            after.http.headers["Authorization"] = "Bearer ann-secret"
+            events = await after.events(made["id"])
+            assert events[-1]["type"] == "response.completed"
+        for key in ("bob", "ann"):
+            headers = {"Authorization": f"Bearer {key}-secret"}
+            async with after.http.get(path, headers=headers) as response:
+                statuses.append(response.status)
+    assert statuses == [404, 200, 404, 200]

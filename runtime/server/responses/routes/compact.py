@@ -30,12 +30,17 @@ SUMMARISE = (
 
 
 async def counted_tokens(
-    responses: Responses, state: State, asked: TokenCountRequest, given: Sequence[Item]
+    responses: Responses,
+    state: State,
+    asked: TokenCountRequest,
+    given: Sequence[Item],
+    headers: Mapping[str, str],
 ) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
     check_model(asked.model or state.engine.model, state.engine.model)
-    items = await responses.resolved(given)
-    history = await responses.history(asked, {})
+    reach = responses.reach(headers)
+    items = await responses.resolved(given, reach)
+    history = await responses.history(asked, {}, reach)
     offer = offered(asked, state.tools, state.people)
     own = messages_of(items, history.messages)
     messages = with_instructions(asked.instructions, [*history.messages, *own])
@@ -58,8 +63,9 @@ async def compacted(
     Raises `ApiError`, and what the run raises.
     """
     check_model(asked.model, state.engine.model)
-    items = await responses.resolved(given)
-    history = await responses.history(asked, {})
+    reach = responses.reach(headers)
+    items = await responses.resolved(given, reach)
+    history = await responses.history(asked, {}, reach)
     own = messages_of(items, history.messages)
     if not (history.messages or own):
         raise invalid("input is missing: send a text, or a list of items.", "input")

@@ -1,6 +1,7 @@
 """The routes of `/v1/conversations`."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -13,8 +14,9 @@ from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.counting import note_answer
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.request.origin import tenant_in
 from caesura.runtime.server.responses.items import ids
-from caesura.runtime.server.responses.items.given import items_of
+from caesura.runtime.server.responses.items.given import Item, items_of
 from caesura.runtime.server.responses.request.schema import Metadata, parsed_as
 from caesura.runtime.server.responses.routes.listing import page
 from caesura.runtime.server.responses.run.service import Responses
@@ -74,8 +76,13 @@ class _Handlers:
 
     async def create(self, request: Request) -> Response:
         asked = parsed_as(NewConversation, await request.body() or b"{}")
-        items = await self._new_items(asked.items)
-        made = Conversation(ids.new_id(ids.CONVERSATION), int(time.time()), asked.metadata or {})
+        items = await self._new_items(request, asked.items)
+        made = Conversation(
+            ids.new_id(ids.CONVERSATION),
+            int(time.time()),
+            asked.metadata or {},
+            tenant_in(request.headers),
+        )
         await self._responses.stored(self._store.put_conversation, made, items)
         note_answer(request.scope, made.id)
         return JsonAnswer(made.public())
@@ -86,30 +93,32 @@ class _Handlers:
     async def update(self, request: Request) -> Response:
         asked = parsed_as(NewMetadata, await request.body())
         known = await self._conversation(request)
-        changed = Conversation(known.id, known.created_at, asked.metadata or {})
+        changed = replace(known, metadata=asked.metadata or {})
         await self._responses.stored(self._store.put_conversation, changed)
         return JsonAnswer(changed.public())
 
     async def delete(self, request: Request) -> Response:
         conversation = await self._conversation(request)
-        await self._responses.stored(self._store.delete_conversation, conversation.id)
+        reach = self._responses.reach(request.headers)
+        await self._responses.stored(self._store.delete_conversation, conversation.id, reach)
         told = {"id": conversation.id, "object": "conversation.deleted", "deleted": True}
         return JsonAnswer(told)
 
     async def items(self, request: Request) -> Response:
-        found = await self._responses.conversation_items(request.path_params["id"])
+        found = await self._items(request)
         return JsonAnswer(page(found, request.query_params))
 
     async def add_items(self, request: Request) -> Response:
         conversation = await self._conversation(request)
         asked = parsed_as(NewItems, await request.body())
-        items = await self._new_items(asked.items)
-        await self._responses.stored(self._store.add_items, conversation.id, items)
+        items = await self._new_items(request, asked.items)
+        reach = self._responses.reach(request.headers)
+        await self._responses.stored(self._store.add_items, conversation.id, items, reach)
         return JsonAnswer(page(items, {"order": "asc"}))
 
     async def item(self, request: Request) -> Response:
         item_id = request.path_params["item_id"]
-        for item in await self._responses.conversation_items(request.path_params["id"]):
+        for item in await self._items(request):
             if item["id"] == item_id:
                 return JsonAnswer(item)
         raise _no_item(item_id)
@@ -117,16 +126,22 @@ class _Handlers:
     async def delete_item(self, request: Request) -> Response:
         conversation = await self._conversation(request)
         item_id = request.path_params["item_id"]
+        delete, reach = self._store.delete_item, self._responses.reach(request.headers)
         try:
-            await self._responses.stored(self._store.delete_item, conversation.id, item_id)
+            await self._responses.stored(delete, conversation.id, item_id, reach)
         except NotStored:
             raise _no_item(item_id) from None
         return JsonAnswer(conversation.public())
 
+    async def _items(self, request: Request) -> list[Item]:
+        reach = self._responses.reach(request.headers)
+        return await self._responses.conversation_items(request.path_params["id"], reach)
+
     async def _conversation(self, request: Request) -> Conversation:
         conversation_id = request.path_params["id"]
+        reach = self._responses.reach(request.headers)
         try:
-            return await self._responses.stored(self._store.conversation, conversation_id)
+            return await self._responses.stored(self._store.conversation, conversation_id, reach)
         except NotStored:
             raise ApiError(
                 404,
@@ -135,8 +150,9 @@ class _Handlers:
                 code="conversation_not_found",
             ) from None
 
-    async def _new_items(self, given: Any) -> list[dict[str, Any]]:
-        items = await self._responses.resolved(items_of(given, "items"))
+    async def _new_items(self, request: Request, given: Any) -> list[Item]:
+        reach = self._responses.reach(request.headers)
+        items = await self._responses.resolved(items_of(given, "items"), reach)
         if len(items) > MAX_NEW_ITEMS:
             message = f"items has {len(items)} items; at most {MAX_NEW_ITEMS} are allowed."
             raise invalid(message, "items")

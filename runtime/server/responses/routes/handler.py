@@ -82,16 +82,17 @@ class ResponseHandlers:
         has ended. Raises `ApiError` 400 for a response under way whose events are not kept.
         """
         response_id = request.path_params["id"]
+        reach = self._responses.reach(request.headers)
         if request.query_params.get("stream") != "true":
-            found = await self._responses.get(response_id)
+            found = await self._responses.get(response_id, reach)
             await JsonAnswer(found.public())(request.scope, request.receive, send)
             return
         after = _number(request.query_params.get("starting_after"))
-        part = self._responses.with_events(response_id)
+        part = self._responses.with_events(response_id, reach)
         if part is not None:
             await self._stream(request, send, part.feed, after)
             return
-        found = await self._responses.get(response_id)
+        found = await self._responses.get(response_id, reach)
         if found.resource["status"] not in FINAL:
             raise invalid(
                 "The events of this response cannot be told while it runs: it was created without "
@@ -106,31 +107,33 @@ class ResponseHandlers:
     async def delete(self, request: Request) -> Response:
         """Delete a response."""
         response_id = request.path_params["id"]
-        await self._responses.delete(response_id)
+        await self._responses.delete(response_id, self._responses.reach(request.headers))
         return JsonAnswer({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, request: Request) -> Response:
         """Cancel a response that runs in the background; one that has ended stays as it is."""
         response_id = request.path_params["id"]
-        found = await self._responses.get(response_id)
+        reach = self._responses.reach(request.headers)
+        found = await self._responses.get(response_id, reach)
         if not found.resource["background"]:
             message = "Only a response that was created with background can be cancelled."
             raise invalid(message, "response_id")
-        run = self._responses.run_of(response_id)
+        run = self._responses.run_of(response_id, reach)
         if run is not None and found.resource["status"] not in FINAL:
             await run.cancel()
-            found = await self._responses.get(response_id)
+            found = await self._responses.get(response_id, reach)
         return JsonAnswer(found.public())
 
     async def input_items(self, request: Request) -> Response:
         """List the items of a response's own input."""
-        found = await self._responses.get(request.path_params["id"])
+        reach = self._responses.reach(request.headers)
+        found = await self._responses.get(request.path_params["id"], reach)
         return JsonAnswer(page(found.input, request.query_params))
 
     async def input_tokens(self, request: Request) -> Response:
         """Count the tokens of the prompt that a request would have."""
         asked, items = await parsed(parse_count, await request.body())
-        count = await counted_tokens(self._responses, self._state, asked, items)
+        count = await counted_tokens(self._responses, self._state, asked, items, request.headers)
         return JsonAnswer({"object": "response.input_tokens", "input_tokens": count})
 
     async def compact(self, request: Request) -> Response:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.responses.items.given import REFERENCE, Item
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.request.plan import History
@@ -25,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Inputs:
-    """What is stored, as requests name it."""
+    """What is stored, as requests name it. What is not within `reach` is not there."""
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
@@ -35,35 +36,39 @@ class Inputs:
         """The store of responses and conversations."""
         return self._store
 
-    async def resolved(self, items: Sequence[Item]) -> list[Item]:
+    async def resolved(self, items: Sequence[Item], reach: Reach) -> list[Item]:
         """Return the items, with references replaced by the items that they name."""
         return [
-            await self._referenced(item["id"]) if item["type"] == REFERENCE else item
+            await self._referenced(item["id"], reach) if item["type"] == REFERENCE else item
             for item in items
         ]
 
-    async def _referenced(self, item_id: str) -> Item:
+    async def _referenced(self, item_id: str, reach: Reach) -> Item:
         try:
-            return await self.stored(self._store.item, item_id)
+            return await self.stored(self._store.item, item_id, reach)
         except NotStored:
             message = f"input: there is no item with the id {item_id[:80]!r}."
             raise ApiError(404, message, param="input", code="item_not_found") from None
 
-    async def history(self, request: Continued, recent: Mapping[str, Stored]) -> History:
+    async def history(
+        self, request: Continued, recent: Mapping[str, Stored], reach: Reach
+    ) -> History:
         """Return what came before a request; raise `ApiError` 404 if it is not stored."""
         if request.conversation is not None:
-            items = await self.conversation_items(request.conversation)
+            items = await self.conversation_items(request.conversation, reach)
             return History(messages_of(items), items)
         if request.previous_response_id is None:
             return History()
-        chain = await self._chain(request.previous_response_id, recent)
+        chain = await self._chain(request.previous_response_id, recent, reach)
         if chain[-1].resource["status"] not in FINAL:
             message = "previous_response_id names a response that is not complete: wait for it."
             raise invalid(message, "previous_response_id")
         items = [item for each in chain for item in (*each.input, *each.output)]
         return History(history_of(chain), items)
 
-    async def _chain(self, response_id: str, recent: Mapping[str, Stored]) -> list[Stored]:
+    async def _chain(
+        self, response_id: str, recent: Mapping[str, Stored], reach: Reach
+    ) -> list[Stored]:
         newest: list[Stored] = []
         following: str | None = response_id
         while following is not None and following in recent:
@@ -72,7 +77,7 @@ class Inputs:
         if following is None:
             return newest[::-1]
         try:
-            return [*await self.stored(self._store.chain, following), *newest[::-1]]
+            return [*await self.stored(self._store.chain, following, reach), *newest[::-1]]
         except NotStored as error:
             raise ApiError(
                 404,
@@ -82,10 +87,10 @@ class Inputs:
                 code="previous_response_not_found",
             ) from None
 
-    async def conversation_items(self, conversation_id: str) -> list[Item]:
+    async def conversation_items(self, conversation_id: str, reach: Reach) -> list[Item]:
         """Return the items of a conversation; raise `ApiError` 404 if there is none."""
         try:
-            return await self.stored(self._store.conversation_items, conversation_id)
+            return await self.stored(self._store.conversation_items, conversation_id, reach)
         except NotStored:
             raise ApiError(
                 404,

@@ -30,6 +30,7 @@ class Part:
         history: Sequence[Message] = (),
         covers_previous: bool = False,
         kept: KeptRun | None = None,
+        tenant: str,
     ) -> None:
         self.answer = answer
         self.feed = Feed()
@@ -37,6 +38,8 @@ class Part:
         self.history = history
         """The messages before those of the response."""
         self.kept = kept
+        self.tenant = tenant
+        """The digest of the API key that the response belongs to."""
         self._tools = tools
         self.covers_previous = covers_previous
         self._messages: Sequence[Message] = ()
@@ -97,7 +100,12 @@ class Part:
         """Return what the store keeps of the response in its present state."""
         public = self.answer.snapshot()
         return Stored(
-            public, self.input_items, public["output"], self._messages, self.covers_previous
+            public,
+            self.input_items,
+            public["output"],
+            self._messages,
+            self.covers_previous,
+            self.tenant,
         )
 
     def remembered(self) -> Stored:
@@ -105,4 +113,4 @@ class Part:
         stored = self.stored()
         resource = stored.resource | {"previous_response_id": None, "conversation": None}
         messages = [*self.history, *self._messages]
-        return Stored(resource, stored.input, stored.output, messages)
+        return Stored(resource, stored.input, stored.output, messages, tenant=self.tenant)

@@ -12,6 +12,9 @@ from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import Recorded
 from caesura.runtime.server.chat.plan import check_model
 from caesura.runtime.server.http.errors import ApiError, invalid
+from caesura.runtime.server.keys.door import reaches
+from caesura.runtime.server.keys.key import Reach
+from caesura.runtime.server.request.origin import tenant_in
 from caesura.runtime.server.request.sender import Sender
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
@@ -71,12 +74,13 @@ class Responses(Inputs):
         `recent` are responses that only this client can continue, by id. Raises `ApiError`.
         """
         started = time.monotonic()
-        items = await self.resolved(given)
-        history = await self.history(request, recent or {})
+        reach = self.reach(headers)
+        items = await self.resolved(given, reach)
+        history = await self.history(request, recent or {}, reach)
         if (found := await self._resumed(request, items, headers)) is not None:
             return found
         plan = await self._planned(request, items, history)
-        part = self._part(self._resource(request), items, history, plan)
+        part = self._part(self._resource(request), items, history, plan, tenant_in(headers))
         sender = Sender.of(plan.run, headers, part.id)
         part.kept = self._journaled(part, history, plan, sender)
         return part, await self._start(part, plan, history, sender, headers, started)
@@ -124,7 +128,7 @@ class Responses(Inputs):
         first, engine = begun.first, self._state.engine
         plan = await self._planned(first.request, first.items, begun.history)
         resource = first.resource(engine.model, engine.default_sampling)
-        part = self._part(resource, first.items, begun.history, plan)
+        part = self._part(resource, first.items, begun.history, plan, begun.sender.origin.tenant)
         part.kept = kept
         await self._start(part, plan, begun.history, begun.sender, {}, 0.0)
 
@@ -139,7 +143,14 @@ class Responses(Inputs):
         """Return the next response of a run that waits for approvals."""
         before = run.part
         history = before.history if covers else ()
-        part = Part(answer, items, history=history, covers_previous=covers, kept=before.kept)
+        part = Part(
+            answer,
+            items,
+            history=history,
+            covers_previous=covers,
+            kept=before.kept,
+            tenant=before.tenant,
+        )
         self._unpark(run)
         self._live[part.id] = run
         return part
@@ -155,10 +166,11 @@ class Responses(Inputs):
 
         The parameters are those of `create`.
         """
-        items = await self.resolved(given)
-        history = await self.history(request, recent or {})
+        reach = self.reach(headers)
+        items = await self.resolved(given, reach)
+        history = await self.history(request, recent or {}, reach)
         plan = await self._planned(request, items, history)
-        part = self._part(self._resource(request), items, history, plan)
+        part = self._part(self._resource(request), items, history, plan, tenant_in(headers))
         await part.end(partial(part.answer.skip, time.time()), plan.own, self._save)
         return part, None
 
@@ -170,10 +182,15 @@ class Responses(Inputs):
         return await asyncio.to_thread(make_plan, request, items, history, *about)
 
     def _part(
-        self, resource: Resource, items: Sequence[Item], history: History, plan: ResponsePlan
+        self,
+        resource: Resource,
+        items: Sequence[Item],
+        history: History,
+        plan: ResponsePlan,
+        tenant: str,
     ) -> Part:
         answer = Answer(resource, plan.shown)
-        return Part(answer, items, plan.listed, history=history.messages)
+        return Part(answer, items, plan.listed, history=history.messages, tenant=tenant)
 
     def _resource(self, request: ResponseRequest) -> Resource:
         engine = self._state.engine
@@ -246,7 +263,9 @@ class Responses(Inputs):
     ) -> tuple[Part, LiveRun] | None:
         """Go on with a run whose approvals the items decide; return None if they decide none."""
         decisions = decisions_in(items)
-        runs = {self._parked[key] for key in decisions if key in self._parked}
+        reach = self.reach(headers)
+        named = {self._parked[key] for key in decisions if key in self._parked}
+        runs = {run for run in named if reaches(reach, run.part.tenant)}
         if not runs:
             for key, item in decisions.items():
                 if item["approve"]:
@@ -285,29 +304,30 @@ class Responses(Inputs):
 
     # -- finding ---------------------------------------------------------------------------------
 
-    def under_way(self, response_id: str) -> Part | None:
-        """Return a response that has not ended yet, or None."""
+    def reach(self, headers: Mapping[str, str]) -> Reach:
+        """Return whose responses and conversations a request may use."""
+        return self._state.door.reach(headers)
+
+    def run_of(self, response_id: str, reach: Reach) -> LiveRun | None:
+        """Return the run that makes a response, or None if there is none within reach."""
         run = self._live.get(response_id)
-        return None if run is None else run.part
+        return run if run is not None and reaches(reach, run.part.tenant) else None
 
-    def run_of(self, response_id: str) -> LiveRun | None:
-        """Return the run that makes a response, or None if the response has ended."""
-        return self._live.get(response_id)
-
-    def with_events(self, response_id: str) -> Part | None:
+    def with_events(self, response_id: str, reach: Reach) -> Part | None:
         """Return a response whose events can be streamed again, or None."""
-        part = self.under_way(response_id)
-        if part is not None and part.can_be_read_again:
-            return part
-        return self._feeds.get(response_id)
+        run = self.run_of(response_id, reach)
+        if run is not None and run.part.can_be_read_again:
+            return run.part
+        part = self._feeds.get(response_id)
+        return part if part is not None and reaches(reach, part.tenant) else None
 
-    async def get(self, response_id: str) -> Stored:
+    async def get(self, response_id: str, reach: Reach) -> Stored:
         """Return a response in its present state; raise `ApiError` 404 if there is none."""
-        part = self.under_way(response_id)
-        if part is not None and part.answer.resource.request.stored:
-            return part.stored()
+        run = self.run_of(response_id, reach)
+        if run is not None and run.part.answer.resource.request.stored:
+            return run.part.stored()
         try:
-            return await self.stored(self._store.get, response_id)
+            return await self.stored(self._store.get, response_id, reach)
         except NotStored:
             raise _no_response(response_id) from None
 
@@ -316,14 +336,15 @@ class Responses(Inputs):
         if not (self.is_leaving and part.kept is not None):
             await run.cancel()
 
-    async def delete(self, response_id: str) -> None:
+    async def delete(self, response_id: str, reach: Reach) -> None:
         """Delete a response, and cancel it if it is under way; raise `ApiError` 404."""
-        run = self.run_of(response_id)
+        run = self.run_of(response_id, reach)
         if run is not None:
             await run.cancel()
-        self._feeds.pop(response_id, None)
+        if self.with_events(response_id, reach) is not None:
+            self._feeds.pop(response_id, None)
         try:
-            await self.stored(self._store.delete, response_id)
+            await self.stored(self._store.delete, response_id, reach)
         except NotStored:
             raise _no_response(response_id) from None
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.storage.database import transaction
+from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.store.records import Bounds
 from caesura.tools.people import owner as leases
 
 LOG = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 2.0
 SWEEP_SHARE = 1 / 32
 """The share of the records that is deleted at once to make room."""
@@ -23,12 +24,15 @@ STOPPED = {
     "message": "The server stopped before the response was complete.",
 }
 PARTS = ("input", "output", "conversation")
+WITHIN = "(? IS NULL OR tenant = ?)"
+"""The condition that a record is within reach, which is given twice."""
 
-# `used` is the Unix time of the last use, `owner` the process that works on a response, and
-# `bytes` the size of a record's texts. `owner` of an item is its response or conversation.
+# `used` is the Unix time of the last use, `owner` the process that works on a response, `bytes`
+# the size of a record's texts, and `tenant` whose it is. Before version 2 records were nobody's.
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS records (id TEXT PRIMARY KEY, kind TEXT, previous TEXT, status TEXT,
-  owner TEXT, used REAL, bytes INTEGER, body TEXT, messages TEXT);
+  owner TEXT, used REAL, bytes INTEGER, body TEXT, messages TEXT,
+  tenant TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS by_use ON records (used);
 CREATE INDEX IF NOT EXISTS by_status ON records (status);
 CREATE TABLE IF NOT EXISTS items (record TEXT, part TEXT, position INTEGER, id TEXT, body TEXT,
@@ -68,7 +72,9 @@ def opened(path: Path | None, now: float) -> sqlite3.Connection:
 def _prepare(db: sqlite3.Connection) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if version != VERSION and (version or tables):
+    if version == 1:
+        _add_tenant(db)
+    elif version != VERSION and (version or tables):
         raise sqlite3.DatabaseError(
             f"the file has version {version} or another program's tables; this program reads "
             f"version {VERSION}"
@@ -76,6 +82,14 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.executescript(_SCHEMA)
+
+
+def _add_tenant(db: sqlite3.Connection) -> None:
+    """Bring a file of version 1 to version 2, unless another process has just done so."""
+    with transaction(db):
+        if db.execute("PRAGMA user_version").fetchone()[0] == 1:
+            db.execute("ALTER TABLE records ADD COLUMN tenant TEXT NOT NULL DEFAULT ''")
+            db.execute("PRAGMA user_version = 2")
 
 
 def _fail_unfinished(db: sqlite3.Connection, now: float) -> None:
@@ -114,10 +128,11 @@ def items(db: sqlite3.Connection, record: str, part: str) -> list[Item]:
     return [json.loads(body) for (body,) in db.execute(query, (record, part))]
 
 
-def delete(db: sqlite3.Connection, record: str, kind: str) -> bool:
-    """Delete a record and its items; return whether there was one of that kind."""
+def delete(db: sqlite3.Connection, record: str, kind: str, reach: Reach) -> bool:
+    """Delete a record and its items; return whether there was one of that kind within reach."""
     with transaction(db):
-        gone = db.execute("DELETE FROM records WHERE id = ? AND kind = ?", (record, kind)).rowcount
+        query = f"DELETE FROM records WHERE id = ? AND kind = ? AND {WITHIN}"
+        gone = db.execute(query, (record, kind, reach, reach)).rowcount
         if gone:
             db.execute("DELETE FROM items WHERE record = ?", (record,))
     return bool(gone)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from caesura.runtime.postgres import leases
 from caesura.runtime.postgres.database import Database, Unavailable
+from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.store.database import PARTS, STOPPED, SWEEP_SHARE
 from caesura.runtime.server.responses.store.port import StoreUnavailable
@@ -29,6 +30,11 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS records (id text PRIMARY KEY, kind text NOT NULL, previous text,"
     " status text NOT NULL, owner text NOT NULL, used timestamptz NOT NULL, bytes bigint NOT NULL,"
     " body text NOT NULL, messages text NOT NULL)",
+    # A server of an earlier version may use the database at the same time; its records are
+    # nobody's. Adding a column locks the table even if it is there, so it is looked for first.
+    "DO $$ BEGIN IF NOT EXISTS (SELECT FROM information_schema.columns WHERE table_name = 'records'"
+    " AND table_schema = current_schema() AND column_name = 'tenant') THEN"
+    " ALTER TABLE records ADD COLUMN tenant text NOT NULL DEFAULT ''; END IF; END $$",
     "CREATE INDEX IF NOT EXISTS records_by_use ON records (used)",
     "CREATE INDEX IF NOT EXISTS records_by_status ON records (status)",
     "CREATE TABLE IF NOT EXISTS items (record text REFERENCES records ON DELETE CASCADE,"
@@ -38,6 +44,8 @@ _TABLES = (
     leases.TABLE,
 )
 _NOW = "clock_timestamp()"
+_WITHIN = "(%s::text IS NULL OR tenant = %s)"
+"""The condition that a record is within reach, which is given twice."""
 _UNFINISHED = "status IN ('queued', 'in_progress')"
 _FINAL = ("completed", "incomplete", "cancelled")
 
@@ -67,6 +75,7 @@ class PostgresResponses:
         body = json.dumps(resource)
         messages = json.dumps([stored.covers_previous, list(stored.messages)])
         status = resource["status"]
+        row = (stored.id, RESPONSE, stored.previous, status, self._owner)
 
         def work(db: "Connection") -> None:
             if (known := _locked(db, stored.id)) is not None:
@@ -75,8 +84,8 @@ class PostgresResponses:
                 db.execute("DELETE FROM records WHERE id = %s", (stored.id,))
             size = len(body) + len(messages)
             db.execute(
-                f"INSERT INTO records VALUES (%s, %s, %s, %s, %s, {_NOW}, %s, %s, %s)",
-                (stored.id, RESPONSE, stored.previous, status, self._owner, size, body, messages),
+                f"INSERT INTO records VALUES (%s, %s, %s, %s, %s, {_NOW}, %s, %s, %s, %s)",
+                (*row, size, body, messages, stored.tenant),
             )
             for part in PARTS[:2]:
                 _add_items(db, stored.id, part, getattr(stored, part))
@@ -86,11 +95,11 @@ class PostgresResponses:
         self._do(work)
         self._make_room()
 
-    def get(self, response_id: str) -> Stored:
+    def get(self, response_id: str, reach: Reach) -> Stored:
         """Return a response."""
-        return self._do(lambda db: _response(db, response_id))
+        return self._do(lambda db: _response(db, response_id, reach))
 
-    def chain(self, response_id: str) -> list[Stored]:
+    def chain(self, response_id: str, reach: Reach) -> list[Stored]:
         """Return a response behind all that it continues, the earliest first.
 
         All of them count as used. Raises `NotStored` also for an earlier response that is missing.
@@ -100,7 +109,7 @@ class PostgresResponses:
             found: list[Stored] = []
             following: str | None = response_id
             while following is not None:
-                found.append(_response(db, following))
+                found.append(_response(db, following, reach))
                 following = found[-1].previous
             ids = [stored.id for stored in found]
             db.execute(f"UPDATE records SET used = {_NOW} WHERE id = ANY(%s)", (ids,))
@@ -108,15 +117,19 @@ class PostgresResponses:
 
         return self._do(work)
 
-    def delete(self, response_id: str) -> None:
+    def delete(self, response_id: str, reach: Reach) -> None:
         """Delete a response with its items."""
-        self._do(lambda db: _delete(db, response_id, RESPONSE))
+        self._do(lambda db: _delete(db, response_id, RESPONSE, reach))
 
-    def item(self, item_id: str) -> Item:
+    def item(self, item_id: str, reach: Reach) -> Item:
         """Return the item of that id, of any response or conversation."""
+        query = (
+            "SELECT items.body FROM items JOIN records ON records.id = record"
+            f" WHERE items.id = %s AND {_WITHIN} LIMIT 1"
+        )
 
         def work(db: "Connection") -> Item:
-            row = db.execute("SELECT body FROM items WHERE id = %s LIMIT 1", (item_id,)).fetchone()
+            row = db.execute(query, (item_id, reach, reach)).fetchone()
             if row is None:
                 raise NotStored(item_id)
             item: Item = json.loads(row[0])
@@ -127,57 +140,62 @@ class PostgresResponses:
     # -- conversations ---------------------------------------------------------------------------
 
     def put_conversation(self, conversation: Conversation, items: Sequence[Item] = ()) -> None:
-        """Keep a conversation, or its changed metadata; `items` join its items."""
+        """Keep a conversation, or its changed metadata; `items` join its items.
+
+        A conversation that is there stays with its tenant.
+        """
         body = json.dumps(conversation.public())
 
         def work(db: "Connection") -> None:
             db.execute(
-                f"INSERT INTO records VALUES (%s, %s, NULL, '', '', {_NOW}, %s, %s, '[]')"
+                f"INSERT INTO records VALUES (%s, %s, NULL, '', '', {_NOW}, %s, %s, '[]', %s)"
                 " ON CONFLICT (id) DO UPDATE SET body = excluded.body, used = excluded.used",
-                (conversation.id, CONVERSATION, len(body), body),
+                (conversation.id, CONVERSATION, len(body), body, conversation.tenant),
             )
             _extend(db, conversation.id, items)
 
         self._do(work)
         self._make_room()
 
-    def conversation(self, conversation_id: str) -> Conversation:
+    def conversation(self, conversation_id: str, reach: Reach) -> Conversation:
         """Return a conversation without its items."""
-        told = json.loads(self._do(lambda db: _body(db, conversation_id, CONVERSATION))[0])
-        return Conversation(told["id"], told["created_at"], told["metadata"])
+        found = self._do(lambda db: _body(db, conversation_id, CONVERSATION, reach))
+        told = json.loads(found[0])
+        return Conversation(told["id"], told["created_at"], told["metadata"], found[2])
 
-    def conversation_items(self, conversation_id: str) -> list[Item]:
+    def conversation_items(self, conversation_id: str, reach: Reach) -> list[Item]:
         """Return the items of a conversation, the earliest first."""
 
         def work(db: "Connection") -> list[Item]:
-            _body(db, conversation_id, CONVERSATION)
+            _body(db, conversation_id, CONVERSATION, reach)
             return _items(db, conversation_id, CONVERSATION)
 
         return self._do(work)
 
-    def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
+    def add_items(self, conversation_id: str, items: Sequence[Item], reach: Reach) -> None:
         """Append items to a conversation."""
 
         def work(db: "Connection") -> None:
-            _body(db, conversation_id, CONVERSATION)
+            _body(db, conversation_id, CONVERSATION, reach)
             _extend(db, conversation_id, items)
 
         self._do(work)
         self._make_room()
 
-    def delete_item(self, conversation_id: str, item_id: str) -> None:
+    def delete_item(self, conversation_id: str, item_id: str, reach: Reach) -> None:
         """Delete an item of a conversation."""
 
         def work(db: "Connection") -> None:
+            _body(db, conversation_id, CONVERSATION, reach)
             query = "DELETE FROM items WHERE record = %s AND part = %s AND id = %s"
             if not db.execute(query, (conversation_id, CONVERSATION, item_id)).rowcount:
                 raise NotStored(item_id)
 
         self._do(work)
 
-    def delete_conversation(self, conversation_id: str) -> None:
+    def delete_conversation(self, conversation_id: str, reach: Reach) -> None:
         """Delete a conversation with its items; its responses stay."""
-        self._do(lambda db: _delete(db, conversation_id, CONVERSATION))
+        self._do(lambda db: _delete(db, conversation_id, CONVERSATION, reach))
 
     def renew(self) -> None:
         """Let other servers know that this one lives, if it has used the database."""
@@ -217,19 +235,20 @@ def _locked(db: "Connection", record: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def _response(db: "Connection", response_id: str) -> Stored:
-    body, told = _body(db, response_id, RESPONSE)
+def _response(db: "Connection", response_id: str, reach: Reach) -> Stored:
+    body, told, tenant = _body(db, response_id, RESPONSE, reach)
     covers_previous, messages = json.loads(told)
     given, made = (_items(db, response_id, part) for part in PARTS[:2])
-    return Stored(json.loads(body), given, made, messages, covers_previous)
+    return Stored(json.loads(body), given, made, messages, covers_previous, tenant)
 
 
-def _body(db: "Connection", record: str, kind: str) -> tuple[str, str]:
-    query = "SELECT body, messages FROM records WHERE id = %s AND kind = %s"
-    row = db.execute(query, (record, kind)).fetchone()
+def _body(db: "Connection", record: str, kind: str, reach: Reach) -> tuple[str, str, str]:
+    """Return the body, the messages and the tenant of a record."""
+    query = f"SELECT body, messages, tenant FROM records WHERE id = %s AND kind = %s AND {_WITHIN}"
+    row = db.execute(query, (record, kind, reach, reach)).fetchone()
     if row is None:
         raise NotStored(record)
-    return row[0], row[1]
+    return row[0], row[1], row[2]
 
 
 def _items(db: "Connection", record: str, part: str) -> list[Item]:
@@ -263,9 +282,9 @@ def _extend(db: "Connection", conversation: str, items: Sequence[Item]) -> None:
     db.execute(f"UPDATE records SET used = {_NOW} WHERE id = %s", (conversation,))
 
 
-def _delete(db: "Connection", record: str, kind: str) -> None:
-    query = "DELETE FROM records WHERE id = %s AND kind = %s"
-    if not db.execute(query, (record, kind)).rowcount:
+def _delete(db: "Connection", record: str, kind: str, reach: Reach) -> None:
+    query = f"DELETE FROM records WHERE id = %s AND kind = %s AND {_WITHIN}"
+    if not db.execute(query, (record, kind, reach, reach)).rowcount:
         raise NotStored(record)
 
 

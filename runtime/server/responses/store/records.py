@@ -46,6 +46,8 @@ class Stored:
     messages: Sequence[Message] = ()
     covers_previous: bool = False
     """Whether `messages` begin with those of the previous response, whose run went on in this."""
+    tenant: str = ""
+    """The digest of the API key that it belongs to; empty if nobody's."""
 
     @property
     def id(self) -> str:
@@ -75,6 +77,8 @@ class Conversation:
     id: str
     created_at: int
     metadata: dict[str, str] = field(default_factory=dict)
+    tenant: str = ""
+    """The digest of the API key that it belongs to; empty if nobody's."""
 
     def public(self) -> dict[str, Any]:
         """Return OpenAI's conversation object."""

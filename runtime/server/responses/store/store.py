@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caesura.runtime.recording.storage.database import transaction
+from caesura.runtime.server.keys.key import Reach
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.store import database
 from caesura.runtime.server.responses.store.records import (
@@ -29,7 +30,7 @@ class Store:
 
     `path` None keeps them in memory. `clock` returns seconds since 1970. The methods raise
     `UsageError` if the file cannot be opened, sqlite3.Error if it cannot be read or written, and
-    `NotStored` for an id without a record.
+    `NotStored` for an id without a record within `reach`.
     """
 
     def __init__(
@@ -67,19 +68,19 @@ class Store:
                 size += database.add_items(db, stored.id, part, getattr(stored, part))
             row = (stored.id, RESPONSE, stored.previous, status, self._owner, self._clock())
             db.execute(
-                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, size, body, messages),
+                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*row, size, body, messages, stored.tenant),
             )
             if stored.conversation is not None and status in ("completed", "incomplete"):
                 self._extend(db, stored.conversation, [*stored.input, *stored.output])
         self._make_room()
 
-    def get(self, response_id: str) -> Stored:
+    def get(self, response_id: str, reach: Reach) -> Stored:
         """Return a response."""
         with self._lock:
-            return self._get(self._open(), response_id)
+            return self._get(self._open(), response_id, reach)
 
-    def chain(self, response_id: str) -> list[Stored]:
+    def chain(self, response_id: str, reach: Reach) -> list[Stored]:
         """Return a response behind all that it continues, the earliest first.
 
         All of them count as used. Raises `NotStored` also for an earlier response that is missing.
@@ -89,23 +90,26 @@ class Store:
         with self._lock:
             db = self._open()
             while following is not None:
-                found.append(self._get(db, following))
+                found.append(self._get(db, following, reach))
                 following = found[-1].previous
             used = [(self._clock(), stored.id) for stored in found]
             db.executemany("UPDATE records SET used = ? WHERE id = ?", used)
         return found[::-1]
 
-    def delete(self, response_id: str) -> None:
+    def delete(self, response_id: str, reach: Reach) -> None:
         """Delete a response with its items."""
         with self._lock:
-            if not database.delete(self._open(), response_id, RESPONSE):
+            if not database.delete(self._open(), response_id, RESPONSE, reach):
                 raise NotStored(response_id)
 
-    def item(self, item_id: str) -> Item:
+    def item(self, item_id: str, reach: Reach) -> Item:
         """Return the item of that id, of any response or conversation."""
+        query = (
+            "SELECT items.body FROM items JOIN records ON records.id = record"
+            f" WHERE items.id = ? AND {database.WITHIN}"
+        )
         with self._lock:
-            found = self._open().execute("SELECT body FROM items WHERE id = ?", (item_id,))
-            row = found.fetchone()
+            row = self._open().execute(query, (item_id, reach, reach)).fetchone()
         if row is None:
             raise NotStored(item_id)
         item: Item = json.loads(row[0])
@@ -114,41 +118,46 @@ class Store:
     # -- conversations ---------------------------------------------------------------------------
 
     def put_conversation(self, conversation: Conversation, items: Sequence[Item] = ()) -> None:
-        """Keep a conversation, or its changed metadata; `items` join its items."""
-        body = _text(conversation.public())
+        """Keep a conversation, or its changed metadata; `items` join its items.
+
+        A conversation that is there stays with its tenant.
+        """
+        body, now = _text(conversation.public()), self._clock()
         with self._lock, transaction(self._open()):
             db = self._open()
             db.execute(
-                "INSERT INTO records VALUES (?, ?, NULL, '', '', ?, ?, ?, '[]')"
+                "INSERT INTO records VALUES (?, ?, NULL, '', '', ?, ?, ?, '[]', ?)"
                 " ON CONFLICT (id) DO UPDATE SET body = excluded.body, used = excluded.used",
-                (conversation.id, CONVERSATION, self._clock(), len(body), body),
+                (conversation.id, CONVERSATION, now, len(body), body, conversation.tenant),
             )
             self._extend(db, conversation.id, items)
         self._make_room()
 
-    def conversation(self, conversation_id: str) -> Conversation:
+    def conversation(self, conversation_id: str, reach: Reach) -> Conversation:
         """Return a conversation without its items."""
         with self._lock:
-            told = json.loads(self._body(self._open(), conversation_id, CONVERSATION)[0])
-        return Conversation(told["id"], told["created_at"], told["metadata"])
+            body, _, tenant = self._body(self._open(), conversation_id, CONVERSATION, reach)
+        told = json.loads(body)
+        return Conversation(told["id"], told["created_at"], told["metadata"], tenant)
 
-    def conversation_items(self, conversation_id: str) -> list[Item]:
+    def conversation_items(self, conversation_id: str, reach: Reach) -> list[Item]:
         """Return the items of a conversation, the earliest first."""
         with self._lock:
             db = self._open()
-            self._body(db, conversation_id, CONVERSATION)
+            self._body(db, conversation_id, CONVERSATION, reach)
             return database.items(db, conversation_id, CONVERSATION)
 
-    def add_items(self, conversation_id: str, items: Sequence[Item]) -> None:
+    def add_items(self, conversation_id: str, items: Sequence[Item], reach: Reach) -> None:
         """Append items to a conversation."""
         with self._lock, transaction(self._open()):
-            self._body(self._open(), conversation_id, CONVERSATION)
+            self._body(self._open(), conversation_id, CONVERSATION, reach)
             self._extend(self._open(), conversation_id, items)
         self._make_room()
 
-    def delete_item(self, conversation_id: str, item_id: str) -> None:
+    def delete_item(self, conversation_id: str, item_id: str, reach: Reach) -> None:
         """Delete an item of a conversation."""
         with self._lock:
+            self._body(self._open(), conversation_id, CONVERSATION, reach)
             gone = self._open().execute(
                 "DELETE FROM items WHERE record = ? AND part = ? AND id = ?",
                 (conversation_id, CONVERSATION, item_id),
@@ -156,10 +165,10 @@ class Store:
         if not gone.rowcount:
             raise NotStored(item_id)
 
-    def delete_conversation(self, conversation_id: str) -> None:
+    def delete_conversation(self, conversation_id: str, reach: Reach) -> None:
         """Delete a conversation with its items; its responses stay."""
         with self._lock:
-            if not database.delete(self._open(), conversation_id, CONVERSATION):
+            if not database.delete(self._open(), conversation_id, CONVERSATION, reach):
                 raise NotStored(conversation_id)
 
     # -- the file --------------------------------------------------------------------------------
@@ -183,8 +192,8 @@ class Store:
             leases.renew(self._db, self._owner, self._clock())
         return self._db
 
-    def _get(self, db: sqlite3.Connection, response_id: str) -> Stored:
-        body, told = self._body(db, response_id, RESPONSE)
+    def _get(self, db: sqlite3.Connection, response_id: str, reach: Reach) -> Stored:
+        body, told, tenant = self._body(db, response_id, RESPONSE, reach)
         covers_previous, messages = json.loads(told)
         return Stored(
             json.loads(body),
@@ -192,11 +201,17 @@ class Store:
             database.items(db, response_id, "output"),
             messages,
             covers_previous,
+            tenant,
         )
 
-    def _body(self, db: sqlite3.Connection, record: str, kind: str) -> tuple[str, str]:
-        query = "SELECT body, messages FROM records WHERE id = ? AND kind = ?"
-        row: tuple[str, str] | None = db.execute(query, (record, kind)).fetchone()
+    def _body(
+        self, db: sqlite3.Connection, record: str, kind: str, reach: Reach
+    ) -> tuple[str, str, str]:
+        """Return the body, the messages and the tenant of a record."""
+        columns = "SELECT body, messages, tenant FROM records"
+        query = f"{columns} WHERE id = ? AND kind = ? AND {database.WITHIN}"
+        found = db.execute(query, (record, kind, reach, reach))
+        row: tuple[str, str, str] | None = found.fetchone()
         if row is None:
             raise NotStored(record)
         return row

@@ -7,6 +7,7 @@ import pytest
 
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.server.keys.key import Key
+from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.responses.run import service
 from caesura.runtime.testing import call, calls, say
 from caesura.tools.people import People, with_approval
@@ -62,7 +63,8 @@ async def test_a_request_with_an_approval_counts_for_the_limits_of_its_key(
     serve_script: Any, double: Any
 ) -> None:
     people = People()
-    tool, keys = with_approval(double, people), [Key("ann", rpm=1), Key("bob")]
+    tool = with_approval(double, people)
+    keys = [Key("ann", rpm=1), Key("bob", role=Role.ADMIN)]
     script = [call("double", number=4), say("8.")]
     served = await serve_script(script, [tool], people=people, api_key=keys)
     served.http.headers["Authorization"] = "Bearer ann"

@@ -224,7 +224,7 @@ async def test_a_server_ends_when_its_last_response_is_stored(
     store.goes_on.set()
     await closing
     _, made = await asking
-    assert Store(tmp_path / "responses.sqlite").get(made["id"]).id == made["id"]
+    assert Store(tmp_path / "responses.sqlite").get(made["id"], None).id == made["id"]
 
 
 async def test_what_was_not_stored_cannot_be_continued(serve_script: Any) -> None:

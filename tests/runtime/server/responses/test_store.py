@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_response_is_there_after_a_restart(tmp_path: Path) -> None:
     before = Store(path)
     before.put(stored("resp_1", "grüße \U0001f600"))
     before.close()
-    found = Store(path).get("resp_1")
+    found = Store(path).get("resp_1", None)
     assert found == stored_like(found, stored("resp_1", "grüße \U0001f600"))
     assert oct(path.stat().st_mode & 0o777) == "0o600"
 
@@ -66,24 +67,24 @@ def store(request: pytest.FixtureRequest) -> ResponseStore:
 def test_any_text_comes_back_as_it_was(store: ResponseStore) -> None:
     text = "grüße \U0001f600 \x00 \ud800 %s $1 '"
     store.put(stored("resp_1", text))
-    found = store.get("resp_1")
+    found = store.get("resp_1", None)
     assert found == stored_like(found, stored("resp_1", text))
 
 
 def test_a_later_state_replaces_an_earlier_one(store: ResponseStore) -> None:
     store.put(stored("resp_1", "a", status="in_progress"))
     store.put(stored("resp_1", "b"))
-    assert store.get("resp_1").resource["status"] == "completed"
-    assert len(store.get("resp_1").input) == 1
+    assert store.get("resp_1", None).resource["status"] == "completed"
+    assert len(store.get("resp_1", None).input) == 1
 
 
 def test_a_chain_is_told_from_its_begin(store: ResponseStore) -> None:
     store.put(stored("resp_1", "a"))
     store.put(stored("resp_2", "b", previous_response_id="resp_1"))
-    assert [m["content"] for m in history_of(store.chain("resp_2"))] == ["a", "b"]
-    store.delete("resp_1")
+    assert [m["content"] for m in history_of(store.chain("resp_2", None))] == ["a", "b"]
+    store.delete("resp_1", None)
     with pytest.raises(NotStored) as missing:
-        store.chain("resp_2")
+        store.chain("resp_2", None)
     assert missing.value.missing == "resp_1"
 
 
@@ -92,30 +93,30 @@ def test_the_rest_of_a_run_replaces_its_first_part(store: ResponseStore) -> None
     rest = Stored(rest.resource, rest.input, rest.output, rest.messages, covers_previous=True)
     assert [m["content"] for m in history_of([first, rest])] == ["b"]
     store.put(rest)
-    assert store.get("resp_2").covers_previous
+    assert store.get("resp_2", None).covers_previous
 
 
 def test_a_deleted_response_is_gone_with_its_items(store: ResponseStore) -> None:
     store.put(stored("resp_1"))
-    item = store.get("resp_1").input[0]
-    assert store.item(item["id"]) == item
-    store.delete("resp_1")
+    item = store.get("resp_1", None).input[0]
+    assert store.item(item["id"], None) == item
+    store.delete("resp_1", None)
     for work, key in ((store.get, "resp_1"), (store.delete, "resp_1"), (store.item, item["id"])):
         with pytest.raises(NotStored):
-            work(key)
+            work(key, None)
 
 
 def test_what_was_used_least_recently_makes_room() -> None:
     store = Store(None, Bounds(max_records=4), Clock())
     for number in range(4):
         store.put(stored(f"resp_{number}"))
-    store.chain("resp_0")
+    store.chain("resp_0", None)
     for number in range(4, SWEEP_EVERY + 1):
         store.put(stored(f"resp_{number}", previous_response_id=None))
-        store.chain("resp_0")
-    assert store.get("resp_0")
+        store.chain("resp_0", None)
+    assert store.get("resp_0", None)
     with pytest.raises(NotStored):
-        store.get("resp_1")
+        store.get("resp_1", None)
 
 
 @pytest.mark.parametrize("bounds", [Bounds(max_bytes=2000), Bounds(max_age_seconds=3.0)])
@@ -124,8 +125,8 @@ def test_size_and_age_are_bounded(bounds: Bounds) -> None:
     for number in range(SWEEP_EVERY + 1):
         store.put(stored(f"resp_{number}"))
     with pytest.raises(NotStored):
-        store.get("resp_0")
-    assert store.get(f"resp_{SWEEP_EVERY}")
+        store.get("resp_0", None)
+    assert store.get(f"resp_{SWEEP_EVERY}", None)
 
 
 def test_what_a_killed_process_left_unfinished_has_failed(tmp_path: Path) -> None:
@@ -137,29 +138,105 @@ def test_what_a_killed_process_left_unfinished_has_failed(tmp_path: Path) -> Non
     with sqlite3.connect(path) as db:  # as if another process had written it, and was killed
         db.execute("UPDATE records SET owner = ? WHERE id = 'resp_1'", (f"{os.getpid()}-0-1",))
     again = Store(path)
-    assert again.get("resp_1").resource["status"] == "failed"
-    assert again.get("resp_1").resource["error"]["code"] == "server_error"
-    assert again.get("resp_2").resource["status"] == "in_progress"
+    assert again.get("resp_1", None).resource["status"] == "failed"
+    assert again.get("resp_1", None).resource["error"]["code"] == "server_error"
+    assert again.get("resp_2", None).resource["status"] == "in_progress"
 
 
 def test_a_conversation_collects_items(store: ResponseStore) -> None:
     store.put_conversation(Conversation("conv_1", 7, {"a": "b"}), items_of("first"))
     store.put(stored("resp_1", "second", conversation={"id": "conv_1"}))
     store.put(stored("resp_2", "never", conversation={"id": "conv_1"}, status="failed"))
-    items = store.conversation_items("conv_1")
+    items = store.conversation_items("conv_1", None)
     assert [item["content"][0]["text"] for item in items] == ["first", "second", "re second"]
-    store.delete_item("conv_1", items[0]["id"])
-    store.add_items("conv_1", items_of("third"))
-    texts = [item["content"][0]["text"] for item in store.conversation_items("conv_1")]
+    store.delete_item("conv_1", items[0]["id"], None)
+    store.add_items("conv_1", items_of("third"), None)
+    texts = [item["content"][0]["text"] for item in store.conversation_items("conv_1", None)]
     assert texts == ["second", "re second", "third"]
-    assert store.conversation("conv_1") == Conversation("conv_1", 7, {"a": "b"})
+    assert store.conversation("conv_1", None) == Conversation("conv_1", 7, {"a": "b"})
     store.put_conversation(Conversation("conv_1", 7, {"c": "d"}))
-    assert store.conversation("conv_1").metadata == {"c": "d"}
-    assert len(store.conversation_items("conv_1")) == 3
-    store.delete_conversation("conv_1")
+    assert store.conversation("conv_1", None).metadata == {"c": "d"}
+    assert len(store.conversation_items("conv_1", None)) == 3
+    store.delete_conversation("conv_1", None)
     with pytest.raises(NotStored):
-        store.conversation_items("conv_1")
-    assert store.get("resp_1")
+        store.conversation_items("conv_1", None)
+    assert store.get("resp_1", None)
+
+
+def test_what_belongs_to_another_tenant_is_not_there(store: ResponseStore) -> None:
+    ann = replace(stored("resp_1"), tenant="ann")
+    store.put(ann)
+    store.put(replace(stored("resp_2", previous_response_id="resp_1"), tenant="bob"))
+    store.put(stored("resp_3"))
+    store.put_conversation(Conversation("conv_1", 7, {}, "ann"), items_of("first"))
+    item = store.conversation_items("conv_1", "ann")[0]
+    assert store.get("resp_1", "ann").tenant == "ann"
+    assert store.item(item["id"], "ann") == store.item(item["id"], None) == item
+    hidden: list[tuple[Any, ...]] = [
+        (store.get, "resp_1", "bob"),
+        (store.get, "resp_3", "bob"),
+        (store.chain, "resp_1", "bob"),
+        (store.chain, "resp_2", "bob"),
+        (store.delete, "resp_1", "bob"),
+        (store.item, ann.input[0]["id"], "bob"),
+        (store.item, item["id"], "bob"),
+        (store.conversation, "conv_1", "bob"),
+        (store.conversation_items, "conv_1", "bob"),
+        (store.add_items, "conv_1", items_of("second"), "bob"),
+        (store.delete_item, "conv_1", item["id"], "bob"),
+        (store.delete_conversation, "conv_1", "bob"),
+    ]
+    for work, *values in hidden:
+        with pytest.raises(NotStored):
+            work(*values)
+    assert len(store.chain("resp_2", None)) == 2
+    store.put_conversation(Conversation("conv_1", 7, {"a": "b"}, "bob"))
+    assert store.conversation("conv_1", "ann").tenant == "ann", "it stays with its tenant"
+    assert len(store.conversation_items("conv_1", "ann")) == 1
+
+
+VERSION_1 = """
+CREATE TABLE records (id TEXT PRIMARY KEY, kind TEXT, previous TEXT, status TEXT,
+  owner TEXT, used REAL, bytes INTEGER, body TEXT, messages TEXT);
+CREATE TABLE items (record TEXT, part TEXT, position INTEGER, id TEXT, body TEXT,
+  PRIMARY KEY (record, part, position)) WITHOUT ROWID;
+INSERT INTO records VALUES ('resp_old', 'response', NULL, 'completed', '', 0, 2,
+  '{"id": "resp_old", "status": "completed"}', '[false, []]');
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_the_version_before_is_brought_on(tmp_path: Path) -> None:
+    path = tmp_path / "responses.sqlite"
+    with sqlite3.connect(path) as db:
+        db.executescript(VERSION_1)
+    with ThreadPoolExecutor(4) as threads:  # servers that start together
+        found = list(threads.map(lambda _: Store(path).get("resp_old", None), range(8)))
+    assert {each.tenant for each in found} == {""}
+    store = Store(path)
+    store.put(replace(stored("resp_1"), tenant="ann"))
+    assert store.get("resp_1", "ann").id == "resp_1"
+    with pytest.raises(NotStored):
+        store.get("resp_old", "ann")
+
+
+def test_a_database_of_the_version_before_is_brought_on(database: str) -> None:
+    import psycopg
+
+    PostgresResponses(database).put(stored("resp_old"))
+    with psycopg.connect(database, autocommit=True) as db:
+        db.execute("ALTER TABLE caesura.records DROP COLUMN tenant")
+    store = PostgresResponses(database)
+    assert store.get("resp_old", None).tenant == ""
+    store.put(replace(stored("resp_1"), tenant="ann"))
+    assert store.get("resp_1", "ann").id == "resp_1"
+    with pytest.raises(NotStored):
+        store.get("resp_old", "ann")
+    with psycopg.connect(database, autocommit=True) as db:  # as a server of before writes it
+        values = "'resp_2', 'response', NULL, 'completed', '', now(), 2, %s, '[false, []]'"
+        body = '{"id": "resp_2", "status": "completed"}'
+        db.execute(f"INSERT INTO caesura.records VALUES ({values})", (body,))
+    assert store.get("resp_2", None).tenant == ""
 
 
 def test_the_plugin_of_vllm_serve_takes_its_file_from_the_environment(tmp_path: Path) -> None:
@@ -174,7 +251,7 @@ def test_a_file_of_another_program_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE other (id)")
     with pytest.raises(UsageError, match="choose another file"):
-        Store(path).get("resp_1")
+        Store(path).get("resp_1", None)
 
 
 @pytest.mark.parametrize("bounds", [Bounds(max_bytes=2000), Bounds(max_age_seconds=0.0)])
@@ -184,8 +261,8 @@ def test_a_database_is_bounded(database: str, bounds: Bounds) -> None:
     for number in range(SWEEP_EVERY):
         store.put(stored(f"resp_{number}"))
     with pytest.raises(NotStored):
-        store.get("resp_0")
-    assert store.get("resp_going")
+        store.get("resp_0", None)
+    assert store.get("resp_going", None)
 
 
 def test_a_final_state_stays(database: str) -> None:
@@ -193,7 +270,7 @@ def test_a_final_state_stays(database: str) -> None:
     store = PostgresResponses(database)
     store.put(stored("resp_1", "a"))
     store.put(stored("resp_1", "b", status="failed"))
-    assert store.get("resp_1").resource["status"] == "completed"
+    assert store.get("resp_1", None).resource["status"] == "completed"
 
 
 def test_servers_share_a_database(database: str) -> None:
@@ -201,8 +278,8 @@ def test_servers_share_a_database(database: str) -> None:
     here.put_conversation(Conversation("conv_1", 7, {}))
     with ThreadPoolExecutor(2) as threads:
         for store in (here, there):
-            threads.map(store.add_items, ["conv_1"] * 20, [items_of("x")] * 20)
-    assert len(here.conversation_items("conv_1")) == 40
+            threads.map(store.add_items, ["conv_1"] * 20, [items_of("x")] * 20, [None] * 20)
+    assert len(here.conversation_items("conv_1", None)) == 40
 
 
 def test_in_a_database_only_what_a_dead_process_left_unfinished_has_failed(database: str) -> None:
@@ -218,7 +295,7 @@ def test_in_a_database_only_what_a_dead_process_left_unfinished_has_failed(datab
         for name, owner in owners.items():
             db.execute("UPDATE caesura.records SET owner = %s WHERE id = %s", (owner, name))
     again = PostgresResponses(database)
-    status = {name: again.get(name).resource["status"] for name in ("resp_alive", *owners)}
+    status = {name: again.get(name, None).resource["status"] for name in ("resp_alive", *owners)}
     assert status == {
         "resp_alive": "in_progress",
         "resp_killed": "failed",
@@ -229,5 +306,5 @@ def test_in_a_database_only_what_a_dead_process_left_unfinished_has_failed(datab
 def test_a_database_that_is_not_there_is_unavailable() -> None:
     store = PostgresResponses("postgresql://me:secret@127.0.0.1:1/nowhere")
     with pytest.raises(StoreUnavailable, match="cannot be used") as caught:
-        store.get("resp_1")
+        store.get("resp_1", None)
     assert "secret" not in str(caught.value)
