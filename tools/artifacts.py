@@ -16,6 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from caesura.tools.errors import ToolError
+
 NAME = re.compile(r"[0-9a-f]{24}\.[a-z0-9]{1,5}")
 MEDIA_TYPES = {
     "png": "image/png",
@@ -39,7 +41,7 @@ _PUTS_PER_COUNT = 256
 """The directory is counted again after this many writes: other processes write to it too."""
 
 
-class ArtifactError(RuntimeError):
+class ArtifactError(ToolError):
     """A file could not be stored. The message is for the model and for the log."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo, available_timezones
 
+from caesura.tools.errors import Permanent
 from caesura.tools.services import Services, ToolSettings
 from caesura.tools.tool import Tool, tool
 
@@ -34,7 +35,7 @@ clock = make_clock()
 
 
 def _zone(name: str) -> tzinfo:
-    """Return the time zone of that name, in any case. Raises ValueError with near matches."""
+    """Return the time zone of that name, in any case. Raises Permanent with near matches."""
     key = name.strip().lower()
     if key in ("utc", "z"):
         return UTC  # known even where the machine has no time zone data
@@ -44,7 +45,7 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(known[key])
     near = _near(key, known)
     hint = f"; did you mean {', '.join(near)}?" if near else ""
-    raise ValueError(
+    raise Permanent(
         f"unknown time zone {name[:64]!r}; use an IANA name such as 'Europe/Paris'{hint}"
     )
 

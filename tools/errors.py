@@ -38,6 +38,11 @@ class Unavailable(ToolError):
         super().__init__(message, retry_after=retry_after)
 
 
+def is_meant_for_the_model(error: BaseException) -> bool:
+    """Return whether a tool raised an exception to tell the model something, and not by a bug."""
+    return hasattr(error, "safe_to_retry") or hasattr(error, "retry_after")
+
+
 def may_be_retried(error: BaseException) -> bool:
     """Return whether another try may help after this exception."""
     return getattr(error, "safe_to_retry", True) is not False

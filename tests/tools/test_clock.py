@@ -4,6 +4,7 @@ import pytest
 
 from caesura.tools import Dispatcher, Registry, ToolCall, calculator, clock
 from caesura.tools.clock import make_clock
+from caesura.tools.errors import Permanent
 
 NOON = datetime(2026, 11, 21, 13, 5, 33, tzinfo=UTC)
 still = make_clock(now=lambda: NOON)
@@ -51,7 +52,7 @@ def test_summer_time_and_a_source_in_another_zone():
     ],
 )
 def test_an_unknown_zone_names_the_form_and_up_to_three_near_ones(zone, hint):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(Permanent) as caught:
         still(zone)
     message = str(caught.value)
     form = f"unknown time zone {zone[:64]!r}; use an IANA name such as 'Europe/Paris'"

@@ -12,6 +12,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from caesura.tools.errors import Permanent
+
 Number = int | Fraction | Decimal
 
 MAX_BITS = 32_768
@@ -54,7 +56,7 @@ _PI = Decimal("3.141592653589793238462643383279502884197169399375105820974944592
 _QUARTER_TURN = _CONTEXT.divide(_PI, Decimal(2))
 
 
-class CalculationError(ArithmeticError):
+class CalculationError(Permanent):
     """The expression cannot be evaluated. The message is one short sentence for the model."""
 
 

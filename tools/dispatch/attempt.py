@@ -11,7 +11,12 @@ from caesura.tools.context import CallContext, enter
 from caesura.tools.dispatch.bounded import GRACE_SECONDS, Expired, Stuck, run_bounded
 from caesura.tools.dispatch.breaker import Breaker, Resting
 from caesura.tools.dispatch.call_observer import CallWatch
-from caesura.tools.errors import TimedOut, asked_pause_seconds, may_be_retried
+from caesura.tools.errors import (
+    TimedOut,
+    asked_pause_seconds,
+    is_meant_for_the_model,
+    may_be_retried,
+)
 from caesura.tools.registry import Registry
 from caesura.tools.result import ErrorKind, Output, ToolCall, error_text, text_of
 from caesura.tools.tool import Tool
@@ -129,6 +134,7 @@ class Runner:
             except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
                 raise
             except BaseException as error:  # includes SystemExit and a Rust extension's panic
+                log_bug(error, flight.call)
                 outcome = _failure(error, tool)
                 if outcome.may_be_retried and not cancel_requests():
                     failed = True
@@ -171,6 +177,19 @@ def _success(value: Any) -> Outcome:
     if isinstance(value, Output):
         return Outcome(value.text, artifacts=value.artifacts)
     return Outcome(text_of(value))
+
+
+def log_bug(error: BaseException, call: ToolCall) -> None:
+    """Log where a tool failed, for its author: the model and the client see the message alone."""
+    if not isinstance(error, Expired) and not is_meant_for_the_model(error):
+        LOG.warning(
+            "the tool %s failed in the call %s: %s; raise caesura.tools.errors.ToolError for a"
+            " failure without a stack trace",
+            call.name,
+            call.id,
+            error_text(error).removeprefix("error: "),
+            exc_info=error,
+        )
 
 
 def _failure(error: BaseException, tool: Tool) -> Outcome:

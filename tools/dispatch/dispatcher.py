@@ -15,7 +15,7 @@ from typing import Any
 
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import CallContext, Scope, enter, leave
-from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests
+from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests, log_bug
 from caesura.tools.dispatch.bounded import GRACE_SECONDS
 from caesura.tools.dispatch.call_log import CallLog
 from caesura.tools.dispatch.call_observer import OnCall
@@ -255,6 +255,7 @@ class Dispatcher(AsyncClosing):
         except ArgumentsError as error:
             return Outcome(error_text(error), "invalid_arguments")
         except Exception as error:  # raised by a validator that the developer wrote
+            log_bug(error, flight.call)
             return Outcome(error_text(error), "failed")
 
         def report(text: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from caesura.tools.environment.prewarmed import Prewarmed
 from caesura.tools.environment.view import View, shown
+from caesura.tools.errors import ToolError
 from caesura.tools.worker import Worker, WorkerDied, WorkerFailed
 
 RESETS = frozenset({"reset", "start", "restart"})
@@ -32,13 +33,13 @@ class World:
     async def act(self, action: str) -> str:
         """Perform an action and return the observation; "reset" starts the next game.
 
-        Raises RuntimeError, whose message is for the model, where the game has failed.
+        Raises ToolError, whose message is for the model, where the game has failed.
         """
         async with self._turn:
             if action.strip().lower() in RESETS:
                 return shown(await self._reset())
             if self._lost:
-                raise RuntimeError('the game was lost with its process: "reset" starts a new one')
+                raise ToolError('the game was lost with its process: "reset" starts a new one')
             if self._view is None:
                 view = await self._reset()
                 return f"No game was under way: this one starts now.\n{shown(view)}"
@@ -63,7 +64,7 @@ class World:
             self._worker = await self._pool.take()
         if self._closed:
             await self._drop()
-            raise RuntimeError("the session has ended")
+            raise ToolError("the session has ended")
         self._view, self._steps, self._lost = None, 0, False
         self._view = await self._call("reset", number=self._next_game())
         return self._view
@@ -81,7 +82,7 @@ class World:
         """Call the process; if it fails or answers wrongly, end it together with the game."""
         worker = self._worker
         if worker is None:
-            raise RuntimeError("the session has ended")
+            raise ToolError("the session has ended")
         try:
             view: View = await worker.call(function, **arguments)
         except BaseException as error:
@@ -89,7 +90,7 @@ class World:
             await asyncio.shield(self._drop())
             if isinstance(error, WorkerDied | WorkerFailed):
                 reason = f'the game broke down ({error}): "reset" starts a new one'
-                raise RuntimeError(reason) from error
+                raise ToolError(reason) from error
             raise
         return view
 

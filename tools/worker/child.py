@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 MAX_ANSWER_BYTES = 64 * 2**20
+MAX_TRACE_CHARACTERS = 8_000
 NICENESS = 5
 """Decoding goes before tools that compute: they get a third of a contended processor."""
 KILLING_SECONDS = 1.5
@@ -66,7 +68,8 @@ def answer(module: Any, asked: dict[str, Any]) -> dict[str, Any]:
             )
     except BaseException as error:  # includes a Rust extension's panic
         name = type(error).__name__
-        return {"error": f"{error}" or name, "kind": name}
+        trace = "".join(traceback.format_exception(error))[-MAX_TRACE_CHARACTERS:]
+        return {"error": f"{error}" or name, "kind": name, "trace": trace}
     return {"result": result}
 
 

@@ -125,7 +125,9 @@ class Worker:
                 await self.kill()
                 raise WorkerDied(self._cause_of_death(str(error))) from error
         if "error" in answer:
-            raise WorkerFailed(answer["error"], answer.get("kind", ""))
+            failed = WorkerFailed(answer["error"], answer.get("kind", ""))
+            failed.add_note(f"In the worker process:\n{answer.get('trace', '')}")
+            raise failed
         return answer["result"]
 
     async def kill(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 from caesura.tools import tool
+from caesura.tools.errors import ToolError
 
 PRICES = {"lamp": 34, "chair": 59, "book": 12, "pen": 2, "table": 140}
 POPULATIONS = {"oslo": 717710, "paris": 2102650, "rome": 2748109, "berlin": 3755251}
@@ -20,7 +21,7 @@ async def weather(city: str) -> str:
     """Tell the weather in a city."""
     await _far_away()
     if city.lower() == "atlantis":
-        raise ValueError(f"unknown city {city}")
+        raise ToolError(f"unknown city {city}")
     seed = random.Random(city)
     return f"{seed.randint(2, 29)} degrees, {seed.choice(SKIES)}"
 
@@ -30,7 +31,7 @@ async def price(item: str) -> int:
     """Look up the price of an item."""
     await _far_away()
     if item.lower() not in PRICES:
-        raise ValueError(f"unknown item {item}")
+        raise ToolError(f"unknown item {item}")
     return PRICES[item.lower()]
 
 
@@ -39,5 +40,5 @@ async def population(city: str) -> int:
     """Look up how many people live in a city."""
     await _far_away()
     if city.lower() not in POPULATIONS:
-        raise ValueError(f"unknown city {city}")
+        raise ToolError(f"unknown city {city}")
     return POPULATIONS[city.lower()]

@@ -1,9 +1,11 @@
 import asyncio
 import threading
+import traceback
 
 import pytest
 
 from caesura.tools import Dispatcher, Registry, Tool, ToolCall, calculator, tool
+from caesura.tools.errors import Permanent, ToolError, Unavailable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -95,6 +97,43 @@ async def test_what_a_tool_raises_is_data(error, content):
 
     for result in await dispatcher(later, threaded).run_all([call("later"), call("threaded")]):
         assert (result.error, result.content, result.attempts) == ("failed", content, 1)
+
+
+async def test_where_a_tool_failed_is_in_the_log_and_nowhere_else(caplog):
+    def deep(secret):
+        raise KeyError(secret)
+
+    @tool
+    async def buggy(secret: str) -> None:
+        deep(secret)
+
+    @tool
+    def threaded(secret: str) -> None:
+        deep(secret)
+
+    calls = [call("buggy", '{"secret": "s"}', "call_7"), call("threaded", '{"secret": "s"}')]
+    for made, result in zip(calls, await dispatcher(buggy, threaded).run_all(calls), strict=True):
+        assert result.content == "error: 's'"
+        [record] = [each for each in caplog.records if each.args[0] == made.name]
+        assert record.args[1] == made.id
+        assert record.exc_info is not None
+        functions = [frame.name for frame in traceback.extract_tb(record.exc_info[2])]
+        assert functions[-1] == "deep"
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("error", [ToolError("full"), Permanent("no"), Unavailable("later")])
+async def test_what_a_tool_tells_the_model_has_no_stack_trace(caplog, error):
+    @tool
+    async def refuses() -> None:
+        raise error
+
+    @tool(timeout_seconds=0.01)
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    await dispatcher(refuses, slow).run_all([call("refuses"), call("slow")])
+    assert caplog.records == []
 
 
 def test_keyboard_interrupt_is_the_operators():

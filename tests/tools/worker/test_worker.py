@@ -63,6 +63,7 @@ async def test_what_the_function_raises(worker):
     with pytest.raises(WorkerFailed, match="out of range") as raised:
         await worker.call("fail", message="out of range")
     assert raised.value.kind == "ValueError"
+    assert ", in fail\n" in raised.value.__notes__[0]  # where it failed, for the log
     with pytest.raises(WorkerFailed, match="3") as raised:
         await worker.call("quit", status=3)
     assert raised.value.kind == "SystemExit"
