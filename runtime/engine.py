@@ -37,7 +37,8 @@ class EngineSession(Protocol):
         Closing the iterator abandons the turn and ends the session.
 
         Raises `ContextOverflow` if the messages do not fit the model's context window, and
-        `EngineFailed` if the engine died.
+        `EngineFailed` if the engine died. Raises `RequestFailed` if the engine lives and ended the
+        request, or aborted it within the turn; a session that had paused goes on instead.
         """
         ...
 

@@ -4,14 +4,31 @@
     ├── UsageError          the caller's mistake; the message says how to fix it
     ├── ContextOverflow     the conversation no longer fits the model's context window
     ├── LimitReached        a run hit one of its own limits (turns, tokens, seconds)
-    └── EngineFailed        the engine died or refused to start
+    ├── EngineFailed        the engine died or refused to start
+    └── RequestFailed       the engine lives, and ended one request before its turn did
+        └── RequestAborted  whoever runs the engine aborted it, for example by a pause
 
 A failing tool raises none of these errors: its error is a result that goes to the model.
 """
 
-from caesura.scheduler.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
+from caesura.scheduler.errors import (
+    CaesuraError,
+    ContextOverflow,
+    EngineFailed,
+    RequestAborted,
+    RequestFailed,
+    UsageError,
+)
 
-__all__ = ["CaesuraError", "ContextOverflow", "EngineFailed", "LimitReached", "UsageError"]
+__all__ = [
+    "CaesuraError",
+    "ContextOverflow",
+    "EngineFailed",
+    "LimitReached",
+    "RequestAborted",
+    "RequestFailed",
+    "UsageError",
+]
 
 
 class LimitReached(CaesuraError):

@@ -23,3 +23,11 @@ class EngineDied(EngineFailed):
 
 class RepeatedDeaths(EngineFailed):
     """Processes died again and again under one session, which may be the cause."""
+
+
+class RequestFailed(CaesuraError):
+    """The engine lives, and ended one request before its turn did."""
+
+
+class RequestAborted(RequestFailed):
+    """Whoever runs the engine aborted the request, for example by pausing the engine."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         ContextOverflow,
         EngineFailed,
         LimitReached,
+        RequestAborted,
+        RequestFailed,
         UsageError,
     )
     from caesura.runtime.run.limits import Limits
@@ -33,6 +35,8 @@ _HOME = {
     "EngineFailed": "caesura.runtime.errors",
     "LimitReached": "caesura.runtime.errors",
     "Limits": "caesura.runtime.run.limits",
+    "RequestAborted": "caesura.runtime.errors",
+    "RequestFailed": "caesura.runtime.errors",
     "Sampling": "caesura.scheduler.messages",
     "ScriptedEngine": "caesura.runtime.testing",
     "Session": "caesura.runtime.sdk.session",
@@ -49,6 +53,8 @@ __all__ = [
     "EngineFailed",
     "LimitReached",
     "Limits",
+    "RequestAborted",
+    "RequestFailed",
     "Sampling",
     "ScriptedEngine",
     "Session",

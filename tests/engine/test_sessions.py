@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from caesura.intercept.calls.events import CallFinished, Event, TextDelta, TurnEnded
-from caesura.runtime.errors import ContextOverflow, UsageError
+from caesura.runtime.errors import ContextOverflow, RequestAborted, UsageError
 from caesura.scheduler.messages import Message, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.scheduler.vllm.client.live import LiveRequest
@@ -104,6 +104,53 @@ async def test_a_turn_of_calls(engine: VllmEngine, open_session: Open) -> None:
     assert resume.handling == "preserve"
     assert resume.cached_tokens == resume.context_tokens == held - 1
     assert end_of(events).reason == "stop"
+
+
+async def abort_by_a_pause(engine: VllmEngine) -> None:
+    """As vLLM's routes `/pause`, whose default is `abort`, and `/resume`."""
+    await engine.llm.pause_generation()
+    await engine.llm.resume_generation()
+
+
+async def abort_all(engine: VllmEngine) -> None:
+    """As vLLM's route `/abort_requests` without ids."""
+    await engine.llm.abort([*engine.llm.output_processor.request_states], internal=True)
+
+
+ABORTS = pytest.mark.parametrize("abort", [abort_by_a_pause, abort_all])
+
+
+@ABORTS
+@pytest.mark.parametrize(
+    "question", ["What is 48 * 17?", "Write a sentence about 12 boxes of 7 eggs."]
+)
+async def test_an_abort_spares_a_session_that_waits(
+    engine: VllmEngine, open_session: Open, abort: Any, question: str
+) -> None:
+    undisturbed, session = open_session(), open_session()
+    said: list[list[Event]] = []
+    for one in (undisturbed, session):
+        calls = calls_of(await read(one, ask(question)))
+        if one is session:
+            await abort(engine)
+            assert (await engine.state())["paused_held"] == 0
+        said.append(await read(one, answers(calls, "816")))
+    assert session.tokens == undisturbed.tokens
+    assert text_of(said[0]) == text_of(said[1]) != ""
+    assert end_of(said[1]).resume is None, "it is a new request"
+    if abort is abort_by_a_pause:
+        assert end_of(said[1]).cached_tokens == 0, "KV from before a pause is not used"
+
+
+@ABORTS
+async def test_an_abort_ends_a_turn_that_decodes(
+    engine: VllmEngine, open_session: Open, abort: Any
+) -> None:
+    session = open_session(SessionSpec(sampling=Sampling(temperature=0, min_tokens=200)))
+    with pytest.raises(RequestAborted, match="whoever runs the engine"):
+        async for _ in session.turn(ask("Hello")):
+            await abort(engine)
+    await engine.check_health()
 
 
 async def test_a_call_in_mid_sentence(engine: VllmEngine, open_session: Open) -> None:

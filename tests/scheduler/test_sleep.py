@@ -7,10 +7,11 @@ would have decoded.
 from types import SimpleNamespace
 
 import pytest
+from vllm.v1.request import RequestStatus
 
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
 
-from .invariants import check_all
+from .invariants import check_all, check_rest
 from .steering import (
     CALL,
     IN_EVERY_MODE,
@@ -44,6 +45,32 @@ def test_a_paused_session_is_recomputed_after_a_sleep(
     finishes(world)
     assert world.computed_again["a"] >= 120
     assert world.link.loaded == 0
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("swapped", [False, True])
+def test_no_kv_from_before_an_abort_of_all_is_used(
+    asynchronous: bool, depth: int, swapped: bool
+) -> None:
+    """Its weights may be others. The same tokens come again, as after vLLM's `/pause`."""
+    world = faulty_world(asynchronous, depth)
+    session = paused_session(world)
+    other = world.session("b", range(300, 420), "x" * 60)
+    if swapped:
+        swap_out(world, session)
+    world.step()
+    for one in (session, other):
+        one.finished = True
+    world.aborted.update(("a", "b"))
+    world.scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    world.sleep_when_drained()
+    check_rest(world)
+    world.wake_up()
+    tokens = [*session.prompt, *CALL.encode(), *b" 3]"]
+    again = world.session("again", tokens, " done")
+    finishes(world)
+    assert again.delivered and world.link.loaded == 0
+    assert world._reached["again"] >= len(tokens)
 
 
 @IN_EVERY_MODE

@@ -15,6 +15,8 @@ from caesura.runtime.errors import (
     ContextOverflow,
     EngineFailed,
     LimitReached,
+    RequestAborted,
+    RequestFailed,
     UsageError,
 )
 from caesura.runtime.run.media import MediaRefused
@@ -116,19 +118,32 @@ def from_exception(error: Exception) -> ApiError:
             return invalid(str(error), error.param)
         case UsageError():
             return invalid(str(error))
-        case RepeatedDeaths():
-            log.error("a request was given up: %s", error)
-            # Not a 5xx either: a client that sends it again may kill further engines.
-            return ApiError(422, sentence(error), type="server_error", code="repeated_deaths")
-        case EngineFailed():
-            log.error("the engine failed: %s", error)
-            return ApiError(503, "The engine has failed: restart it.", code="engine_failed")
+        case EngineFailed() | RequestFailed():
+            return _from_engine(error)
         case HTTPException():
             return _from_http(error)
         case CaesuraError():
             log.error("request failed: %s", error)
     log.error("unexpected error", exc_info=error)
     return ApiError(500, "The server had an internal error; see its log for the details.")
+
+
+def _from_engine(error: EngineFailed | RequestFailed) -> ApiError:
+    """Translate an error of the engine, whose details only the log holds."""
+    match error:
+        case RepeatedDeaths():
+            log.error("a request was given up: %s", error)
+            # Not a 5xx either: a client that sends it again may kill further engines.
+            return ApiError(422, sentence(error), type="server_error", code="repeated_deaths")
+        case RequestAborted():
+            log.error("a request was aborted: %s", error)
+            return ApiError(503, sentence(error), code="request_aborted")
+        case RequestFailed():
+            log.error("the engine failed at a request: %s", error)
+            message = "The engine failed at this request, and lives: send it again."
+            return ApiError(500, message, code="request_failed")
+    log.error("the engine failed: %s", error)
+    return ApiError(503, "The engine has failed: restart it.", code="engine_failed")
 
 
 class Errors:

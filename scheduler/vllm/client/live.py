@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
@@ -13,7 +13,7 @@ from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
-from caesura.scheduler.errors import EngineDied, EngineFailed, UsageError
+from caesura.scheduler.errors import EngineDied, RequestFailed, UsageError
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA, Media
 from caesura.scheduler.vllm.client.ranks.routes import Route
 
@@ -65,12 +65,25 @@ class LiveRequest:
         """Whether the engine of the request has died, or another one has taken its place."""
         return bool(self._llm.errored)
 
-    async def ends_with_engine(self, seconds: float) -> bool:
-        """Return whether the engine is dead now, or dies within some seconds."""
+    async def engine_after_abort(self, seconds: float) -> Literal["dead", "paused", "running"]:
+        """Return the state of the engine that dropped the request; it may die within `seconds`.
+
+        An engine that ends itself drops its requests first, and answers no question any more.
+        """
         handler = self._llm.output_handler
-        if not self.is_lost and handler is not None:
+        if self.is_lost or handler is None:
+            return "dead" if self.is_lost else "running"
+        asked = asyncio.ensure_future(self._llm.is_paused())
+        try:
+            await asyncio.wait(
+                [asked, handler], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if asked.done() and asked.exception() is None:
+                return "paused" if asked.result() else "running"
             await asyncio.wait([handler], timeout=seconds)
-        return self.is_lost
+        finally:
+            asked.cancel()
+        return "dead" if self.is_lost else "running"
 
     def push(self, tokens: Sequence[int], params: SamplingParams) -> None:
         """Append tokens and continue the request.
@@ -91,7 +104,7 @@ class LiveRequest:
     async def turn(self) -> AsyncGenerator[RequestOutput, None]:
         """Yield outputs up to the one that stops the turn.
 
-        Raises `EngineDied` if the engine died, `EngineFailed` if vLLM fails at the request, and
+        Raises `EngineDied` if the engine died, `RequestFailed` if vLLM fails at the request, and
         `UsageError` if it refuses the request.
         """
         try:
@@ -104,10 +117,10 @@ class LiveRequest:
             raise UsageError(str(error)) from error
         except (EngineDeadError, EngineGenerateError) as error:
             dead = isinstance(error, EngineDeadError) or self.is_lost
-            raise (EngineDied if dead else EngineFailed)(f"the engine failed: {error}") from error
+            raise (EngineDied if dead else RequestFailed)(f"the engine failed: {error}") from error
         finally:
             self._route.ended()
-        raise EngineFailed("the engine ended the request without a finish reason")
+        raise RequestFailed("the engine ended the request without a finish reason")
 
     async def end(self) -> None:
         """End a request that has stopped; no more tokens may be pushed."""

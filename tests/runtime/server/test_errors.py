@@ -5,7 +5,14 @@ import threading
 
 import pytest
 
-from caesura.runtime.errors import CaesuraError, ContextOverflow, EngineFailed, UsageError
+from caesura.runtime.errors import (
+    CaesuraError,
+    ContextOverflow,
+    EngineFailed,
+    RequestAborted,
+    RequestFailed,
+    UsageError,
+)
 from caesura.runtime.server import create_app
 from caesura.runtime.server.chat import handler
 from caesura.runtime.server.http.bodies import MAX_INLINE_BODY_BYTES
@@ -28,6 +35,8 @@ def error_of(body):
         (UsageError("the tools have no room"), 400, None),
         (EngineFailed("secret: out of memory"), 503, "engine_failed"),
         (RepeatedDeaths("4 engines died"), 422, "repeated_deaths"),
+        (RequestAborted("the request was aborted"), 503, "request_aborted"),
+        (RequestFailed("secret"), 500, "request_failed"),
         (CaesuraError("secret"), 500, None),
         (RuntimeError("secret"), 500, None),
     ],

@@ -8,7 +8,7 @@ from vllm.outputs import RequestOutput
 
 from caesura.intercept.calls.events import ResumeReport
 from caesura.intercept.calls.watch import Verdict, Watch, WatchPlan
-from caesura.scheduler.errors import EngineFailed
+from caesura.scheduler.errors import RequestFailed
 from caesura.scheduler.session_log import LoggedTurn, TurnOutcome
 from caesura.scheduler.vllm.client.recovery.request import SentTurn
 from caesura.scheduler.vllm.tokenizer import vocabulary_from
@@ -37,14 +37,14 @@ class Piece:
 def piece_of(output: RequestOutput, cached_tokens: int) -> Piece:
     """Return a piece from the engine, for a turn with so many tokens in the cache.
 
-    Raises `EngineFailed` for an end that is none of a turn.
+    Raises `RequestFailed` for an end that is none of a turn.
     """
     made = output.outputs[0]
     tokens, finish = list(made.token_ids), made.finish_reason
     if finish is None:
         return Piece(tokens, made.text, made.logprobs or ())
     if finish not in ("stop", "length"):
-        raise EngineFailed(f"the engine ended the request early: finish reason {finish!r}")
+        raise RequestFailed(f"the engine ended the request early: finish reason {finish!r}")
     report: dict[str, Any] = (output.kv_transfer_params or {}).get(REPORT_KEY, {})
     resume = ResumeReport(**report["resume"]) if report.get("resume") else None
     cached = resume.cached_tokens if resume else cached_tokens

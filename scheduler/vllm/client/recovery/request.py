@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from vllm.outputs import RequestOutput
 
 from caesura.intercept.calls.watch import Turn
-from caesura.scheduler.errors import ContextOverflow, EngineDied, EngineFailed, RepeatedDeaths
+from caesura.scheduler.errors import (
+    ContextOverflow,
+    EngineDied,
+    EngineFailed,
+    RepeatedDeaths,
+    RequestAborted,
+)
 from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.media.prompt import Media
@@ -33,6 +39,10 @@ It is one less than the deaths of a crash loop, which end the server.
 
 DEATH_SECONDS = 5.0
 """How long an engine that was told to end may live after it has dropped its requests."""
+
+
+class _LostBetweenTurns(Exception):
+    """The engine dropped a request that waited for results: nothing of a turn is lost."""
 
 
 @dataclass(slots=True)
@@ -68,6 +78,8 @@ class SurvivingRequest:
         self._turns = turns
         self._live: LiveRequest | None = None
         self._closed = False
+        self._resumes = False
+        """Whether the live request has paused before the present turn."""
         self._deaths = 0
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
         """Returns the W3C trace context for the next request, if vLLM makes spans."""
@@ -115,9 +127,11 @@ class SurvivingRequest:
         if live is None or appended is None:
             self._begin(turn)
         else:
+            self._resumes = True
             live.push(appended, turn.params)
 
     def _begin(self, turn: SentTurn) -> None:
+        self._resumes = False
         self.request_id = f"session-{uuid.uuid4().hex}"
         self._live = LiveRequest(
             self._engine.llm,
@@ -136,7 +150,8 @@ class SurvivingRequest:
         """Yield a turn's outputs up to the one that stops it, from one engine or from several.
 
         The caller adds the tokens of each output to the turn. Raises `EngineFailed` if the engine
-        died and will not live again, and `RepeatedDeaths` if engine after engine dies.
+        died and will not live again, and `RepeatedDeaths` if engine after engine dies. Raises
+        `RequestFailed` if the engine lives and ended the request, or aborted it within a turn.
         """
         fruitless = 0
         while True:
@@ -146,11 +161,15 @@ class SurvivingRequest:
                 async with aclosing(live.turn()) as outputs:
                     async for output in outputs:
                         if output.outputs[0].finish_reason == "abort":
-                            await self._check_abort(live)
+                            await self._check_abort(live, idle=len(turn.tokens) == before)
                         yield output
                 if not turn.deaths:
                     self._deaths = 0
                 return
+            except _LostBetweenTurns:
+                logger.info("aborted while paused: going on with %d tokens", len(turn.tokens))
+                self.prepare(turn)
+                await self.send(turn)
             except EngineDied as error:
                 turn.deaths += 1
                 self._deaths += 1
@@ -167,10 +186,25 @@ class SurvivingRequest:
                 self.prepare(turn)
                 await self.send(turn)
 
-    async def _check_abort(self, live: LiveRequest) -> None:
-        """Raise `EngineDied` if the engine dropped the request because it ends itself."""
-        if not self._closed and await live.ends_with_engine(DEATH_SECONDS):
+    async def _check_abort(self, live: LiveRequest, *, idle: bool) -> None:
+        """Raise what an abort by the engine means, if it was not asked for here.
+
+        `idle`: nothing of the turn has come. A session that has paused then goes on from its
+        tokens, as one between two requests does on stock vLLM. What decodes is meant by an abort.
+        """
+        state = "closed" if self._closed else await live.engine_after_abort(DEATH_SECONDS)
+        if state == "closed" or self._closed:
+            return
+        if state == "dead":
             raise EngineDied("the engine dropped the request before it ended")
+        if idle and self._resumes:
+            raise _LostBetweenTurns
+        what = "paused the engine, which" if state == "paused" else "has"
+        when = " once the engine is resumed" if state == "paused" else ""
+        raise RequestAborted(
+            f"whoever runs the engine {what} aborted this request before its turn ended: send it"
+            f" again{when}"
+        )
 
     async def expect_pause(self, seconds: float) -> None:
         """Send a forecast of the present pause. Raises `UsageError` and `EngineFailed`."""
