@@ -7,19 +7,24 @@ from dataclasses import dataclass, field
 from caesura.runtime.recording.entries import Entry
 from caesura.runtime.tracing import conventions as names
 from caesura.scheduler.records import (
+    ContinuedRecord,
     ForecastRecord,
     HttpRecord,
     OpeningRecord,
     PauseRecord,
     Record,
     RecordError,
+    RestartRecord,
     SessionRecord,
     SpanRecord,
     WaitRecord,
     parse,
 )
 
-KINDS = ("span", "forecast", "opening", "pause", "session", "wait", "http")
+KINDS = (
+    *("span", "forecast", "opening", "pause", "session", "wait", "http"),
+    *("restart", "continued"),
+)
 """The kinds of entries that this module reads; the column entries say nothing of runs."""
 NAMED_BY = (names.CONVERSATION_ID, names.RESPONSE_ID, names.REQUEST_ID)
 
@@ -53,6 +58,8 @@ class Session:
     waits: list[WaitRecord] = field(default_factory=list)
     forecasts: list[ForecastRecord] = field(default_factory=list)
     end: SessionRecord | None = None
+    continued: list[ContinuedRecord] = field(default_factory=list)
+    """Its requests after the first engine's death, each in the place of a lost one."""
 
     @property
     def start(self) -> float:
@@ -68,7 +75,8 @@ class Session:
     @property
     def ids(self) -> set[str]:
         """The ids by which a user may name the session."""
-        return {self.id, *(request for request, _ in self.pauses)}
+        continued = (record.request for record in self.continued)
+        return {self.id, *(request for request, _ in self.pauses), *continued}
 
 
 @dataclass(slots=True)
@@ -117,6 +125,9 @@ class Runs:
         self._of_request: dict[str, Session] = {}
         self.http: list[HttpRecord] = []
         """The requests to the server that are over, also those that never reached the engine."""
+        self.restarts: dict[float, RestartRecord] = {}
+        """The deaths of the engine by their times, each with what is known last of it."""
+        self._lost: dict[str, str] = {}
         for entry in entries:
             with suppress(RecordError):  # a damaged entry in the file
                 self.add(parse(entry))
@@ -138,6 +149,11 @@ class Runs:
                 self.http.append(record)
             case SessionRecord():
                 self._session(record.request, record.session).end = record
+            case RestartRecord():
+                self.restarts[record.at] = record
+            case ContinuedRecord():
+                self._lost[record.request] = record.lost
+                self._session(record.request).continued.append(record)
 
     def _pause(self, record: OpeningRecord | PauseRecord) -> Pause:
         pauses = self._session(record.request, record.session).pauses
@@ -178,7 +194,13 @@ class Runs:
             run.sessions.append(session)
 
     def _session(self, request: str, name: str = "") -> Session:
-        """Return the session of a request; a wait record does not name its session."""
+        """Return the session of a request; a wait record does not name its session.
+
+        A request that goes on for a lost one belongs to that one's session, whatever its name.
+        """
+        lost = self._lost.get(request) or self._lost.get(request.rpartition("-")[0])
+        if lost is not None:
+            name = self._session(lost).id
         if not name:
             known = self._of_request.get(request)
             name = request if known is None else known.id

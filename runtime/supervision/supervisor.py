@@ -24,7 +24,10 @@ Kind = Literal["died", "hung", "not started"]
 Ask = Callable[[], Awaitable[object]]
 """Returns once the engine's process has answered. Raises `EngineFailed` if it is dead."""
 Tell = Callable[[str, str, float], None]
-"""Is told what happened (`died`, `hung`, `restarted`, `gave_up`), why, and the seconds it took."""
+"""Is told what happened (`died`, `hung`, `restarted`, `gave_up`), why, and a number of seconds.
+
+They are how long ago a death was, and how long a restart took.
+"""
 
 
 class EngineLost(EngineFailed):
@@ -123,7 +126,8 @@ class Supervisor:
         """Start the engine again, as often as it takes. Raises `EngineLost`."""
         while True:
             self.deaths[kind] += 1
-            self._tell("hung" if kind == "hung" else "died", reason, 0.0)
+            hung = kind == "hung"
+            self._tell("hung" if hung else "died", reason, self._timeout if hung else 0.0)
             log.error("the engine has failed: %s", reason)
             wait_seconds = self._policy.died(self._clock()) if self._restarts else None
             if wait_seconds is None:

@@ -14,7 +14,7 @@ from caesura.scheduler.records.parts import (
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.reading import RecordError, parse
 from caesura.scheduler.records.rest import RestRecord
-from caesura.scheduler.records.restarts import RestartRecord
+from caesura.scheduler.records.restarts import ContinuedRecord, RestartRecord
 from caesura.scheduler.records.schema import (
     KINDS,
     ForecastRecord,
@@ -31,6 +31,7 @@ from caesura.scheduler.records.schema import (
 
 __all__ = [
     "KINDS",
+    "ContinuedRecord",
     "DecisionRow",
     "FeatureRecord",
     "ForecastRecord",

@@ -27,7 +27,7 @@ from caesura.scheduler.records.parts import (
 )
 from caesura.scheduler.records.plans import PlanRecord, ProgressRecord, ReplicaRecord, StageRecord
 from caesura.scheduler.records.rest import RestRecord
-from caesura.scheduler.records.restarts import RestartRecord
+from caesura.scheduler.records.restarts import ContinuedRecord, RestartRecord
 
 Numbers = list[float]
 Texts = list[str]
@@ -386,6 +386,7 @@ KINDS: Mapping[str, type[Record]] = {
         StepsRecord,
         RestRecord,
         RestartRecord,
+        ContinuedRecord,
         SpanRecord,
         HttpRecord,
         GapRecord,

@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -107,6 +107,24 @@ def test_columns_are_shared_not_copied() -> None:
 def test_every_kind_needs_a_request_or_a_time(kind: type[Record]) -> None:
     needed = {each.name for each in fields(kind) if each.default is each.default_factory is MISSING}
     assert needed & {"request", "at", "span"}
+
+
+def test_the_page_takes_the_kinds_that_it_is_said_to_read() -> None:
+    """A kind that no line of the page reads is invisible there, whatever the server writes."""
+    trace = (ROOT / "ui/src/model/trace.ts").read_text()
+    taken = {kind for kind in KINDS if f'case "{kind}":' in trace}
+    for_page = {
+        name
+        for name, kind in KINDS.items()
+        if any("page" in hint.__metadata__[0].read_by for hint in get_annotations(kind).values())
+    }
+    assert taken == for_page
+    assert set(KINDS) - for_page == {"rest"}  # the lanes tell the page of an engine at rest
+
+
+def get_annotations(kind: type[Record]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {each.name: hints[each.name] for each in fields(kind)}
 
 
 def test_the_generated_files_agree_with_the_schema(tmp_path: Path) -> None:

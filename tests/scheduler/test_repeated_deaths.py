@@ -12,6 +12,7 @@ from caesura.scheduler.messages import Sampling, SessionSpec
 from caesura.scheduler.vllm.client.media.prompt import NO_MEDIA
 from caesura.scheduler.vllm.client.ranks.routes import Route
 from caesura.scheduler.vllm.client.recovery.request import SentTurn, SurvivingRequest
+from caesura.scheduler.vllm.records.export import listen
 
 DIES = "dies"
 
@@ -110,3 +111,19 @@ async def test_a_session_that_gets_on_outlives_one_that_does_not() -> None:
     with pytest.raises(RepeatedDeaths):
         await turn_of(session(poison))
     assert await turn_of(session(other)) == [7, 8, 9, 7]
+
+
+async def test_records_tell_which_request_goes_on_for_a_lost_one() -> None:
+    told: list[dict[str, Any]] = []
+    stop = listen(lambda _, records: told.extend(records))
+    try:
+        engines = Engines([7, DIES], [8], [9])
+        request = session(engines)
+        assert await turn_of(request) == [7, 8]
+        second = request.request_id
+        assert await turn_of(request) == [9]
+    finally:
+        stop()
+    (one,) = told
+    assert (one["kind"], one["request"]) == ("continued", second)
+    assert one["lost"] not in (second, request.request_id) and one["at"] > 0

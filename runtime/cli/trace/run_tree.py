@@ -11,7 +11,13 @@ from caesura.runtime.cli.trace.forecast_lines import forecast_items
 from caesura.runtime.cli.trace.words import counted, fault_of, name_of
 from caesura.runtime.recording.runs import Pause, Run, Session
 from caesura.runtime.tracing import conventions as names
-from caesura.scheduler.records import PauseRecord, PriceRecord, SpanRecord, WaitRecord
+from caesura.scheduler.records import (
+    ContinuedRecord,
+    PauseRecord,
+    PriceRecord,
+    SpanRecord,
+    WaitRecord,
+)
 from caesura.scheduler.records.parts import NO_PRICES, plain_fields
 
 Item = tuple[float, str, list[str]]
@@ -44,6 +50,7 @@ def tree_of(found: Run | Session) -> Tree:
         items += map(_pause, session.pauses.values())
         items += map(_wait, session.waits)
         items += forecast_items(session)
+        items += map(_continued, session.continued)
     tree = Tree(title)
     for at, line, below in sorted(items, key=lambda item: item[0]):
         branch = tree.add(f"[dim]{at - found.start:+9.3f} s[/dim] {line}")
@@ -85,6 +92,11 @@ def _call(span: SpanRecord) -> Item:
     said = (told.get(each) for each in (names.TOOL_ARGUMENTS, names.TOOL_RESULT))
     below = [f"[dim]{escape(shorten(str(text), WIDTH))}[/dim]" for text in said if text]
     return span.start, f"[green]call {name}[/green] {_seconds(span)}{_fault(span)}", below
+
+
+def _continued(record: ContinuedRecord) -> Item:
+    line = "[red]its engine had died[/red], and it goes on in the next one"
+    return record.at, line, [escape(f"request {record.request}, in the place of {record.lost}")]
 
 
 def _pause(pause: Pause) -> Item:

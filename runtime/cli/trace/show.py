@@ -15,12 +15,12 @@ from rich.table import Table
 from caesura.runtime.cli.recording import store_of
 from caesura.runtime.cli.show import shorten
 from caesura.runtime.cli.trace.run_tree import tree_of
-from caesura.runtime.cli.trace.words import amount, fault_of, name_of
+from caesura.runtime.cli.trace.words import amount, counted, fault_of, name_of
 from caesura.runtime.errors import UsageError
 from caesura.runtime.recording.entries import Entry, Recording
 from caesura.runtime.recording.runs import KINDS, Pause, Run, Runs, Session
 from caesura.runtime.recording.storage import reading
-from caesura.scheduler.records import HttpRecord
+from caesura.scheduler.records import HttpRecord, RestartRecord
 from caesura.tools.config.caesura_toml import Config
 
 PLAIN_WIDTH = 132
@@ -108,6 +108,8 @@ def _show_runs(store: Path, recording: Recording, as_json: bool) -> None:
         row = ("session", _date(session.start), "", "", "", str(len(pauses)), _regret(pauses))
         table.add_row(escape(shorten(session.id, 60)), *row, escape(outcome))
     _console().print(table)
+    for died in folded.restarts.values():
+        print(_death(died))
     if folded.http:
         print(_answers(folded.http))
 
@@ -155,6 +157,17 @@ def _public(found: Run | Session) -> Entry:
         "waits": [each.entry() for each in found.waits],
         "end": None if found.end is None else found.end.entry(),
     }
+
+
+def _death(died: RestartRecord) -> str:
+    """Return when the engine died, why, and what came of it, in a line."""
+    became = {
+        "restarted": f"it took work again after {died.seconds or 0:.1f} s"
+        f" ({counted(died.attempts, 'start')})",
+        "given up": f"it was given up after {counted(died.attempts, 'start')}",
+    }.get(died.outcome, "it is down")
+    why = f" ({shorten(died.why, 80)})" if died.why else ""
+    return f"the engine died at {_date(died.at)}{why}: {became}"
 
 
 def _answers(records: Sequence[HttpRecord]) -> str:

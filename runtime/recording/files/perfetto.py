@@ -214,9 +214,20 @@ class Trace:
         yield _instant(track, f"{gap.lost} entries lost", "gap", self._at(gap.at), about, "g")
 
     def _restart(self, died: RestartRecord) -> Iterator[Event]:
+        at = self._at(died.at)
+        for request, since in list(self._state.items()):
+            if since[0] <= at:  # a later one is of the next engine
+                del self._state[request]
+                track, _ = self._tracks.named(REQUESTS, request, "")
+                lost = (*since[:2], {**since[2], "lost_with_the_engine": True})
+                yield self._state_slice(track, lost, at)
         about = {"why": died.why, "attempts": died.attempts, "seconds": died.seconds}
         track = {"pid": ENGINE, "tid": ENGINE}
-        yield _instant(track, "the engine died", "restart", self._at(died.at), about, "g")
+        if died.state in ("", "down"):
+            yield _instant(track, "the engine died", "restart", at, about, "g")
+        if died.state and died.state != "down":
+            after = self._at(died.at + (died.seconds or 0.0))
+            yield _instant(track, f"the engine was {died.state}", "restart", after, about, "g")
 
     # -- runs and tools --------------------------------------------------------------------------
 

@@ -117,6 +117,28 @@ def test_recordings_are_listed(file: Path) -> None:
     assert (told["title"], told["kinds"]["span"]) == ("caesura serve", 5)
 
 
+def test_the_engines_death_is_listed_and_the_session_goes_on_through_it(tmp_path: Path) -> None:
+    died = {"kind": "restart", "at": 102.0, "why": "it was killed"}
+    new = {"request": "session-new-9", "session": "session-new-9"}
+    entries = [
+        *ENTRIES[:5],
+        died | {"attempts": 0, "seconds": None, "state": "down"},
+        died | {"attempts": 2, "seconds": 31.25, "state": "restarted"},
+        {"kind": "continued", "request": "session-new", "lost": "session-abc", "at": 133.5},
+        {"kind": "session", **new, "at": 140.0, "arrival": 133.5, "outcome": "stop"},
+        span("invoke_agent", "r1", 100.0, 141.0),
+        died | {"at": 150.0, "attempts": 1, "seconds": None},  # as older versions wrote it
+    ]
+    file = stored(tmp_path, entries, ended=200.0)
+    listed = trace("ls", "1", "--store", file).stdout
+    assert "(it was killed): it took work again after 31.2 s (2 starts)" in listed
+    assert listed.count("the engine died at") == 2 and "it was given up after 1 start" in listed
+    assert "session-new-9" not in listed  # it is no session of its own
+    shown = trace("show", "session-new", "--store", file).stdout
+    assert "+33.500 s its engine had died, and it goes on in the next one" in shown
+    assert "request session-new, in the place of session-abc" in shown
+
+
 def test_recordings_are_named_noted_pinned_and_deleted(file: Path) -> None:
     trace("name", "1", "before the fix", "--store", file)
     trace("note", "last", "the link was [slow]", "--store", file)

@@ -320,6 +320,20 @@ def test_the_death_of_an_engine_is_marked() -> None:
     assert (mark["ts"], mark["args"]["why"]) == (2e6, "killed")
 
 
+def test_what_the_engine_did_ends_with_it() -> None:
+    states = ["decode", "waiting", "decode", "ended"]
+    lanes = {"kind": "lanes", "request": ["a", "b", "b", "b"], "state": states}
+    lanes |= {"at": [1.0, 9.0, 9.5, 9.8], "blocks": [1] * 4, "host": [0] * 4, "tokens": [5] * 4}
+    died = {"kind": "restart", "at": 2.0, "why": "killed"}
+    down, back = died | {"state": "down"}, died | {"state": "restarted", "seconds": 5.0}
+    events = trace_of(lanes, down, back, steps([9.5], [0.1]))
+    slices = {e["args"]["request"]: e for e in events if e["name"] == "decode" and "args" in e}
+    assert slices["a"]["dur"] == 1e6 and slices["a"]["args"]["lost_with_the_engine"]
+    assert slices["b"]["ts"] == 9.5e6 and "lost_with_the_engine" not in slices["b"]["args"]
+    marks = {e["name"]: e["ts"] for e in events if e["ph"] == "i"}
+    assert marks == {"the engine died": 2e6, "the engine was restarted": 7e6}
+
+
 def test_blocks_at_rest_without_a_prefix_cache() -> None:
     busy = steps(
         [1.0], [0.2], running_blocks=[6], paused_blocks=[0], free_blocks=[4], cached_blocks=[0]

@@ -40,8 +40,12 @@ def test_a_restart_has_its_reason_its_starts_and_its_time() -> None:
     restarts.tell("died", "it was killed", 0.0)
     restarts.tell("died", "no memory is free", 0.0)
     restarts.tell("restarted", "no memory is free", 5.0)
-    about = {"at": 100.0, "why": "it was killed", "attempts": 2, "seconds": 10.0}
-    assert taken.entries == [{"kind": "restart", **about}]
+    same = {"kind": "restart", "at": 100.0, "why": "it was killed"}
+    assert taken.entries == [
+        same | {"attempts": 0, "seconds": None, "state": "down"},
+        same | {"attempts": 1, "seconds": None, "state": "down"},
+        same | {"attempts": 2, "seconds": 10.0, "state": "restarted"},
+    ]
 
 
 def test_an_engine_that_is_given_up_has_no_time() -> None:
@@ -50,8 +54,16 @@ def test_an_engine_that_is_given_up_has_no_time() -> None:
     restarts.tell("restarted", "no answer", 1.0)
     restarts.tell("died", "it was killed", 0.0)
     restarts.tell("gave_up", "a crash loop", 0.0)
-    assert [each["seconds"] for each in taken.entries] == [1.0, None]
-    assert (taken.entries[1]["why"], taken.entries[1]["attempts"]) == ("a crash loop", 0)
+    assert [each["seconds"] for each in taken.entries] == [None, 1.0, None, None]
+    assert [each["state"] for each in taken.entries] == ["down", "restarted", "down", "given up"]
+    assert (taken.entries[3]["why"], taken.entries[3]["attempts"]) == ("a crash loop", 0)
+
+
+def test_a_hung_engine_died_when_it_fell_silent() -> None:
+    restarts, taken = recorded(100.0, 105.0)
+    restarts.tell("hung", "it has not answered for 30 s", 30.0)
+    restarts.tell("restarted", "it has not answered for 30 s", 5.0)
+    assert [(each["at"], each["seconds"]) for each in taken.entries] == [(70.0, None), (70.0, 35.0)]
 
 
 async def test_caesura_serve_records_the_restarts_of_its_engine(eventually: Any) -> None:
@@ -60,8 +72,9 @@ async def test_caesura_serve_records_the_restarts_of_its_engine(eventually: Any)
     supervisor = supervisor_of(engine, None, readiness, LifetimeOptions(), QueueBound(), recorder)
     watching = asyncio.ensure_future(supervisor.run())
     engine.die(EngineFailed("it was killed"))
-    await eventually(lambda: taken.entries)
-    (entry,) = taken.entries
+    await eventually(lambda: len(taken.entries) == 2)
+    down, entry = taken.entries
+    assert (down["state"], down["at"]) == ("down", entry["at"])
     assert (entry["kind"], entry["why"], entry["attempts"]) == ("restart", "it was killed", 1)
     assert entry["seconds"] >= 0
     watching.cancel()

@@ -14,6 +14,8 @@ import { Picker } from "./recordings/picker";
 import { link, route } from "./router";
 import { CopyLink } from "./sharing/copylink";
 import { Gone } from "./sharing/gone";
+import { moment } from "../format";
+import { visible } from "../views/session/content";
 import { connection, current, phase, problem, version } from "./state";
 import { Failed, NothingRecorded, NothingYet, Starting } from "./states";
 import { setTheme, theme } from "./theme";
@@ -91,7 +93,14 @@ const CONNECTION = { none: "", live: "Live", reconnecting: "Reconnecting", ended
 
 function Connection() {
   const { state } = connection.value;
+  version.value;
+  const loaded = current.value;
+  const down = loaded?.recording.live ? loaded.trace.restarts.down : null;
   if (state === "none") return null;
+  if (state === "live" && loaded && down) {
+    const text = down.state === "down" ? `Engine down since ${moment(down.at, 0)}` : "Engine given up";
+    return <span class="status reconnecting" role="status" title={visible(down.why)} data-testid="engine-down"><i />{text}</span>;
+  }
   return <span class={`status ${state}`} role="status"><i />{CONNECTION[state]}</span>;
 }
 

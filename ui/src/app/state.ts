@@ -1,6 +1,7 @@
 // What all views share: recordings, the time window, the selection, filters, theme, connection.
 import { computed, signal } from "@preact/signals";
 import type { Recording } from "../model/records";
+import { without } from "../model/restarts";
 import { Scale, TimeMap } from "../model/timemap";
 import { Trace } from "../model/trace";
 import type { Source } from "../sources/source";
@@ -128,8 +129,10 @@ export const timeMap = computed<TimeMap>(() => {
 
 /** Fold what is idle for longer than a thirtieth of the busy time, and for 5 s at least, up to `now`. */
 export function foldsOf(shown: Trace, now = shown.to): TimeMap {
-  const long = shown.busy.idle(5);
-  if (now - shown.to > 5 && !shown.active) long.push({ from: shown.to, to: now });
+  const idle = shown.busy.idle(5);
+  if (now - shown.to > 5 && !shown.active) idle.push({ from: shown.to, to: now });
+  // Without an engine nobody is idle.
+  const long = without(idle, shown.restarts.outages(now));
   const cut = long.reduce((sum, gap) => sum + gap.to - gap.from, 0);
   const busy = Math.max(now - shown.from - cut, 1e-3);
   return new TimeMap(long.filter((gap) => gap.to - gap.from > busy / 30), busy / 50);

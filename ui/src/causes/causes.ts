@@ -1,6 +1,6 @@
 // Where a request's time went, and why: stretches of its life with a cause each, and their sums.
 import {
-  DECODE, type Lane, LOADING, PERSON, PREFILL, RECOMPUTE, WAITING, isPause,
+  DECODE, LOST, type Lane, LOADING, PERSON, PREFILL, RECOMPUTE, WAITING, isPause,
 } from "../model/lane";
 import type { Pause } from "../model/pause";
 import type { Lacked, WaitEntry } from "../model/records";
@@ -12,7 +12,7 @@ import { piecesOf as piecesOfPause, piecesWithin } from "./split";
 /** Why time passed. Waiting is told by what the request lacked. */
 export type Kind =
   | "paused-blocks" | "blocks" | "slots" | "tokens" | "admission" | "order" | "queue"
-  | "loading" | "prefill" | "recompute" | "prompts" | "decode" | "tool" | "person" | "runtime";
+  | "loading" | "prefill" | "recompute" | "prompts" | "decode" | "died" | "tool" | "person" | "runtime";
 
 /** A stretch of a request's life. Stretches of one wait may cover the same time: `seconds` is the cause's part of it. */
 export interface Piece {
@@ -57,8 +57,9 @@ export function tell(request: Request, trace: Trace, pressure: Pressure, now: nu
     const state = lane.state[row];
     if (state === WAITING) waited(trace.waitAt(lane.id, (from + until) / 2), from, until, pressure, put);
     else if (state === LOADING) put("loading", "", from, until, until - from, 0);
-    else if (state === PREFILL) put("prefill", "", from, until, until - from, givenAt(request, row));
+    else if (state === PREFILL) put(afterDeath(lane, row) ? "recompute" : "prefill", "", from, until, until - from, givenAt(request, row));
     else if (state === RECOMPUTE) put("recompute", "", from, until, until - from, againAt(trace, request, row));
+    else if (state === LOST) put("died", "", from, until, until - from, 0);
     else if (state === DECODE) decoded(request, row, from, until, pressure, put);
     else if (isPause(state)) paused(trace, lane, from, until, state === PERSON, now, put);
   }
@@ -124,6 +125,12 @@ function decoded({ lane }: Request, row: number, from: number, until: number, pr
   const extra = pressure.heldUp(from, until);
   put("decode", "", from, until, until - from - extra, tokens);
   if (extra > 0) put("prompts", "", from, until, extra, 0);
+}
+
+/** Whether a prefill computes what the engine's death has lost: the next one knows nothing of it. */
+function afterDeath(lane: Lane, row: number): boolean {
+  for (let before = row - 1; before >= 0 && lane.state[before] !== DECODE; before--) if (lane.state[before] === LOST) return true;
+  return false;
 }
 
 /** The tokens that a prefill had to compute at most: the prompt, or what a tool's result has added. */

@@ -48,7 +48,8 @@ function answeredAt(trace: Trace, lane: Lane): number | null {
   while (row > 0 && isPause(lane.state[row - 1])) row -= 1;
   if (lane.at[row] === lane.end) return lane.end;
   const pause = trace.pauseAt(lane.id, lane.at[row]);
-  return pause?.outcome === "followed" || pause?.givenUp ? lane.at[row] : lane.end;
+  // Nobody came back to a pause that was lost with its engine: that the answer was over is all that is known.
+  return pause?.outcome === "followed" || pause?.outcome === "lost" || pause?.givenUp ? lane.at[row] : lane.end;
 }
 
 /** Return how long a request took in all, tools and people included; until `now` if it goes on. */

@@ -1,5 +1,5 @@
 // What others did while a request waited, and who of them held KV blocks: paused requests, or others.
-import { ENDED, type Lane, WAITING, isPause } from "../model/lane";
+import { ENDED, LOST, type Lane, WAITING, isPause } from "../model/lane";
 import type { Trace } from "../model/trace";
 
 /** Call `use` with each row that other requests than `request` had in [from, until), and its seconds therein.
@@ -13,7 +13,7 @@ export function eachOther(
     if (lane.id === request || !lane.length || lane.start >= until || (lane.end ?? Infinity) <= from) continue;
     for (let row = Math.max(0, lane.rowAt(from)); row < lane.length && lane.at[row] < until; row++) {
       const seconds = Math.min(lane.until(row, until), until) - Math.max(lane.at[row], from);
-      if (seconds > 0 && lane.kv[row] !== ENDED) use(lane, row, seconds);
+      if (seconds > 0 && lane.kv[row] !== ENDED && lane.kv[row] !== LOST) use(lane, row, seconds);
     }
   }
 }

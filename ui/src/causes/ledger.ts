@@ -36,7 +36,8 @@ export class Ledger {
       const fresh = requestOf(this.trace, lane, now);
       if (known && known.end !== null) this.ended.splice(this.ended.indexOf(known, this.firstFrom(known.end)), 1);
       if (fresh.end !== null) insert(this.ended, fresh, endOf);
-      if (fresh.end !== null && this.trace.to >= (lane.end ?? 0) + LATE) {
+      // One that was lost with its engine may go on in the next one.
+      if (fresh.end !== null && !lane.lost && this.trace.to >= (lane.end ?? 0) + LATE) {
         this.settled.push(fresh);
         this.unsettled.delete(lane);
       } else {

@@ -17,6 +17,7 @@ export const CAUSES: Record<Kind, { name: string; meaning: string }> = {
   recompute: { name: "Recomputation", meaning: "Computed again what had been dropped" },
   prompts: { name: "Prompts of others", meaning: "Decoded in steps that took longer than usual, since they computed prompts of others too" },
   decode: { name: "Decoding", meaning: "Decoded its own tokens" },
+  died: { name: "The engine died", meaning: "Its engine died, and it went on in the next one: from the death until it was in that one's queue" },
   tool: { name: "Tool", meaning: "Paused for a tool" },
   person: { name: "Person", meaning: "Paused until a person answered" },
   runtime: { name: "Runtime in pauses", meaning: "Paused while calls were started, their results rendered, and the step that ran had to end" },
@@ -49,8 +50,10 @@ export function sentenceOf(causes: readonly Cause[], seconds: number, beside: Be
   const [first, second] = ranked(causes);
   const length = `${duration(seconds)}${open ? " so far" : ""}`;
   if (!first) return length;
-  const told = [phrase(first, seconds, beside)];
-  if (second && second.seconds >= WORTH_TELLING * seconds) told.push(phrase(second, seconds, beside));
+  // No cause is a larger part than all of it, whatever records say of the whole.
+  const whole = Math.max(seconds, first.seconds);
+  const told = [phrase(first, whole, beside)];
+  if (second && second.seconds >= WORTH_TELLING * whole) told.push(phrase(second, whole, beside));
   return `${length}: ${told.join("; ")}`;
 }
 
@@ -69,6 +72,7 @@ function phrase(cause: Cause, whole: number, beside: Beside): string {
     case "recompute": return `recomputed ${counted(Math.round(cause.tokens), "token")} in ${took} after its KV was dropped`;
     case "prompts": return `its steps took ${took} longer for prompts of others`;
     case "decode": return decoding(cause, whole, beside);
+    case "died": return `its engine died, and it took ${took} until it went on in the next one`;
     case "tool": return `its tool ${cause.name || "(unknown)"} took ${took}${cause.times > 1 ? ` in ${count(cause.times)} calls` : ""}`;
     case "person": return `a person took ${took}${cause.times > 1 ? ` for ${count(cause.times)} answers` : ""}`;
     case "runtime": return `the runtime and the running step took ${took} of its pauses`;

@@ -26,6 +26,8 @@ interface Props {
   /** Where vertical lines stand, and stretches in which time is folded. */
   ticks: readonly number[];
   folds: readonly { from: number; to: number }[];
+  /** Stretches without an engine. */
+  outages?: readonly { from: number; to: number }[];
   /** The top of the vertical axis at least. */
   top: number;
   format: (value: number) => string;
@@ -62,7 +64,7 @@ export function TimeChart(props: Props) {
   }, [props.width, props.height]);
   useEffect(() => {
     plot.current?.setData(data);
-  }, [props.x, props.from, props.to, props.top, palette.value, shape]);
+  }, [props.x, props.from, props.to, props.top, props.outages, palette.value, shape]);
 
   return (
     <div ref={frame} role="img" aria-label={props.label}
@@ -92,7 +94,7 @@ function options(shown: { current: Props }): uPlot.Options {
         values: (_, values) => values.map((value) => shown.current.format(value)),
       },
     ],
-    hooks: { drawClear: [(plot) => drawFolds(plot, shown.current.folds)] },
+    hooks: { drawClear: [(plot) => drawFolds(plot, shown.current.folds), (plot) => drawOutages(plot, shown.current.outages ?? [])] },
     series: [{}, ...layers.map(series)],
   };
 }
@@ -124,4 +126,29 @@ function drawFolds(plot: uPlot, folds: Props["folds"]): void {
     plot.ctx.fillRect(from, top, plot.valToPos(fold.to, "x", true) - from, height);
   }
   plot.ctx.restore();
+}
+
+/** Hatched, so that they are told from folds without colour. */
+function drawOutages(plot: uPlot, outages: NonNullable<Props["outages"]>): void {
+  const { left, top, width, height } = plot.bbox;
+  for (const outage of outages) {
+    const from = plot.valToPos(outage.from, "x", true);
+    const wide = Math.max(plot.valToPos(outage.to, "x", true) - from, 2);
+    plot.ctx.save();
+    plot.ctx.beginPath();
+    plot.ctx.rect(left, top, width, height);
+    plot.ctx.clip();
+    plot.ctx.beginPath();
+    plot.ctx.rect(from, top, wide, height);
+    plot.ctx.clip();
+    plot.ctx.globalAlpha = 0.3;
+    plot.ctx.strokeStyle = property("--bad");
+    plot.ctx.beginPath();
+    for (let x = from - height; x < from + wide; x += 9 * devicePixelRatio) {
+      plot.ctx.moveTo(x, top + height);
+      plot.ctx.lineTo(x + height, top);
+    }
+    plot.ctx.stroke();
+    plot.ctx.restore();
+  }
 }

@@ -4,12 +4,14 @@ import { above, grown } from "./columns";
 /** The states that the page tells apart; a row's state is an index into this list. */
 export const STATES = [
   "waiting", "loading", "prefill", "recompute", "decode",
-  "paused", "offloaded", "dropped", "person", "ended",
+  "paused", "offloaded", "dropped", "person", "ended", "lost",
 ] as const;
 export type State = (typeof STATES)[number];
 
 export const WAITING = 0, LOADING = 1, PREFILL = 2, RECOMPUTE = 3, DECODE = 4;
 export const PAUSED = 5, OFFLOADED = 6, DROPPED = 7, PERSON = 8, ENDED = 9;
+/** The engine died: no record says it, the page makes these rows (`lose`). */
+export const LOST = 10;
 const CODES = new Map<string, number>(STATES.map((name, code) => [name, code]));
 
 /** Whether a row of this state waits for a tool or a person. */
@@ -69,7 +71,30 @@ export class Lane {
     this.length += 1;
     this.show(place);
     if (code === ENDED) this.end = row.at;
+    else if (place > 0 && place === this.length - 1 && this.kv[place - 1] === LOST) this.end = null;
     return true;
+  }
+
+  /** Its engine died at `at`: it ends there, unless it goes on in the next one. */
+  lose(at: number): void {
+    const last = this.length - 1;
+    this.add({ state: "lost", at: Math.max(at, this.at[last]), blocks: 0, host: 0, tokens: this.tokens[last] });
+    this.end = this.at[this.length - 1];
+  }
+
+  /** It goes on in the next engine. One that was paused waited for its tool meanwhile, without its KV. */
+  goOn(): void {
+    const last = this.length - 1;
+    this.end = null;
+    if (last > 0 && this.kv[last] === LOST && isPause(this.kv[last - 1])) {
+      this.kv[last] = DROPPED;
+      this.show(last);
+    }
+  }
+
+  /** Whether its engine died under it, and it did not go on. */
+  get lost(): boolean {
+    return this.end !== null && this.kv[this.length - 1] === LOST;
   }
 
   /** Whether it has ever been in the state. */
@@ -85,7 +110,7 @@ export class Lane {
   /** When row `i` ends; `now` for the last row of a lane that goes on. */
   until(i: number, now: number): number {
     if (i + 1 < this.length) return this.at[i + 1];
-    return this.kv[i] === ENDED ? this.at[i] : Math.max(now, this.at[i]);
+    return this.end !== null ? this.at[i] : Math.max(now, this.at[i]);
   }
 
   /** The pause that began at `from` waits for a person, until `until` (Infinity: not known yet). */

@@ -10,8 +10,10 @@ export class Pause {
   /** When it began, in seconds. */
   readonly at: number;
   opening: OpeningEntry | null = null;
-  /** Null while the pause goes on. */
+  /** Null while the pause goes on, and where the engine died meanwhile. */
   end: PauseEntry | null = null;
+  /** When the engine died under it, or when its session went on in the next one; null where neither happened. */
+  lostAt: number | null = null;
 
   constructor(request: string, at: number) {
     this.request = request;
@@ -74,7 +76,8 @@ export class Pause {
 
   /** How long it lasted until the result came; null while it goes on. */
   get seconds(): number | null {
-    return this.end?.pause_seconds ?? null;
+    if (this.end || this.lostAt === null) return this.end?.pause_seconds ?? null;
+    return Math.max(0, this.lostAt - this.at);
   }
 
   /** `preserve`, `discard`, `swap` or `none`; null while it goes on. */
@@ -82,9 +85,10 @@ export class Pause {
     return this.end?.handling ?? null;
   }
 
-  /** `resumed`, `followed`, `ended`; `open` while it goes on. */
+  /** `resumed`, `followed`, `ended`, `lost` with the engine; `open` while it goes on. */
   get outcome(): string {
-    return this.end ? (this.end.outcome ?? "ended") : "open";
+    if (this.end) return this.end.outcome ?? "ended";
+    return this.lostAt === null ? "open" : "lost";
   }
 
   /** Whether it ended since the last of its KV was taken, as of a finished request whose follow-up was awaited. */

@@ -372,17 +372,30 @@ export interface RestEntry {
   free_blocks?: number;
 }
 
-/** The engine's process died or hung, and was started again or given up. */
+/** The engine's process died or hung. What came of it is a later record with the same `at`. */
 export interface RestartEntry {
   kind: "restart";
-  /** When the server found it dead (s). */
+  /** When it died; of a hung one, when it began to be silent (s). */
   at: number;
   /** The reason, as far as it is known. */
   why?: string;
   /** Starts of the engine, failed ones too. */
   attempts?: number;
-  /** Until it took work; null: it was given up (s). */
+  /** Until it took work; null: it has not (s). */
   seconds?: number | null;
+  /** `down`, `restarted` or `given up`; empty in older records, which were written once. */
+  state?: string;
+}
+
+/** A session's request was lost with its engine, and the session goes on in another one. */
+export interface ContinuedEntry {
+  kind: "continued";
+  /** The id of the new request, without what the engine appends. */
+  request: string;
+  /** The id of the lost request, without what the engine appends. */
+  lost: string;
+  /** When the new request was sent (s). */
+  at: number;
 }
 
 /** An OpenTelemetry span of a run, a turn or a call. */
@@ -514,7 +527,7 @@ export interface ProgressEntry {
   failed?: number[];
 }
 
-export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | RestEntry | RestartEntry | SpanEntry | HttpEntry | GapEntry | PlanEntry | StageEntry | ReplicaEntry | ProgressEntry;
+export type KnownEntry = ForecastEntry | OpeningEntry | PauseEntry | SessionEntry | LanesEntry | WaitEntry | StepsEntry | RestEntry | RestartEntry | ContinuedEntry | SpanEntry | HttpEntry | GapEntry | PlanEntry | StageEntry | ReplicaEntry | ProgressEntry;
 
 /** What fields hold; those with `!` are always there. The page limits `seconds`. */
 export const KIND_SHAPES: Record<string, Record<string, string>> = {
@@ -526,7 +539,8 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
   wait: { request: "string!", since: "seconds!", until: "seconds!", steps: "number", lacked: "Lacked", needed_blocks: "number", free_blocks: "number", overtaken: "number", behind: "string", admitted_most: "number", after: "string" },
   steps: { at: "seconds[]!", seconds: "seconds[]", running: "number[]", paused: "number[]", decode_tokens: "number[]", prefill_tokens: "number[]", recompute_tokens: "number[]", budget_blocks: "number[]", saved_blocks: "number[]", loaded_blocks: "number[]", running_blocks: "number[]", paused_blocks: "number[]", free_blocks: "number[]", waiting: "number[]", cached_blocks: "number[]", host_blocks: "number[]", budget_tokens: "number[]" },
   rest: { at: "seconds!", running_blocks: "number", paused_blocks: "number", free_blocks: "number" },
-  restart: { at: "seconds!", why: "string", attempts: "number", seconds: "seconds" },
+  restart: { at: "seconds!", why: "string", attempts: "number", seconds: "seconds", state: "string" },
+  continued: { request: "string!", lost: "string!", at: "seconds!" },
   span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
   http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
   gap: { at: "seconds!", lost: "number", why: "string" },

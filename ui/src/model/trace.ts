@@ -2,13 +2,14 @@
 import { Belonging, type Session, insert } from "./belonging";
 import { Busy } from "./busy";
 import { isSound } from "./door";
-import { Lane, isPause } from "./lane";
+import { LOST, Lane, type Row, isPause } from "./lane";
 import { Pause } from "./pause";
 import type {
-  Entry, ForecastEntry, GapEntry, HttpEntry, LanesEntry, OpeningEntry, PauseEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
+  ContinuedEntry, Entry, ForecastEntry, GapEntry, HttpEntry, LanesEntry, OpeningEntry, PauseEntry, RestartEntry, SessionEntry, SpanEntry, StepsEntry, WaitEntry,
 } from "./records";
 import { Outcomes } from "./outcomes";
 import { Plans } from "./plans";
+import { Restarts, Survivors } from "./restarts";
 import { type Run, Spans } from "./spans";
 import { Steps } from "./steps";
 
@@ -33,6 +34,8 @@ export class Trace {
   readonly outcomes = new Outcomes();
   /** A planned run of several models, where this is one. */
   readonly plans = new Plans();
+  /** The engine's deaths. */
+  readonly restarts = new Restarts();
   /** Names of the tools that were called. */
   readonly tools = new Set<string>();
   /** When anything was under way, for folding what is idle. */
@@ -50,6 +53,7 @@ export class Trace {
   private readonly here = new Set<Lane>();
   private readonly waitsBy = new Map<string, WaitEntry[]>();
   private readonly byClient = new Map<string, Lane>();
+  private readonly survivors = new Survivors();
 
   constructor() {
     this.sessions = this.belonging.sessions;
@@ -128,7 +132,8 @@ export class Trace {
     return typeof id === "string" ? this.laneOf(id) : undefined;
   }
 
-  private take(entry: Entry): void {
+  private take(told: Entry): void {
+    const entry = this.survivors.size ? this.survivors.renamed(told, this.byRequest) : told;
     switch (entry.kind) {
       case "lanes": return this.takeLanes(entry);
       case "forecast": return this.takeForecast(entry);
@@ -139,6 +144,8 @@ export class Trace {
       case "steps": return this.takeSteps(entry);
       case "span": return this.takeSpan(entry);
       case "http": return this.takeHttp(entry);
+      case "restart": return this.takeRestart(entry);
+      case "continued": return this.takeContinued(entry);
       case "plan":
       case "stage":
       case "replica":
@@ -161,23 +168,63 @@ export class Trace {
     for (let i = 0; i < entry.request.length; i++) {
       const lane = this.lane(entry.request[i]);
       const at = entry.at[i];
-      const added = lane.add({
+      this.addRow(lane, {
         state: entry.state[i],
         at,
         blocks: entry.blocks?.[i] ?? 0,
         host: entry.host?.[i] ?? 0,
         tokens: entry.tokens?.[i] ?? 0,
       });
-      if (!added) continue;
-      if (lane.end === null) this.here.add(lane);
-      else this.here.delete(lane);
-      this.belonging.touch(lane.session);
-      this.intervals += 1;
-      this.reach(at);
-      const before = lane.rowAt(at) - 1;
-      const idle = before < 0 || isPause(lane.state[before]);
-      this.busy.add(idle ? at : lane.at[before], at);
     }
+  }
+
+  private addRow(lane: Lane, row: Row): void {
+    if (lane.add(row)) this.changed(lane, row.at);
+  }
+
+  /** A lane has one row more, at `at`. */
+  private changed(lane: Lane, at: number): void {
+    if (lane.end === null) this.here.add(lane);
+    else this.here.delete(lane);
+    this.belonging.touch(lane.session);
+    this.intervals += 1;
+    this.reach(at);
+    const before = lane.rowAt(at) - 1;
+    const idle = before < 0 || isPause(lane.state[before]) || lane.state[before] === LOST;
+    this.busy.add(idle ? at : lane.at[before], at);
+  }
+
+  /** An engine's death ends all that was in it, at that time. */
+  private takeRestart(entry: RestartEntry): void {
+    this.reach(entry.at + (entry.seconds ?? 0));
+    const death = this.restarts.take(entry);
+    if (!death) return;
+    for (const lane of [...this.here]) {
+      if (lane.start > death.at) continue; // of the next engine
+      lane.lose(death.at);
+      death.lanes.push(lane);
+      const pause = this.pausesOf(lane.id).at(-1);
+      if (pause && !pause.end) pause.lostAt = lane.end;
+      this.changed(lane, lane.end!);
+    }
+    // No step comes of a dead engine, and the last one's blocks are nobody's.
+    if (this.steps.length) this.steps.add({ kind: "steps", at: [death.at], seconds: [0] });
+  }
+
+  /** What comes of the new request belongs to the lane of the lost one. */
+  private takeContinued(entry: ContinuedEntry): void {
+    const lane = this.laneOf(entry.lost);
+    if (!lane) return;
+    this.survivors.add(entry.request, lane);
+    this.byClient.set(entry.request, lane);
+    if (!lane.lost) return;
+    lane.goOn();
+    this.here.add(lane);
+    const pause = this.pausesOf(lane.id).at(-1);
+    if (pause?.outcome === "lost") pause.lostAt = Math.max(entry.at, pause.at);
+    this.belonging.touch(lane.session);
+    this.intervals += 1;
+    this.reach(entry.at);
   }
 
   private lane(id: string): Lane {

@@ -1,6 +1,7 @@
 """A session's request in the engine, and another one in its place when the engine has died."""
 
 import logging
+import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -18,10 +19,12 @@ from caesura.scheduler.errors import (
     RequestAborted,
 )
 from caesura.scheduler.messages import Sampling, SessionSpec
+from caesura.scheduler.records import ContinuedRecord
 from caesura.scheduler.vllm.client.live import LiveRequest
 from caesura.scheduler.vllm.client.media.prompt import Media
 from caesura.scheduler.vllm.client.recovery.continuing import behind
 from caesura.scheduler.vllm.client.turn_maker import TurnMaker
+from caesura.scheduler.vllm.records.export import tell
 from caesura.scheduler.vllm.wire import REPLAYED_KEY
 
 if TYPE_CHECKING:
@@ -115,17 +118,23 @@ class SurvivingRequest:
             extra_args[REPLAYED_KEY] = len(sampled)
         turn.params = engine.sampling_params(sampling, max_tokens, extra_args, grammar)
 
-    async def send(self, turn: SentTurn, appended: Sequence[int] | None = None) -> None:
+    async def send(
+        self, turn: SentTurn, appended: Sequence[int] | None = None, *, died: bool = False
+    ) -> None:
         """Send a turn that is prepared: a live request gets what was `appended`.
 
         Without `appended`, and if the request was lost, the turn's tokens go out in a new request.
+        `died` says that it was lost with its engine, which the records are told.
         """
-        live = self._live
-        if live is not None and (appended is None or live.is_lost):
+        live, before = self._live, self.request_id
+        died = live is not None and (died or live.is_lost)
+        if live is not None and (appended is None or died):
             await self.abort()
             live = None
         if live is None or appended is None:
             self._begin(turn)
+            if died and before is not None and self.request_id is not None:
+                tell(0, [ContinuedRecord(self.request_id, before, time.time()).entry()])
         else:
             self._resumes = True
             live.push(appended, turn.params)
@@ -184,7 +193,7 @@ class SurvivingRequest:
                     raise EngineFailed("the session was closed with its engine dead") from error
                 logger.info("going on with %d tokens in a new engine", len(turn.tokens))
                 self.prepare(turn)
-                await self.send(turn)
+                await self.send(turn, died=True)
 
     async def _check_abort(self, live: LiveRequest, *, idle: bool) -> None:
         """Raise what an abort by the engine means, if it was not asked for here.

@@ -25,7 +25,7 @@ const WHYS: Record<string, string> = {
 export const whyOf = (why: string | undefined): string => (why ? (WHYS[why] ?? why) : "");
 
 const OUTCOMES: Record<string, string> = {
-  resumed: "resumed", followed: "followed by a new request", ended: "no follow-up came", open: "open",
+  resumed: "resumed", followed: "followed by a new request", ended: "no follow-up came", open: "open", lost: "lost with the engine",
 };
 
 /** How a pause ended. */
@@ -37,7 +37,7 @@ const HANDLINGS: Record<string, string> = { preserve: "preserved", discard: "dis
 /** What came of the KV cache of a pause. Only of one that resumed do records say how. */
 export function handlingOf(pause: Pause): string {
   const { handling } = pause;
-  if (handling === null) return "open";
+  if (handling === null) return pause.outcome === "lost" ? "lost with the engine" : "open";
   if (handling !== "none") return HANDLINGS[handling] ?? handling;
   return pause.outcome === "followed" ? "left to the follow-up" : "freed";
 }

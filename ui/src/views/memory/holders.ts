@@ -1,6 +1,6 @@
 // Who holds blocks by the lanes: what the steps cannot say of times in which there is none.
 import { above, grown } from "../../model/columns";
-import { ENDED, type Lane, WAITING, isActive, isPause } from "../../model/lane";
+import { ENDED, LOST, type Lane, WAITING, isActive, isPause } from "../../model/lane";
 import type { Trace } from "../../model/trace";
 
 /** Requests by what they do, and the blocks of those that wait for tools and of all others. */
@@ -105,7 +105,7 @@ export function holdersOf(trace: Trace): Holders | null {
 
 function add(held: Held, lane: Lane, row: number, sign: 1 | -1): void {
   const state = lane.kv[row];
-  if (state === ENDED) return;
+  if (state === ENDED || state === LOST) return;
   if (isActive(state)) held.active += sign;
   else if (state === WAITING) held.waiting += sign;
   else held.paused += sign;

@@ -5,6 +5,7 @@ import { current, scaleFor, timeMap, timeWindow, trace, version, wholeOf } from 
 import { AXIS, TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
 import { count, counted, short } from "../../format";
+import { drawnOutages } from "../../model/restarts";
 import type { Trace } from "../../model/trace";
 import { GUTTER } from "../timeline/frame";
 import { originOf, ticks } from "../timeline/ticks";
@@ -50,6 +51,7 @@ function Charts({ shown }: { shown: Trace }) {
   );
   const axis = useMemo(() => ({
     folds: map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub })),
+    outages: drawnOutages(shown, map),
     ticks: marks.map((mark) => map.draw(scale.time(mark.x))),
   }), [map, marks]);
   const values = { shown, version: made, row, time, part: { map, from: window.t0, to: window.t1, buckets: Math.max(1, Math.round(width / 2)) } };
@@ -87,6 +89,7 @@ interface RowProps {
   time: ReadonlySignal<number>;
   part: Part;
   folds: { from: number; to: number }[];
+  outages: { from: number; to: number }[];
   ticks: number[];
   chart: Chart;
   free: boolean;
@@ -94,7 +97,7 @@ interface RowProps {
   height: number;
 }
 
-function Row({ shown, version: made, row, time, part, folds, ticks: at, chart, free, width, height }: RowProps) {
+function Row({ shown, version: made, row, time, part, folds, outages, ticks: at, chart, free, width, height }: RowProps) {
   const { steps } = shown;
   const holders = holdersOf(shown);
   const { map, from, to, buckets } = part;
@@ -107,7 +110,7 @@ function Row({ shown, version: made, row, time, part, folds, ticks: at, chart, f
   return (
     <section class="memory-chart" aria-label={chart.title}>
       <Legend chart={chart} steps={steps} holders={holders} row={row} time={time} />
-      <TimeChart x={x} layers={layers} from={map.draw(from)} to={map.draw(to)} top={1} folds={folds} ticks={at}
+      <TimeChart x={x} layers={layers} from={map.draw(from)} to={map.draw(to)} top={1} folds={folds} outages={outages} ticks={at}
         format={short} label={`${chart.title}: ${named(chart)} over time`} width={width} height={height} />
     </section>
   );

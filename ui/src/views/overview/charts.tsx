@@ -5,6 +5,8 @@ import { duration, moment, short } from "../../format";
 import { secondsTick } from "../../charts/scale";
 import { TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
+import type { Interval } from "../../model/busy";
+import { drawnOutages } from "../../model/restarts";
 import { Scale, type TimeMap } from "../../model/timemap";
 import { originOf, ticks } from "../timeline/ticks";
 import { type Bins, type Series, answers, binsOf, endings, latencies, throughput } from "./series";
@@ -42,10 +44,11 @@ export function Charts({ trace, ended, t0, t1, map }: Shown & { map: TimeMap }) 
       { id: "requests", title: trace.http.length ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, tick: short, series: requests },
     ];
   }, [trace, ended, bins]);
+  const outages = useMemo(() => drawnOutages(trace, map), [trace.version, map]);
   const pointed = useSignal<number | null>(null);
   return (
     <div class="ov-charts">
-      {charts.map((chart) => <ChartPanel key={chart.id} chart={chart} bins={bins} map={map} origin={trace.from} t0={t0} t1={t1} pointed={pointed} />)}
+      {charts.map((chart) => <ChartPanel key={chart.id} chart={chart} bins={bins} map={map} outages={outages} origin={trace.from} t0={t0} t1={t1} pointed={pointed} />)}
     </div>
   );
 }
@@ -54,6 +57,7 @@ interface PanelProps {
   chart: Chart;
   bins: Bins;
   map: TimeMap;
+  outages: Interval[];
   origin: number;
   t0: number;
   t1: number;
@@ -61,7 +65,7 @@ interface PanelProps {
   pointed: Signal<number | null>;
 }
 
-function ChartPanel({ chart, bins, map, origin, t0, t1, pointed }: PanelProps) {
+function ChartPanel({ chart, bins, map, outages, origin, t0, t1, pointed }: PanelProps) {
   const [frame, size] = useSize<HTMLDivElement>();
   const width = Math.max(0, size.width - AXIS);
   const scale = useMemo(() => new Scale(map, t0, t1, width), [map, t0, t1, width]);
@@ -77,7 +81,7 @@ function ChartPanel({ chart, bins, map, origin, t0, t1, pointed }: PanelProps) {
         {width > 0 && (
           <>
             <TimeChart x={bins.x} layers={chart.series.layers} from={map.draw(t0)} to={map.draw(t1)} top={1}
-              folds={axis.folds} ticks={axis.ticks} format={chart.tick} label={label} width={size.width} height={HEIGHT} axis={AXIS} />
+              folds={axis.folds} outages={outages} ticks={axis.ticks} format={chart.tick} label={label} width={size.width} height={HEIGHT} axis={AXIS} />
             <Surface scale={scale} bins={bins} pointed={pointed} left={AXIS} label={label} />
           </>
         )}

@@ -7,7 +7,7 @@ import type { TimeMap } from "../../model/timemap";
 import { Answers } from "./answers";
 import { Charts } from "./charts";
 import { Figures } from "./figures";
-import { Head } from "./head";
+import { Deaths, Head } from "./head";
 import "./overview.css";
 import { usePaced } from "./paced";
 import { Slow } from "./slow";
@@ -55,7 +55,8 @@ function Body({ loaded, window, map }: Props) {
   const shown = { trace, ledger, ended, t0, t1, now };
   return (
     <div class="view ov" data-testid="overview">
-      <Head {...shown} marked={window !== null} />
+      <Head {...shown} marked={window !== null} live={recording.live} />
+      <Deaths {...shown} />
       <div class="ov-top">
         <Figures {...shown} />
         <SlowedList {...shown} />

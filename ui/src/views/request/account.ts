@@ -1,21 +1,21 @@
 // Every second of a request, from its client's request to its end, in exactly one row.
 import { type Served, sentAt, servedOf } from "../../causes/served";
 import { type Share, piecesWithin } from "../../causes/split";
-import { DECODE, ENDED, type Lane, LOADING, PREFILL, RECOMPUTE, WAITING, isPause } from "../../model/lane";
+import { DECODE, ENDED, LOST, type Lane, LOADING, PREFILL, RECOMPUTE, WAITING, isPause } from "../../model/lane";
 import type { Lacked, WaitEntry } from "../../model/records";
 import type { Trace } from "../../model/trace";
 
 export type Key =
   | "received" | "server" | "rendering" | "handover" | "answering" | "closing" | "sent"
   | `waiting-${keyof Lacked | "step" | "open" | "other"}`
-  | "loading" | "prefill" | "recompute" | "decode"
+  | "loading" | "prefill" | "recompute" | "decode" | "lost"
   | `paused-${Share}`;
 
 /** The rows in the order in which they are shown. */
 const KEYS: readonly Key[] = [
   "received", "server", "rendering", "handover",
   "waiting-blocks", "waiting-slots", "waiting-tokens", "waiting-admission", "waiting-line", "waiting-step", "waiting-open", "waiting-other",
-  "loading", "prefill", "recompute", "decode",
+  "loading", "prefill", "recompute", "decode", "lost",
   "paused-tool", "paused-person", "paused-runtime", "paused-step", "paused-unseen",
   "answering", "closing", "sent",
 ];
@@ -98,7 +98,7 @@ function windowOf(trace: Trace, lane: Lane, served: Served | null, now: number):
 function overAt(trace: Trace, lane: Lane, served: Served | null): number | null {
   const pause = trace.pausesOf(lane.id).at(-1);
   if (!pause) return lane.end;
-  if (pause.outcome === "followed" || pause.givenUp) return pause.at;
+  if (pause.outcome === "followed" || pause.givenUp || (pause.outcome === "lost" && lane.lost)) return pause.at;
   const ended = served?.last ? served.run.span.end : null;
   const behind = ended !== null && pause.at + (pause.seconds ?? Infinity) > ended;
   return behind && pause.at >= (served?.turns.at(-1)?.start ?? Infinity) ? pause.at : lane.end;
@@ -139,7 +139,7 @@ function slicesOf(trace: Trace, lane: Lane, served: Served | null, window: Windo
 
 type Put = (key: Key, from: number, until: number, share?: number) => void;
 
-const COMPUTED: Record<number, Key> = { [LOADING]: "loading", [PREFILL]: "prefill", [RECOMPUTE]: "recompute", [DECODE]: "decode" };
+const COMPUTED: Record<number, Key> = { [LOADING]: "loading", [PREFILL]: "prefill", [RECOMPUTE]: "recompute", [DECODE]: "decode", [LOST]: "lost" };
 
 /** What the server did before the engine had the request. */
 function outside(served: Served | null, from: number, until: number, put: Put): void {

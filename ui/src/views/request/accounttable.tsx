@@ -32,6 +32,7 @@ const WORDS: Record<Key, Words> = {
   prefill: of("prefill", "--state-prefill", "New tokens were computed: the prompt, or a tool's result."),
   recompute: of("recompute", "--state-recompute", "Tokens were computed that had been computed before."),
   decode: of("decode", "--state-decode", "Tokens were generated."),
+  lost: of("the engine had died", "--state-lost", "From the death of its engine until it was in the queue of the next one."),
   "paused-tool": of("paused: the tool itself", "--state-paused", "A tool ran, by its own span."),
   "paused-person": of("paused: a person", "--state-person", "A call waited for a person's answer or consent."),
   "paused-runtime": of("paused: the runtime", "--ink-3", "Calls were read and started, and their results were rendered and tokenised."),

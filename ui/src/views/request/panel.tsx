@@ -44,7 +44,7 @@ export function RequestPanel({ request }: { request: string }) {
         <Cause loaded={loaded} lane={lane} account={account} now={now} />
         <WaitsForYou request={request} />
         <p class="small soft">
-          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open ? " so far" : ""}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
+          <b data-testid="request-time">{duration(account.until - account.from)}</b>{account.open && (loaded.recording.live ? " so far" : " until the recording ended")}{lane.lost && " until its engine died"}, {count(lane.tokens[lane.length - 1])} tokens,{" "}
           <a href={link("session", [lane.session])} data-testid="request-session">{lane.session === lane.id ? "its session" : <>session <span class="mono">{lane.session}</span></>}</a>
         </p>
         <StateBar lane={lane} now={now} />

@@ -39,7 +39,7 @@ export function coloursOf(context: CanvasRenderingContext2D, ratio: number): Col
 
 /** States with a pattern, and whether its lines are the ink's colour or the paper's. */
 const PATTERNS: Record<string, "light" | "paper" | undefined> = {
-  loading: "paper", recompute: "paper", offloaded: "light", dropped: "light", person: "light",
+  loading: "paper", recompute: "paper", lost: "paper", offloaded: "light", dropped: "light", person: "light",
 };
 
 /** Lines on an 8 by 8 tile: diagonals, a lattice, level lines, dots, uprights. */
@@ -49,6 +49,7 @@ const STROKES: Record<string, [number, number, number, number][]> = {
   offloaded: [[0, 2, 8, 2], [0, 6, 8, 6]],
   dropped: [[1, 2, 2.2, 2], [5, 6, 6.2, 6]],
   person: [[2, 0, 2, 8], [6, 0, 6, 8]],
+  lost: [[-2, -2, 10, 10], [-2, 6, 2, 10], [6, -2, 10, 2]],
 };
 
 function tile(

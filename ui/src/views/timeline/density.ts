@@ -1,10 +1,10 @@
 // How many requests are in which state on average, for each pixel.
-import { ENDED, type Lane, STATES, isPause } from "../../model/lane";
+import { ENDED, LOST, type Lane, STATES, WAITING, isPause } from "../../model/lane";
 import type { Scale } from "../../model/timemap";
 
 /** The overview's layers, from the bottom: what computes, what is paused, what waits; drawn in these states' colours. */
 export const LAYERS = ["decode", "paused", "waiting"] as const;
-const LAYER_OF = STATES.map((_, code) => (code === 0 ? 2 : isPause(code) ? 1 : 0));
+const LAYER_OF = STATES.map((_, code) => (code === WAITING || code === LOST ? 2 : isPause(code) ? 1 : 0));
 
 /** Mean number of requests by layer and pixel. */
 export const density = (lanes: readonly Lane[], scale: Scale, now: number): Float64Array[] =>

@@ -37,6 +37,7 @@ const PATHS: Record<string, [path: string, stroke: string]> = {
   offloaded: ["M0 2H8M0 6H8", "var(--ink)"],
   dropped: ["M1 2H2.2M5 6H6.2", "var(--ink)"],
   person: ["M2 0V8M6 0V8", "var(--ink)"],
+  lost: ["M-2 -2 10 10M-2 6 2 10M6 -2 10 2", "var(--panel)"],
 };
 
 function Pattern({ name }: { name: string }) {

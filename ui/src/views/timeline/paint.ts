@@ -4,7 +4,7 @@ import { Segments, segment } from "./segments";
 import { fontOf, textOn } from "./font";
 import { type Frame, GUTTER, eachLane } from "./frame";
 import { pauseDuring } from "./hit";
-import { paintAxis, paintFolds, paintLines } from "./paintaxis";
+import { paintAxis, paintFolds, paintLines, paintOutages } from "./paintaxis";
 import { paintMarks } from "./paintmarks";
 import { paintNames } from "./paintnames";
 import { paintSums } from "./paintsums";
@@ -27,6 +27,7 @@ export function paint(frame: Frame): void {
   context.translate(GUTTER, 0);
   paintLines(frame);
   paintFolds(frame);
+  paintOutages(frame);
   if (frame.kind === "summed") paintSums(frame);
   else {
     paintLanes(frame);

@@ -45,6 +45,45 @@ export function paintFolds(frame: Frame): void {
   }
 }
 
+/** The lines of a hatching are this far apart, in pixels. */
+const HATCH = 9;
+
+/** Times without an engine: a hatched band behind the rows, and how long it was. */
+export function paintOutages(frame: Frame): void {
+  const { context, colours, scale, height, trace, now } = frame;
+  for (const { from, to } of trace.restarts.outages(now)) {
+    if (to < scale.from || from > scale.to) continue;
+    const left = Math.max(scale.x(from), -2);
+    const wide = Math.max(Math.min(scale.x(to), scale.width + 2) - left, 2);
+    context.save();
+    context.beginPath();
+    context.rect(left, AXIS, wide, height - AXIS);
+    context.clip();
+    context.strokeStyle = colours.bad;
+    context.globalAlpha = 0.3;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let x = left - (height - AXIS); x < left + wide; x += HATCH) {
+      context.moveTo(x, height);
+      context.lineTo(x + height - AXIS, AXIS);
+    }
+    context.stroke();
+    context.globalAlpha = 1;
+    context.fillStyle = colours.bad;
+    context.fillRect(left, AXIS, 2, height - AXIS);
+    context.font = fontOf(10.5);
+    context.textBaseline = "alphabetic";
+    const text = [`the engine was dead for ${duration(to - from)}`, duration(to - from)].find((one) => context.measureText(one).width + 16 < wide);
+    if (text) {
+      context.fillStyle = colours.panel;
+      context.fillRect(left + 4, height - 19, context.measureText(text).width + 8, 15);
+      context.fillStyle = colours.bad;
+      context.fillText(text, left + 8, height - 8);
+    }
+    context.restore();
+  }
+}
+
 /** The folds within the window. */
 function foldsShown(frame: Frame) {
   const { scale } = frame;

@@ -7,7 +7,7 @@ import { AXIS, type Frame } from "./frame";
 import { niceStep } from "./ticks";
 
 /** From the bottom: what computes, what pauses, and what waits on top, where it is seen first. */
-const STACK = ["decode", "prefill", "recompute", "loading", "paused", "offloaded", "dropped", "person", "waiting"] as const;
+const STACK = ["decode", "prefill", "recompute", "loading", "paused", "offloaded", "dropped", "person", "lost", "waiting"] as const;
 const CODES = STACK.map((name) => STATES.indexOf(name));
 const LAYER_OF = STATES.map((_, code) => CODES.indexOf(code));
 /** Room above the highest stack, in pixels. */

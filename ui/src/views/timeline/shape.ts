@@ -1,5 +1,5 @@
 // How tall each state is drawn, as shares of a row: what computes is full, what is paused is lower.
-import { DECODE, DROPPED, LOADING, OFFLOADED, PAUSED, PERSON, PREFILL, RECOMPUTE, WAITING } from "../../model/lane";
+import { DECODE, DROPPED, LOADING, LOST, OFFLOADED, PAUSED, PERSON, PREFILL, RECOMPUTE, WAITING } from "../../model/lane";
 
 export interface Shape {
   top: number;
@@ -19,11 +19,12 @@ SHAPES[PAUSED] = HALF;
 SHAPES[OFFLOADED] = HALF;
 SHAPES[DROPPED] = HALF;
 SHAPES[PERSON] = HALF;
+SHAPES[LOST] = { top: 0.4, height: 0.2 };
 
 /** What states are called, in a word or two. */
 export const STATE_NAMES: Record<string, string> = {
   waiting: "waiting", loading: "loading", prefill: "prefill", recompute: "recompute", decode: "decode",
-  paused: "paused", offloaded: "offloaded", dropped: "dropped", person: "waits for a person", ended: "ended",
+  paused: "paused", offloaded: "offloaded", dropped: "dropped", person: "waits for a person", ended: "ended", lost: "lost with the engine",
 };
 
 /** What states mean, for the legend and tooltips. */
@@ -38,4 +39,5 @@ export const STATE_MEANINGS: Record<string, string> = {
   dropped: "A tool runs; part of its KV is gone, unless the prefix cache still has it.",
   person: "A person is to answer; what its KV does is in the details.",
   ended: "The request has ended.",
+  lost: "The engine died; the session goes on in the next one, from its tokens.",
 };

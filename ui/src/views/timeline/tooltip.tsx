@@ -27,7 +27,7 @@ export function Tooltip() {
     <div class="tl-tip" style={style} role="presentation">
       {label !== found.lane.id && <b class="tl-tip-label">{label}</b>}
       <div class="mono tl-tip-id">{found.lane.id}</div>
-      {row >= 0 && <StateLines found={found} row={row} now={nowOf(loaded)} />}
+      {row >= 0 && <StateLines found={found} row={row} now={nowOf(loaded)} live={loaded.recording.live} />}
       <WaitLine found={found} row={row} />
       <PauseLines found={found} />
       <WaitsLine request={found.lane.id} />
@@ -35,7 +35,7 @@ export function Tooltip() {
   );
 }
 
-function StateLines({ found: { lane }, row, now }: { found: Hover; row: number; now: number }) {
+function StateLines({ found: { lane }, row, now, live }: { found: Hover; row: number; now: number; live: boolean }) {
   const name = STATES[lane.state[row]];
   const until = lane.until(row, now);
   const open = row === lane.length - 1 && lane.end === null;
@@ -45,7 +45,7 @@ function StateLines({ found: { lane }, row, now }: { found: Hover; row: number; 
         <i style={{ background: `var(--state-${name})` }} />
         <b>{STATE_NAMES[name]}</b>
         {lane.state[row] === PERSON && <span class="muted">({STATE_NAMES[STATES[lane.kv[row]]]})</span>}
-        {name !== "ended" && <span>{duration(until - lane.at[row])}{open ? " so far" : ""}</span>}
+        {name !== "ended" && <span>{duration(until - lane.at[row])}{open && (live ? " so far" : " until the recording ended")}</span>}
       </div>
       <div class="muted">since {moment(lane.at[row])}</div>
       {name !== "ended" && (

@@ -124,7 +124,7 @@ function row(tool: string, pauses: Pause[], calls: SpanEntry[]): ToolRow {
 
 /** How long it took until the result came; a pause that was broken off says nothing of its tool. */
 function returned(pause: Pause): number | null {
-  return pause.outcome === "ended" ? null : pause.seconds;
+  return pause.outcome === "ended" || pause.outcome === "lost" ? null : pause.seconds;
 }
 
 function toolOf(call: SpanEntry): string {
