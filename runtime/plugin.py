@@ -135,7 +135,7 @@ class EndpointPlugin:
                 return
         elif ours is not None and scope["type"] != "lifespan":
             try:
-                ours.check_role(HTTPConnection(scope))  # vLLM's server knows no roles
+                ours.check_route(HTTPConnection(scope))  # vLLM's server knows no roles
             except ApiError as error:
                 await Errors(_raising(error))(scope, receive, send)
                 return

@@ -102,7 +102,7 @@ class Application:
         self._responses, self._chats = runs
         self._router = router
         self._connections = connections
-        self.check_role = door.check_role
+        self.check_route = door.check_route
         """Raises `ApiError` 403 for a request whose key has too low a role."""
         self._following: asyncio.Task[None] | None = None
         self._log = None if recorder is None else HttpLog(recorder)
@@ -325,7 +325,9 @@ def _router(
     if artifacts is not None:
         routes += artifact_routes(artifacts)
     if state.people is not None:
-        routes += people_routes(state.people, state.keep_alive_seconds, lambda: traces.recording)
+        routes += people_routes(
+            state.people, state.door, state.keep_alive_seconds, lambda: traces.recording
+        )
     if state.replays is not None:
         routes += whatif_routes(state.replays)
     return Router(routes, redirect_slashes=False, default=delegation or _no_route)

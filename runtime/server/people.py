@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.middleware import Middleware
-from starlette.requests import HTTPConnection, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Send
@@ -16,9 +16,16 @@ from caesura.runtime.server.http.access import JsonOnly
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.errors import ApiError, from_validation, invalid, sentence
 from caesura.runtime.server.http.stream import EventStream, Streamed
-from caesura.runtime.server.keys.key import SCOPE, Key
+from caesura.runtime.server.keys.door import Door, reaches
+from caesura.runtime.server.keys.rules import Role
 from caesura.tools.people import BadAnswer, NoSuchItem, NotPending, Pending, People
-from caesura.tools.people.pending import MAX_WHO_CHARACTERS, STATES, UNSETTLED, State
+from caesura.tools.people.pending import (
+    MAX_WHO_CHARACTERS,
+    STATES,
+    UNSETTLED,
+    State,
+    no_such_item,
+)
 from caesura.tools.tool import Tool
 
 
@@ -44,14 +51,16 @@ class Said(BaseModel):
 
 def people_routes(
     people: People,
+    door: Door,
     keep_alive_seconds: float,
     recording: Callable[[], int | None] = lambda: None,
 ) -> list[Route]:
     """Return the routes of `people`.
 
-    `recording` tells the number of the recording in which the runs that ask are, if there is one.
+    `door` says which items a key sees and settles. `recording` tells the number of the recording in
+    which the runs that ask are, if there is one.
     """
-    handlers = _Handlers(people, keep_alive_seconds, recording)
+    handlers = _Handlers(people, door, keep_alive_seconds, recording)
     return [
         Route("/v1/pending", handlers.listed),
         Route("/v1/pending/events", Streamed(handlers.events), methods=["GET"]),
@@ -91,9 +100,14 @@ async def pending_told(
 
 class _Handlers:
     def __init__(
-        self, people: People, keep_alive_seconds: float, recording: Callable[[], int | None]
+        self,
+        people: People,
+        door: Door,
+        keep_alive_seconds: float,
+        recording: Callable[[], int | None],
     ) -> None:
         self._people = people
+        self._door = door
         self._recording = recording
         self._keep_alive_seconds = keep_alive_seconds
 
@@ -105,14 +119,15 @@ class _Handlers:
         ):
             await stream.begin()
             async for item in items:
-                await stream.send(item.public())
+                if self._sees(request, item):
+                    await stream.send(self._told(item))
             await stream.end()
 
     async def listed(self, request: Request) -> Response:
         items = await self._people.listed(_states(request.query_params.get("state")))
         body: dict[str, Any] = {
             "object": "list",
-            "data": [item.public() for item in items],
+            "data": [self._told(item) for item in items if self._sees(request, item)],
             "recording": self._recording(),
         }
         if self._people.trouble is not None:
@@ -120,11 +135,7 @@ class _Handlers:
         return JsonAnswer(body)
 
     async def item(self, request: Request) -> Response:
-        try:
-            item = await self._people.get(request.path_params["id"])
-        except NoSuchItem as error:
-            raise ApiError(404, sentence(error), code="not_found") from None
-        return JsonAnswer(item.public())
+        return JsonAnswer(self._told(await self._found(request)))
 
     async def said(self, request: Request) -> Response:
         """Accept the first answer to an item; refuse every later one with 409."""
@@ -133,7 +144,11 @@ class _Handlers:
             said = Said.model_validate_json(await request.body())
         except ValidationError as error:
             raise from_validation(error) from None
-        who = who_of(request, said.who)
+        item = await self._found(request)
+        if not reaches(self._door.reach(request.headers, Role.APPROVE), item.tenant):
+            what = f"Settling {item_id[:64]!r}, which a client of another key waits for,"
+            self._door.check_role(request, Role.APPROVE, what)
+        who = self._door.signature(request.headers, said.who)
         try:
             if said.answer is not None:
                 item = await self._people.answer(item_id, said.answer, who)
@@ -146,13 +161,26 @@ class _Handlers:
             raise ApiError(404, sentence(error), code="not_found") from None
         except NotPending as error:
             raise ApiError(409, sentence(error), code="not_pending") from None
-        return JsonAnswer(item.public())
+        return JsonAnswer(self._told(item))
 
+    async def _found(self, request: Request) -> Pending:
+        """Return the item that the path names; raise `ApiError` 404 if the key sees none."""
+        item_id = request.path_params["id"]
+        try:
+            item = await self._people.get(item_id)
+            if not self._sees(request, item):
+                raise no_such_item(item_id)
+        except NoSuchItem as error:
+            raise ApiError(404, sentence(error), code="not_found") from None
+        return item
 
-def who_of(request: HTTPConnection, claimed: str) -> str:
-    """Return who sends a request: the name of the key, if it has one, or who they claim to be."""
-    key: Key | None = request.scope.get(SCOPE)
-    return key.name if key is not None and key.name else claimed
+    def _sees(self, request: Request, item: Pending) -> bool:
+        return reaches(self._door.reach(request.headers, Role.VIEW), item.tenant)
+
+    def _told(self, item: Pending) -> dict[str, Any]:
+        """Return the item, with the name of the key whose client asks."""
+        asks = self._door.names.get(item.tenant)
+        return item.public() if asks is None else item.public() | {"key": asks}
 
 
 def _states(asked: str | None) -> tuple[State, ...]:

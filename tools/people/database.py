@@ -167,11 +167,28 @@ def _connected(path: Path | None, max_bytes: int) -> sqlite3.Connection:
                 f"the file has version {version}; this program reads {VERSION}"
             )
         db.executescript(_SCHEMA)
+        _add_tenant(db)
         db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // PAGE_BYTES)}")
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _add_tenant(db: sqlite3.Connection) -> None:
+    """Add the column to a file of before it, whose items are nobody's. Both ways can be read."""
+    query = "SELECT count(*) FROM pragma_table_info('items') WHERE name = 'tenant'"
+    if db.execute(query).fetchone()[0]:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not db.execute(query).fetchone()[0]:  # another process may have added it just now
+            db.execute("ALTER TABLE items ADD COLUMN \"tenant\" DEFAULT ''")
+        db.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
 
 
 def _rows(db: sqlite3.Connection) -> Iterable[Row]:

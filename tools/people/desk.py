@@ -82,6 +82,7 @@ class Desk:
             created=now,
             deadline=now + deadline_seconds,
             default=None,
+            tenant=_tenant(),
         )
 
     async def settled(self, item: Pending, about: Any, callback: Callback | None) -> Pending:
@@ -90,7 +91,7 @@ class Desk:
         about: the subject, as JSON-able data. Raises NoAnswer where no question can be asked.
         """
         self._enter()
-        identity = key_of(item.kind, item.conversation, item.tool, about, _asker())
+        identity = key_of(item, about, _asker())
         await self._follow_session()
         async with self._opening:
             waiting = self._shared(identity)
@@ -192,7 +193,7 @@ class Desk:
     def _refused(self) -> str:
         """Return why the current client may open no further item; empty if it may."""
         tenant = _tenant()
-        its = sum(each.is_open and each.tenant == tenant for each in self.waiting.values())
+        its = sum(each.is_open and each.item.tenant == tenant for each in self.waiting.values())
         if not tenant or its < self._most_per_tenant:
             return ""
         return "too many questions of this API key wait for people; continue without an answer"
@@ -226,7 +227,7 @@ class Desk:
                 logger.warning("pending questions cannot be read now: %s", error)
 
     def _open(self, item: Pending, identity: str, callback: Callback | None) -> Waiting:
-        waiting = self.waiting[item.id] = Waiting(item, identity, _tenant())
+        waiting = self.waiting[item.id] = Waiting(item, identity)
         self.listeners.tell(item)
         if callback is not None:
             waiting.calling = self._spawn(self._call(callback, waiting))

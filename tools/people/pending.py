@@ -40,6 +40,11 @@ class NoSuchItem(NotPending):
     """No item has that id."""
 
 
+def no_such_item(item_id: str) -> NoSuchItem:
+    """Return the error for an id that no item has."""
+    return NoSuchItem(f"there is no pending item {item_id[:64]!r}")
+
+
 class BadAnswer(PeopleError):
     """The answer is not valid; the message says which answers are."""
 
@@ -73,10 +78,13 @@ class Pending:
     """The decision about a call; None: not decided yet, and always for a question."""
     who: str = ""
     """The name that the answering person gave."""
+    tenant: str = ""
+    """The digest of the API key whose client asks; empty without a key."""
 
     def public(self) -> dict[str, Any]:
-        """Return the item as JSON-able data."""
-        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return the item as JSON-able data, without the tenant."""
+        names = (field.name for field in fields(self) if field.name != "tenant")
+        data = {name: getattr(self, name) for name in names}
         return data | {"options": list(self.options)}
 
     @classmethod
@@ -90,16 +98,17 @@ class Pending:
             raise ValueError(f"not a pending item: {error}") from error
 
 
-def key_of(kind: Kind, conversation: str, tool: str, asked: Any, asker: str) -> str:
+def key_of(item: "Pending", asked: Any, asker: str) -> str:
     """Return a key that is equal for the same question in the same conversation.
 
     An empty key never matches. `asker` is a digest of the client's identity, empty if unknown.
-    An answer belongs to its client. An approval for an unknown client belongs to its run alone,
-    so its key is empty.
+    An answer belongs to its client, or else to the clients of its API key. An approval for an
+    unknown client belongs to its run alone, so its key is empty.
     """
+    kind, conversation = item.kind, item.conversation
     if not conversation or (kind == "approval" and not asker):
         return ""
-    text = json.dumps([kind, conversation, tool, asked, asker], sort_keys=True)
+    text = json.dumps([kind, conversation, item.tool, asked, asker or item.tenant], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

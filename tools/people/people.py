@@ -16,11 +16,11 @@ from caesura.tools.people.pending import (
     UNSETTLED,
     BadAnswer,
     NoAnswer,
-    NoSuchItem,
     Pending,
     State,
     checked,
     checked_answer,
+    no_such_item,
     shown,
     whole,
 )
@@ -131,7 +131,7 @@ class People:
         await self._desk.sweep()
         item = await self._desk.do(self._desk.store.get, whole(item_id))
         if item is None:
-            raise NoSuchItem(f"there is no pending item {item_id[:64]!r}")
+            raise no_such_item(item_id)
         return item
 
     async def answer(self, item_id: str, text: str, who: str = "") -> Pending:

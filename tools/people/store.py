@@ -207,6 +207,7 @@ def _row(item: Pending) -> dict[str, Any]:
 def _item(row: sqlite3.Row) -> Pending:
     data = {name: row[name] for name in ITEM}
     data["options"] = tuple(json.loads(data["options"]))
+    data["tenant"] = data["tenant"] or ""  # a program of before the column leaves it out
     data["approved"] = None if data["approved"] is None else bool(data["approved"])
     return Pending(**data)
 

@@ -13,11 +13,9 @@ MAX_BEHIND = 1000
 class Waiting:
     """An open item, and the runs of this process that wait for it."""
 
-    def __init__(self, item: Pending, identity: str, tenant: str = "") -> None:
+    def __init__(self, item: Pending, identity: str) -> None:
         self.item = item
         self.identity = identity
-        self.tenant = tenant
-        """Digest of the API key of the client whose run asked first; empty without a key."""
         self.runs = 0
         self.calling: asyncio.Task[None] | None = None
         """The task of a callback that is answering the item."""

@@ -42,9 +42,9 @@ class Office:
         """Return the server's list of items, with its warning if there is one."""
         return await self._json("GET", "?state=all" if everything else "")
 
-    async def get(self, item_id: str) -> Pending:
-        """Return one item."""
-        return Pending.from_public(await self._json("GET", f"/{item_id}"))
+    async def get(self, item_id: str) -> dict[str, Any]:
+        """Return one item as the server tells it, with the name of the key that asks."""
+        return await self._json("GET", f"/{item_id}")
 
     async def say(self, item_id: str, **body: Any) -> Pending:
         """Answer, approve or deny an item; return its new state."""
@@ -98,8 +98,9 @@ async def list_items(url: str, api_key: str | None, everything: bool, as_json: b
 async def show_item(url: str, api_key: str | None, item_id: str) -> None:
     """Print all of an item."""
     async with Office(url, api_key) as office:
-        item = await office.get(item_id)
-    for name, value in item.public().items():
+        told = await office.get(item_id)
+    shown = Pending.from_public(told).public() | {"key": told.get("key")}
+    for name, value in shown.items():
         if value in (None, "", []) or name == "conversation":  # a digest, which says nothing here
             continue
         if name in ("created", "deadline"):

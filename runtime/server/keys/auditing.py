@@ -59,6 +59,7 @@ class Auditing:
             "asked" if item.state == "open" else decision,
             item=item.id,
             kind=item.kind,
+            key=self._names.get(item.tenant, ""),
             response=item.session,
             tool=item.tool,
             **self._log.private("arguments", item.arguments),

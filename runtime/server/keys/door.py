@@ -38,11 +38,18 @@ class Door:
         """Return the key of a request, or None for a request without a key of this server."""
         return (self._keys or {}).get(tenant_of(shown_key(headers)))
 
-    def check_role(self, request: HTTPConnection) -> None:
+    def check_route(self, request: HTTPConnection) -> None:
         """Raise `ApiError` 403 if the request has a key of this server whose role is too low."""
+        self.check_role(request, least_role(request.scope), asked_for(request.scope))
+
+    def check_role(self, request: HTTPConnection, least: Role, what: str) -> None:
+        """Raise `ApiError` 403 if the request has a key of this server, of a role below `least`.
+
+        `what` is what it asks for.
+        """
         key = self.key_of(request.headers)
         if key is not None:
-            check_role(key, least_role(request.scope), asked_for(request.scope))
+            check_role(key, least, what)
 
     def reach(self, headers: Mapping[str, str], least: Role = Role.ADMIN) -> Reach:
         """Return the tenant whose records a request may use, or None if it may use everybody's.

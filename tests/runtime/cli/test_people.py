@@ -19,6 +19,8 @@ from caesura.runtime.cli.people.pending import line_of
 from caesura.runtime.cli.prompt import Terminal
 from caesura.runtime.sdk.agent import Agent
 from caesura.runtime.server import create_app
+from caesura.runtime.server.keys.key import Key
+from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine, call, say
 from caesura.tools.people import Pending, People
@@ -102,6 +104,25 @@ async def test_approve_and_deny(office: Office) -> None:
     ended = await asyncio.gather(*calls, return_exceptions=True)
     assert ended[0] is None
     assert str(ended[1]) == "a person denied this call of pay: too much"
+
+
+async def test_a_clients_key_sees_nothing_of_others(tmp_path: Path) -> None:
+    people = People()
+    keys = [Key("bob-secret"), Key("amy-secret", "amy", role=Role.APPROVE)]
+    served = create_app(ScriptedEngine([]), Registry(), people=people, api_key=keys)
+    async with listening(served, shutdown_timeout=0.1) as port:
+        office = Office(people, f"http://127.0.0.1:{port}")
+        asking = asyncio.create_task(people.approve("pay", {"euro": 5}, deadline_seconds=60))
+        await until(lambda: people.waited_for)
+        item = people.waited_for[0].id
+        office.key = ("--api-key", "bob-secret")
+        assert await office.run("ls") == (0, "nothing waits for a person\n")
+        assert "There is no pending item" in (await office.run("approve", item))[1]
+        office.key = ("--api-key", "amy-secret")
+        assert (await office.run("approve", item))[0] == 0
+        await asking
+        assert (await people.get(item)).who == "amy"
+    await people.aclose()
 
 
 async def test_mistakes_are_a_line_and_an_exit_code(office: Office) -> None:

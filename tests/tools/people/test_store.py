@@ -190,3 +190,18 @@ async def test_people_are_asked_all_the_same(asking: Any, tmp_path: Path) -> Non
 def test_nothing_is_written_before_the_first_question(tmp_path: Path) -> None:
     make_ask_user(People(tmp_path / "people.sqlite", PeopleSettings.model_validate({})))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_before_items_had_a_tenant_is_read_and_written(path: Path) -> None:
+    store = Store(path)
+    store.claim(item(1), "")
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute('ALTER TABLE items DROP COLUMN "tenant"')
+    store = Store(path)
+    found = store.get("0001")
+    assert found is not None and found.tenant == ""
+    store.claim(item(2, tenant="ann"), "")
+    kept = store.get("0002")
+    assert kept is not None and kept.tenant == "ann"
+    store.close()

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.given import Item
 
+WHO = "mcp_approval_response"
+"""Who decides where the key has no name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -14,6 +17,7 @@ class Decision:
     request_id: str
     approve: bool
     reason: str
+    who: str = WHO
 
 
 def approval_request_id(pending_id: str) -> str:

@@ -20,7 +20,12 @@ from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.request.plan import History, ResponsePlan, make_plan
 from caesura.runtime.server.responses.request.schema import ResponseRequest
 from caesura.runtime.server.responses.run.answer import Answer
-from caesura.runtime.server.responses.run.decisions import Decision, decisions_in, pending_id
+from caesura.runtime.server.responses.run.decisions import (
+    WHO,
+    Decision,
+    decisions_in,
+    pending_id,
+)
 from caesura.runtime.server.responses.run.decoding import Decoding
 from caesura.runtime.server.responses.run.inputs import Inputs
 from caesura.runtime.server.responses.run.live import LiveRun
@@ -39,7 +44,6 @@ MAX_PARKED = 1_000
 """The most runs that wait for approvals; the one that waits longest is ended for a new one."""
 MAX_FEEDS = 64
 """The most ended background responses whose events can still be streamed."""
-WHO = "mcp_approval_response"
 
 
 class Responses(Inputs):
@@ -286,10 +290,11 @@ class Responses(Inputs):
         answer = run.part.answer.following(self._resource(request))
         part = self._following(run, answer, items, covers)
         run.attend(part, place)
+        who = self._state.door.signature(headers, WHO)
         for key in run.requests:
             if key in decisions:
-                asked = Decision(key, decisions[key]["approve"], decisions[key].get("reason") or "")
-                await run.decide(asked)
+                said, reason = decisions[key]["approve"], decisions[key].get("reason") or ""
+                await run.decide(Decision(key, said, reason, who))
         return part, run
 
     async def _decide(self, decision: Decision) -> bool:
@@ -297,7 +302,7 @@ class Responses(Inputs):
         assert self._state.people is not None
         item = pending_id(decision.request_id)
         try:
-            await self._state.people.decide(item, decision.approve, decision.reason, WHO)
+            await self._state.people.decide(item, decision.approve, decision.reason, decision.who)
         except NotPending:
             return False
         return True

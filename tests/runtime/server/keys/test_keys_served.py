@@ -124,7 +124,9 @@ async def test_tokens_of_what_vllm_answers_are_counted(serve_script):
     assert statuses == [200, 429]
 
 
-async def test_a_named_key_decides_under_its_own_name(serve_script, double, tmp_path, eventually):
+async def test_a_key_decides_under_its_own_name_or_digest(
+    serve_script, double, tmp_path, eventually
+):
     people = People(tmp_path / "people.sqlite")
     keys = [Key("ann", "Ann"), Key("bob")]
     script = [call("double", number=2), "Four.", call("double", number=2), "Four."]
@@ -136,7 +138,7 @@ async def test_a_named_key_decides_under_its_own_name(serve_script, double, tmp_
         async with served.http.post(CHAT, json=body, headers=headers) as response:
             return response.status
 
-    for headers, who in ((ANN, "Ann"), (BOB, "Mallory")):
+    for headers, who in ((ANN, "Ann"), (BOB, Key("bob").who)):
         asking = asyncio.create_task(ask(headers))
         await eventually(lambda: people.waited_for)
         path = f"/v1/pending/{people.waited_for[0].id}"

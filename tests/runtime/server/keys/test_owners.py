@@ -12,16 +12,17 @@ from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.responses.store import ResponseStore, Store
 from caesura.runtime.server.responses.store.postgres import PostgresResponses
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
-from caesura.tools.people import People, with_approval
+from caesura.tools.people import People, make_ask_user, with_approval
 from tests.runtime.server.conftest import MODEL, Served
 
 KEYS = [
     Key("ann-secret", "ann"),
     Key("bob-secret", "bob"),
+    Key("vic-secret", "vic", role=Role.VIEW),
     Key("amy-secret", "amy", role=Role.APPROVE),
     Key("ada-secret", "ada", role=Role.ADMIN),
 ]
-ANN, BOB, AMY, ADA = ({"Authorization": f"Bearer {key.secret}"} for key in KEYS)
+ANN, BOB, VIC, AMY, ADA = ({"Authorization": f"Bearer {key.secret}"} for key in KEYS)
 RESPONSE, CONVERSATION, ITEM = "resp_" + "0" * 32, "conv_" + "0" * 32, "msg_" + "0" * 32
 MCP: Any = {"type": "mcp", "server_label": "caesura"}
 
@@ -147,8 +148,8 @@ async def test_records_of_a_server_without_keys_are_an_administrators(serve_scri
     several = await serve_script([], store=store, api_key=KEYS)
     path = f"/v1/responses/{made['id']}"
     assert (await ask(one, {"x-api-key": "another-secret"}, "GET", path))[0] == 200
-    statuses = [(await ask(several, who, "GET", path))[0] for who in (ANN, BOB, AMY, ADA)]
-    assert statuses == [404, 404, 404, 200]
+    statuses = [(await ask(several, who, "GET", path))[0] for who in (ANN, BOB, VIC, AMY, ADA)]
+    assert statuses == [404, 404, 404, 404, 200]
 
 
 async def test_a_single_key_finds_what_another_one_has_stored(serve_script: Any) -> None:
@@ -260,3 +261,99 @@ async def test_the_same_idempotency_key_of_another_key_is_another_run(serve_scri
     answers = await asyncio.gather(*asking)
     assert [status for status, _ in answers] == [200, 200]
     assert len({answer["id"] for _, answer in answers}) == 2
+
+
+@pytest.fixture
+async def waiting(serve_script: Any, double: Any, eventually: Any) -> Any:
+    """A server on which a call of Ann's waits for an approval; its item, and Ann's answer."""
+    people = People()
+    script = [call("double", number=4), say("8.")]
+    tools = [with_approval(double, people)]
+    served = await serve_script(script, tools, api_key=KEYS, people=people)
+    body = served.body(server_tools=["double"])
+    asking = asyncio.create_task(ask(served, ANN, "POST", "/v1/chat/completions", body))
+    await eventually(lambda: people.waited_for)
+    yield served, people.waited_for[0].id, asking
+    asking.cancel()
+    await people.aclose()
+
+
+async def test_a_client_sees_its_own_questions_and_a_viewer_everybodys(waiting: Any) -> None:
+    served, item, _ = waiting
+    for who, sees in ((ANN, True), (BOB, False), (VIC, True), (AMY, True), (ADA, True)):
+        status, listed = await ask(served, who, "GET", "/v1/pending")
+        assert status == 200
+        assert [(each["id"], each["key"]) for each in listed["data"]] == [(item, "ann")] * sees
+        assert (await ask(served, who, "GET", f"/v1/pending/{item}"))[0] == (200 if sees else 404)
+    for method, body in (("GET", None), ("POST", {"approve": True}), ("POST", {"answer": "x"})):
+        known = await ask(served, BOB, method, f"/v1/pending/{item}", body)
+        unknown = await ask(served, BOB, method, "/v1/pending/0000000000000000", body)
+        assert known[0] == 404
+        assert without(known, item) == without(unknown, "0000000000000000")
+
+
+async def test_who_may_decide_about_anothers_call(waiting: Any) -> None:
+    served, item, asking = waiting
+    said = {"approve": True, "who": "the boss"}
+    path = f"/v1/pending/{item}"
+    assert (await ask(served, BOB, "POST", path, said))[0] == 404
+    status, refused = await ask(served, VIC, "POST", path, said)
+    assert (status, refused["error"]["code"]) == (403, "role_needed")
+    assert "the role approve" in refused["error"]["message"]
+    assert not asking.done()
+    status, settled = await ask(served, AMY, "POST", path, said)
+    assert (status, settled["who"], settled["approved"]) == (200, "amy", True)
+    assert (await asking)[0] == 200
+
+
+async def test_a_client_decides_about_its_own_call_under_its_own_name(waiting: Any) -> None:
+    served, item, asking = waiting
+    said = {"approve": True, "who": "the boss"}
+    status, settled = await ask(served, ANN, "POST", f"/v1/pending/{item}", said)
+    assert (status, settled["who"]) == (200, "ann")
+    assert (await asking)[0] == 200
+
+
+async def test_events_tell_a_client_of_its_own_questions_only(waiting: Any) -> None:
+    served, item, asking = waiting
+
+    async def heard(who: Mapping[str, str], count: int) -> list[str]:
+        found: list[str] = []
+        async with served.http.get("/v1/pending/events", headers=who) as response:
+            async for line in response.content:
+                if line.startswith(b"data: "):
+                    found.append(line.decode())
+                    if len(found) == count:
+                        return found
+        return found
+
+    bob = asyncio.create_task(heard(BOB, 99))
+    [first] = await heard(VIC, 1)
+    assert item in first and '"key":"ann"' in first.replace(" ", "")
+    await ask(served, ANN, "POST", f"/v1/pending/{item}", {"approve": True})
+    assert (await asking)[0] == 200
+    await served.app.leave()  # ends the streams
+    assert await bob == []
+
+
+async def test_a_question_in_the_same_words_is_another_keys_own(
+    serve_script: Any, eventually: Any
+) -> None:
+    """Without `user` and `Idempotency-Key` clients are told apart by their keys alone."""
+    people = People()
+    asks = [call("ask_user", question="Which city?"), say("Done.")]
+    engine = ScriptedEngine(sessions=[asks, asks, asks], model=MODEL)
+    served = await serve_script(engine, [make_ask_user(people)], api_key=KEYS, people=people)
+    body = served.body(server_tools=["ask_user"])
+    asking = [
+        asyncio.create_task(ask(served, who, "POST", "/v1/chat/completions", body))
+        for who in (ANN, ANN, BOB)
+    ]
+    await eventually(lambda: len(served.engine.sessions) == 3 and len(people.waited_for) == 2)
+    for who, city in ((ANN, "Oslo"), (BOB, "Rome")):
+        [item] = (await ask(served, who, "GET", "/v1/pending"))[1]["data"]
+        await ask(served, who, "POST", f"/v1/pending/{item['id']}", {"answer": city})
+    answers = [answer for _, answer in await asyncio.gather(*asking)]
+    cities = [each["caesura"]["calls"][0]["content"] for each in answers]
+    assert cities == ["Oslo", "Oslo", "Rome"]
+    await people.aclose()
