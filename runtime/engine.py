@@ -89,6 +89,11 @@ class Engine(Protocol):
         ...
 
     @property
+    def max_answer_tokens(self) -> int | None:
+        """The operator's bound on the tokens of an answer, over all turns of its run, or None."""
+        ...
+
+    @property
     def media_rules(self) -> MediaRules:
         """The pictures, sounds and videos that prompts may hold, as data URLs."""
         ...

@@ -79,9 +79,7 @@ class EndpointPlugin:
         self, llm: Any, args: Namespace, environment: Mapping[str, str]
     ) -> Application:
         served = (args.served_model_name or [args.model])[0]
-        parsers = ("reasoning_parser", "tool_call_parser")
-        options = {name: getattr(args, name, None) for name in parsers}
-        engine = await inside(llm, served, options)
+        engine = await inside(llm, served, vars(args))
         given = environment.get(CONFIG)
         config = Config.load(None if given is None else Path(given))
         toolset = await self._stack.enter_async_context(config.toolset())

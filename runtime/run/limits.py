@@ -39,6 +39,12 @@ class Limits:
                 raise UsageError(f"{name} must be positive or None, got {value!r}")
 
 
+def bounded(limits: Limits, max_tokens: int | None) -> Limits:
+    """Return the limits, with the run's tokens lowered to a further bound, if there is one."""
+    bounds = [bound for bound in (limits.max_tokens, max_tokens) if bound is not None]
+    return replace(limits, max_tokens=min(bounds, default=None))
+
+
 def configured_limits(settings: LimitSettings) -> Limits:
     """Return the limits of a configuration; missing ones have the defaults of `Limits`."""
     said = settings.model_dump(exclude={"max_result_tokens"}, exclude_none=True)

@@ -12,7 +12,7 @@ from caesura.runtime.engine import Engine, EngineSession
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.events import RunEnded, RunEvent, ToolReturned, Usage, UsageCount
 from caesura.runtime.run.content import Content, content_of
-from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.loop import run
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
@@ -228,6 +228,7 @@ class Session(AsyncClosing):
             engine = await self._engine()
             self._model = engine.model
             self._rules = engine.media_rules
+            self._limits = bounded(self._limits, engine.max_answer_tokens)
             self._dispatcher.count_by(engine.count_tokens, engine.context_tokens)
             self._dispatcher.usable = partial(until_alive, engine)
             pauses = pauses_of(self._registry)

@@ -18,7 +18,7 @@ from caesura.runtime.journal.store import JournalStore
 from caesura.runtime.journal.writer import JournalWriter
 from caesura.runtime.recording.http_log import HttpLog
 from caesura.runtime.recording.recorder import Recorder
-from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.server.about import about_routes, unavailable
 from caesura.runtime.server.artifacts import artifact_routes
@@ -278,7 +278,7 @@ def create_app(
     state = State(
         engine=engine,
         tools=tools,
-        limits=limits or Limits(),
+        limits=bounded(limits or Limits(), engine.max_answer_tokens),
         metrics=metrics,
         gate=_gate(max_concurrent, metrics, supervisor, door, queue),
         door=door,

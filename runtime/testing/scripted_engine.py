@@ -52,6 +52,7 @@ class ScriptedEngine:
         piece_characters: int = 6,
         pace: Pace | None = None,
         media: MediaRules = NO_MEDIA,
+        max_answer_tokens: int | None = None,
     ) -> None:
         if sessions is not None and script != ():
             raise UsageError(
@@ -71,6 +72,8 @@ class ScriptedEngine:
         """Where sessions wait for a restart; `revival.supervising()` lets them wait."""
         self.answers = Answers()
         """The remembered answers, whose follow-ups continue from them."""
+        self.max_answer_tokens = max_answer_tokens
+        """The operator's bound on the tokens of an answer; by default none."""
         self.media_rules = media
         """The media that prompts may hold; by default none."""
         self.piece_characters = piece_characters

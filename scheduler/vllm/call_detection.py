@@ -16,7 +16,7 @@ from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan
 from caesura.intercept.pause_hints import PauseHint, slowest
 from caesura.scheduler.vllm.engine_state.requests import replayed_tokens
-from caesura.scheduler.vllm.tokenizer import format_names, vocabulary_from
+from caesura.scheduler.vllm.tokenizer import format_names, template_of, vocabulary_from
 from caesura.scheduler.vllm.wire import WATCH_KEY
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,8 @@ class CallDetector:
         """Return the formats in which the model writes whole turns of calls."""
         if self._formats is None:
             try:
-                names = format_names(cached_tokenizer_from_config(self._model_config))
+                tokenizer = cached_tokenizer_from_config(self._model_config)
+                names = format_names(tokenizer, template_of(tokenizer))
             except Exception:
                 logger.exception("cannot read this model's tokenizer, so calls are not detected")
                 names = ()

@@ -18,6 +18,7 @@ from caesura.scheduler.vllm.client.parsing.names import named_formats
 from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
+    template_of,
     thinking_regions,
     vocabulary_from,
 )
@@ -33,16 +34,16 @@ def facts_of_model(model: str, formats: tuple[str, ...] | None) -> ModelFacts:
         tokenizer: Any = get_tokenizer(model)
     except Exception as error:  # transformers raises many classes of errors for broken files
         raise UsageError(f"the tokenizer of {model} cannot be read: {error}") from error
-    known = format_names(tokenizer) if formats is None else named_formats(formats)
-    template = getattr(tokenizer, "chat_template", None)
-    openers = thinking_regions(tokenizer, known, "")
+    template = template_of(tokenizer)
+    known = format_names(tokenizer, template) if formats is None else named_formats(formats)
+    openers = thinking_regions(tokenizer, template, known, "")
     return ModelFacts(
         formats=known,
         detected=formats is None,
         problem=_problem(tokenizer, known),
         regions=tuple(f"{opener} ... {REGIONS[opener]}" for opener in openers),
         reasoning_parser=_like(_names_of(model)),
-        template_characters=len(str(template)) if template else None,
+        template_characters=len(template) if template else None,
         renders_itself=is_mistral_tokenizer(tokenizer),
     )
 

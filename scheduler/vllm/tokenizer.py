@@ -1,6 +1,6 @@
 """Facts from a model's tokenizer: the bytes of its tokens, and the model's formats of calls."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from vllm.utils.mistral import is_mistral_tokenizer
@@ -15,18 +15,27 @@ _METASPACE = "\u2581"
 _SAMPLE = 'A call: [f(a="1") -> or\nAction Input: {"a": [1]}\n<b>'
 
 
-def format_names(tokenizer: Any) -> tuple[str, ...]:
+def template_of(tokenizer: Any, given: str | None = None) -> str:
+    """Return the chat template with which prompts are written, or an empty text without one.
+
+    It is the `given` one, or else the tokenizer's, all of them if it has several.
+    """
+    template = given or getattr(tokenizer, "chat_template", None) or ""
+    return template if isinstance(template, str) else "\n".join(template.values())
+
+
+def format_names(tokenizer: Any, template: str) -> tuple[str, ...]:
     """Return the names of the formats in which the model writes calls; empty if unknown.
 
     The chat template shows them. Mistral's own tokenizers have no template and a single format.
     """
     if is_mistral_tokenizer(tokenizer):
         return (MISTRAL.name,) if MISTRAL.opens[0] in tokenizer.get_vocab() else ()
-    return detect(getattr(tokenizer, "chat_template", None))
+    return detect(template)
 
 
 def thinking_regions(
-    tokenizer: Any, formats: Collection[str], reasoning_parser: str
+    tokenizer: Any, template: str, formats: Collection[str], reasoning_parser: str
 ) -> tuple[str, ...]:
     """Return the openers of the regions in which the model thinks; empty if it has none.
 
@@ -38,9 +47,6 @@ def thinking_regions(
         return ()
     if reasoning_parser and (region := _parsed_region(tokenizer, reasoning_parser)):
         return (region,)
-    template = getattr(tokenizer, "chat_template", None) or ""
-    if isinstance(template, Mapping):
-        template = "\n".join(template.values())
     return regions_shown(template, tokenizer.get_vocab())
 
 

@@ -57,7 +57,7 @@ TAGS = {
 def maker(name: str, template: str = "") -> GrammarMaker:
     tokenizer = stand_in(name).tokenizer
     tokenizer.chat_template = template
-    return GrammarMaker([row_of(name)], tokenizer)
+    return GrammarMaker([row_of(name)], tokenizer, template)
 
 
 def grammar(name: str, sampling: Sampling, opener: str = "", template: str = "") -> Grammar:
@@ -154,7 +154,7 @@ def test_strict_tools_leave_text_free(name: str) -> None:
 
 
 def test_a_format_without_a_shape_refuses_to_be_forced() -> None:
-    unknown = GrammarMaker(["vllm:jamba"], stand_in("hermes").tokenizer)
+    unknown = GrammarMaker(["vllm:jamba"], stand_in("hermes").tokenizer, "")
     for sampling in (FORCED, OR_SCHEMA, STRICT):
         with pytest.raises(UsageError, match="vllm:jamba"):
             unknown.of_turn(TOOLS, sampling, "")

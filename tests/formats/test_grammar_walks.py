@@ -55,7 +55,7 @@ TOOLS = [
 
 
 def tag(name: str, tools: list[dict[str, Any]], sampling: Sampling) -> str:
-    made = GrammarMaker([row_of(name)], stand_in(name).tokenizer).of_turn(tools, sampling, "")
+    made = GrammarMaker([row_of(name)], stand_in(name).tokenizer, "").of_turn(tools, sampling, "")
     assert made is not None and made.structural_tag is not None
     return made.structural_tag
 

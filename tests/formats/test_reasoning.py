@@ -19,7 +19,7 @@ from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.parsing import channel_parser
 from caesura.scheduler.vllm.client.parsing.logprobs import ShownLogprobs
 from caesura.scheduler.vllm.client.reader import TurnReader
-from caesura.scheduler.vllm.tokenizer import thinking_regions
+from caesura.scheduler.vllm.tokenizer import template_of, thinking_regions
 from tests.formats.cases import SEARCH, TOOLS
 from tests.formats.rendering import RENDER
 from tests.formats.world import decode, stand_in
@@ -192,10 +192,11 @@ def test_the_template_or_the_vocabulary_shows_the_regions() -> None:
 
 def test_a_reasoning_parser_names_the_region() -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED_MODEL)
-    assert thinking_regions(tokenizer, ["hermes"], "") == ()
+    template = template_of(tokenizer)
+    assert thinking_regions(tokenizer, template, ["hermes"], "") == ()
     tokenizer.add_tokens(["<seed:think>", "</seed:think>", "<think>", "</think>"])
-    assert thinking_regions(tokenizer, ["hermes"], "") == ("<think>", "<seed:think>")
-    assert thinking_regions(tokenizer, ["hermes"], "seed_oss") == ("<seed:think>",)
-    assert thinking_regions(tokenizer, ["harmony"], "openai_gptoss") == ()
+    assert thinking_regions(tokenizer, template, ["hermes"], "") == ("<think>", "<seed:think>")
+    assert thinking_regions(tokenizer, template, ["hermes"], "seed_oss") == ("<seed:think>",)
+    assert thinking_regions(tokenizer, template, ["harmony"], "openai_gptoss") == ()
     with pytest.raises(UsageError, match="--reasoning-parser no_such"):
-        thinking_regions(tokenizer, ["hermes"], "no_such")
+        thinking_regions(tokenizer, template, ["hermes"], "no_such")

@@ -58,7 +58,7 @@ def test_the_bytes_of_tokens_are_those_of_the_text(tokenizer: MistralTokenizer) 
     control = tokenizer.convert_tokens_to_ids("[TOOL_CALLS]")
     assert vocabulary.bytes_of(control) == b"[TOOL_CALLS]"
     check_vocabulary(tokenizer, vocabulary)
-    assert format_names(tokenizer) == ("mistral",)
+    assert format_names(tokenizer, "") == ("mistral",)
 
 
 def test_a_prompt_is_what_mistral_common_makes_of_it(tokenizer: MistralTokenizer) -> None:

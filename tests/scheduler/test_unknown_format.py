@@ -1,12 +1,14 @@
 """A model whose format is unknown, or whose tokens cannot be read, says so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from vllm.config import ModelConfig
 
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.runtime.launch import BUNDLED_MODEL
@@ -28,13 +30,24 @@ def engine_with(
     formats: Sequence[str] | None = None,
     reasoning_parser: str = "",
     context_tokens: int = 100,
+    server_options: Mapping[str, Any] | None = None,
+    **config_of: Any,
 ) -> VllmEngine:
     config = SimpleNamespace(
         max_model_len=context_tokens,
         supports_multimodal_inputs=False,
-        try_get_generation_config=dict,
-        get_diff_sampling_param=dict,
+        revision=None,
+        code_revision=None,
+        trust_remote_code=False,
+        hf_config=SimpleNamespace(model_type="none"),
+        **{
+            "try_get_generation_config": dict,
+            "generation_config": "auto",
+            "override_generation_config": {},
+            **config_of,
+        },
     )
+    config.get_diff_sampling_param = partial(ModelConfig.get_diff_sampling_param, config)
     vllm_config = SimpleNamespace(
         structured_outputs_config=SimpleNamespace(reasoning_parser=reasoning_parser)
     )
@@ -44,7 +57,7 @@ def engine_with(
         vllm_config=vllm_config,
         renderer=None,
     )
-    return VllmEngine(llm, "model-x", formats)
+    return VllmEngine(llm, "model-x", formats, server_options=server_options)
 
 
 def bundled(template: str | None) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
 from caesura.runtime.server.chat.schema import ChatMessage, ChatRequest, ClientTool
@@ -80,7 +80,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
         sampling=sampling,
         registry=registry,
         client_tools=frozenset(clients),
-        limits=tightened(limits, request.token_limit),
+        limits=bounded(limits, request.token_limit),
         forced_name=choice.function.name if isinstance(choice, NamedChoice) else None,
         choices=request.n or 1,
     )
@@ -159,9 +159,3 @@ def records_of(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
             record["name"] = names[message.tool_call_id]
         records.append(record)
     return tuple(records)
-
-
-def tightened(limits: Limits, max_tokens: int | None) -> Limits:
-    """Return the server's limits, lowered to the client's bound on the answer's tokens."""
-    bounds = [bound for bound in (limits.max_tokens, max_tokens) if bound is not None]
-    return replace(limits, max_tokens=min(bounds, default=None))

@@ -18,6 +18,8 @@ from caesura.scheduler.vllm.api_server.tool_parsers import PARSERS, register
 from caesura.scheduler.vllm.client.engine import VllmEngine
 
 logger = logging.getLogger(__name__)
+KEEP_ALIVE_SECONDS = 15
+"""After how long an idle stream gets a comment, as Caesura's own streams do."""
 
 
 @dataclass
@@ -48,6 +50,9 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
     args.structured_outputs_config = llm.vllm_config.structured_outputs_config
     # Clients of Caesura's endpoint have always seen these figures.
     args.enable_prompt_tokens_details = True
+    args.sse_keep_alive_interval = KEEP_ALIVE_SECONDS
+    args.enable_log_requests = False  # the engine's client logs the requests of all routes
+    args.api_key = [""]  # so it does not ask for VLLM_API_KEY behind our own check of keys
     args.behind_caesura = True  # so our endpoint plugin, if it is allowed, leaves this server alone
     tasks = await llm.get_supported_tasks()
     # Building it sets the level of the root logger to vLLM's, which would hide Caesura's warnings.

@@ -17,6 +17,7 @@ class ServerSplicing:
     """Implements `caesura.runtime.engine.ServerSplicing` for one engine."""
 
     def __init__(self, engine: VllmEngine) -> None:
+        self._completed = engine.completed
         self._splicer = engine.splicer
         self._renderer = engine.renderer
         self._context_tokens = engine.context_tokens
@@ -26,7 +27,7 @@ class ServerSplicing:
         self, messages: Sequence[Message], spec: SessionSpec, sampling: Sampling
     ) -> FollowUp | None:
         """Return the prompt of a conversation; see `Splicer.follow_up`."""
-        found = await self._splicer.follow_up(messages, spec, sampling)
+        found = await self._splicer.follow_up(messages, self._completed(spec), sampling)
         if found is None or found.tokens is None:
             return found
         # vLLM's server refuses a limit that does not fit behind the prompt.
@@ -42,7 +43,7 @@ class ServerSplicing:
         self, messages: Sequence[Message], spec: SessionSpec, tokens: Sequence[int]
     ) -> None:
         """Keep the tokens of an answer; see `Splicer.remember`."""
-        await self._splicer.remember(messages, spec, tokens)
+        await self._splicer.remember(messages, self._completed(spec), tokens)
 
     def tapped(self) -> AbstractContextManager[Tap]:
         """Follow the tokens of the request that the context sends to vLLM's server."""
@@ -52,12 +53,11 @@ class ServerSplicing:
 def server_splicing(engine: VllmEngine) -> ServerSplicing | None:
     """Return the splicing of an engine's server, or None if its prompts cannot be replaced.
 
-    vLLM's server renders gpt-oss in a way of its own. Default variables of the chat template are
-    known to the server alone. A release of vLLM may take no prompts as tokens.
+    vLLM's server renders gpt-oss in a way of its own. A release of vLLM may take no prompts as
+    tokens.
     """
     takes_tokens = hasattr(online_renderer, "_reused_prompt_token_ids")
-    shaped = bool(engine.server_options.get("default_chat_template_kwargs"))
-    if not takes_tokens or shaped or not isinstance(engine.llm, TappedLLM):
+    if not takes_tokens or not isinstance(engine.llm, TappedLLM):
         return None
     if HARMONY.name in engine.formats or not engine.splicer.enabled:
         return None

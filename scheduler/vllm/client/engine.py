@@ -6,12 +6,16 @@ The class implements `caesura.runtime.engine.Engine`.
 import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
+from vllm.renderers import merge_kwargs
+from vllm.renderers.chat_utils import load_chat_template
+from vllm.renderers.hf import HfTokenizer, resolve_chat_template_content_format
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 from vllm.utils.mistral import is_mistral_tokenizer
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -45,6 +49,7 @@ from caesura.scheduler.vllm.tokenizer import (
     check_vocabulary,
     format_names,
     reads_special_tokens,
+    template_of,
     thinking_regions,
     vocabulary_from,
     writes_bytes,
@@ -89,32 +94,41 @@ class VllmEngine:
         self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
         self.tokenizer: Any = llm.get_tokenizer()
-        parser = self.server_options.get("tool_call_parser")
-        detected = format_names(self.tokenizer) if formats is None else ()
-        self.formats = with_parser(detected, parser) if formats is None else named_formats(formats)
+        chosen = chosen_template(self.server_options, self.tokenizer)
+        template = template_of(self.tokenizer, chosen)
+        self.formats = self._formats(template) if formats is None else named_formats(formats)
         self.reasoning_parser = _reasoning_parser(llm)
         """The name of vLLM's parser of reasoning, or empty."""
         self.thinking: tuple[str, ...] = ()
         """The openers of the regions of thinking that are kept apart from the answer."""
         if not thinking_as_text:
-            self.thinking = thinking_regions(self.tokenizer, self.formats, self.reasoning_parser)
+            about = (template, self.formats, self.reasoning_parser)
+            self.thinking = thinking_regions(self.tokenizer, *about)
         self.ends = _end_tokens(llm, self.tokenizer)
         self._context_tokens = int(llm.model_config.max_model_len)
         made = MistralRenderer if is_mistral_tokenizer(self.tokenizer) else Renderer
-        self.renderer = made(
-            self.tokenizer, self.ends, self._context_tokens, literal=not special_tokens_in_text
-        )
         shown = str(self.server_options.get("chat_template_content_format") or "auto")
+        in_parts = takes_parts(llm, self.tokenizer, chosen, shown)
+        about_text = (self._context_tokens, not special_tokens_in_text, chosen, in_parts)
+        self.renderer = made(self.tokenizer, self.ends, *about_text)
         self.render_threads = RenderThreads()
         self.media = MediaRenderer(llm, self.renderer, self.render_threads, shown)
-        self.grammars = GrammarMaker(self.formats, self.tokenizer)
+        self.grammars = GrammarMaker(self.formats, self.tokenizer, template)
         self.splicer = Splicer(
             self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
         )
         self._defaults = _default_sampling(llm)
+        self._default_max_tokens = self._defaults.pop("max_tokens", None)
+        self.max_answer_tokens = _max_answer_tokens(llm)
+        """The operator's bound on an answer's tokens, or None; see `Engine.max_answer_tokens`."""
         self._vocabulary: Vocabulary | None = None
         self._vocabulary = self._check_format()
         self._reads_special = reads_special_tokens(self.tokenizer, self.formats)
+
+    def _formats(self, template: str) -> tuple[str, ...]:
+        """Return the formats of calls that the template shows, and that of a parser of vLLM's."""
+        detected = format_names(self.tokenizer, template)
+        return with_parser(detected, self.server_options.get("tool_call_parser"))
 
     @property
     def model(self) -> str:
@@ -153,6 +167,7 @@ class VllmEngine:
             temperature=defaults.get("temperature"),
             top_p=defaults.get("top_p"),
             top_k=defaults.get("top_k"),
+            max_tokens=self._default_max_tokens,
         )
 
     @property
@@ -165,6 +180,7 @@ class VllmEngine:
 
         Raises `UsageError` and `ContextOverflow` as `Renderer.prompt` does.
         """
+        spec = self.completed(spec)
         renderer, tools = self.renderer, spec.tools
         if has_media(messages):
             tokens, _ = await self.media.prompt(messages, tools, spec.template, spec.prefill)
@@ -182,7 +198,23 @@ class VllmEngine:
             self._check_priority(spec.priority)
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
-        return VllmSession(self, spec, log)
+        return VllmSession(self, self.completed(spec), log)
+
+    def completed(self, spec: SessionSpec) -> SessionSpec:
+        """Return the spec with what the options of vLLM's server say of all prompts."""
+        options = self.server_options
+        defaults = dict(options.get("default_chat_template_kwargs") or {})
+        if options.get("cohere_format"):
+            defaults.setdefault("cohere_format", options["cohere_format"])
+        hides = options.get("exclude_tools_when_tool_choice_none") and spec.tool_choice == "none"
+        template = merge_kwargs(defaults, dict(spec.template)) if defaults else spec.template
+        return replace(spec, tools=() if hides else spec.tools, template=template)
+
+    def bounded(self, sampling: Sampling) -> Sampling:
+        """Return a turn's settings with the default and the bound on its tokens."""
+        asked = sampling.max_tokens or self._default_max_tokens
+        bounds = [each for each in (asked, self.max_answer_tokens) if each is not None]
+        return replace(sampling, max_tokens=min(bounds, default=None))
 
     def _check_priority(self, priority: int) -> None:
         policy = self.llm.vllm_config.scheduler_config.policy
@@ -344,6 +376,45 @@ def unknown_format(model: str) -> str:
     )
 
 
+def given_template(server_options: Mapping[str, Any]) -> str | None:
+    """Return the text of the chat template that the options of vLLM's server name, if they do.
+
+    Raises `UsageError` for a template that cannot be read.
+    """
+    try:
+        return load_chat_template(server_options.get("chat_template"))
+    except (ValueError, OSError, VLLMValidationError) as error:
+        raise UsageError(f"the chat template cannot be used: {error}") from error
+
+
+def chosen_template(server_options: Mapping[str, Any], tokenizer: Any) -> str | None:
+    """Return the text of `--chat-template`, or None without it.
+
+    Raises `UsageError` for a template that cannot be read, or that the tokenizer does not use.
+    """
+    chosen = given_template(server_options)
+    if chosen is not None and is_mistral_tokenizer(tokenizer):
+        raise UsageError(
+            f"--chat-template {server_options['chat_template']}: {type(tokenizer).__name__} renders"
+            " without a template; leave the option out, or start with --tokenizer-mode hf"
+        )
+    return chosen
+
+
+def takes_parts(llm: AsyncLLM, tokenizer: Any, template: str | None, given: str) -> bool:
+    """Return whether the template gets texts as lists of parts, by vLLM's own rule.
+
+    `given` is `--chat-template-content-format`.
+    """
+    if given != "auto" or not isinstance(tokenizer, HfTokenizer):
+        return given == "openai"
+    config = llm.model_config
+    found = resolve_chat_template_content_format(
+        template, [], "auto", tokenizer, model_config=config
+    )
+    return found == "openai"
+
+
 def _given(sampling: Sampling) -> dict[str, Any]:
     """Return the settings that the caller has chosen, under vLLM's names."""
     given = {
@@ -376,6 +447,18 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
 def _reasoning_parser(llm: AsyncLLM) -> str:
     """Return the name that `--reasoning-parser` gave, or an empty text."""
     return str(llm.vllm_config.structured_outputs_config.reasoning_parser or "")
+
+
+def _max_answer_tokens(llm: AsyncLLM) -> int | None:
+    """Return the bound that vLLM's server sets on each answer's tokens, or None if there is none.
+
+    The operator sets it, by an option or by a configuration in place of the model's. What the
+    model's own configuration says is a default only.
+    """
+    config = llm.model_config
+    if config.generation_config not in ("auto", "vllm"):
+        return config.get_diff_sampling_param().get("max_tokens")
+    return config.override_generation_config.get("max_new_tokens")
 
 
 def _default_sampling(llm: AsyncLLM) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from vllm.config import KVTransferConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
-from vllm.renderers.chat_utils import load_chat_template
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -29,7 +28,7 @@ from caesura.scheduler.paths import calibration_path
 from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.api_server.tapped import TappedLLM
-from caesura.scheduler.vllm.client.engine import VllmEngine, unknown_format
+from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
 from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.control.secret import share_by_environment
@@ -147,6 +146,7 @@ def start(
     name = served_name or Path(model).name
     load_plugin((server_options or {}).get("tool_parser_plugin"))
     _check(model, formats or ())
+    given_template(server_options or {})  # a mistake is told before the model is loaded
     try:
         # vLLM labels its metrics with the served name.
         ours = caesura_args(settings or {}, connector or {})
@@ -159,8 +159,7 @@ def start(
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
     calibration = _calibration(config)
     _use_own_classes(config)
-    template = (server_options or {}).get("chat_template")
-    launch = partial(_started, config, args.disable_log_stats, template)
+    launch = partial(_started, config, args)
     llm = launch()
     texts = (thinking_as_text, special_tokens_in_text)
     try:
@@ -184,18 +183,19 @@ def _use_own_classes(config: VllmConfig) -> None:
         config.parallel_config.worker_cls = OWN_CPU_WORKER
 
 
-def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) -> AsyncLLM:
+def _started(config: VllmConfig, args: AsyncEngineArgs) -> AsyncLLM:
     """Start the engine's process, and return vLLM's client of it. May be called again."""
     # A start writes into its configuration what it finds out, such as ports.
     config = copy.deepcopy(config)
     needs_program = _names_program(config)
     try:
         with _deaf_to_ctrl_c(), nullcontext() if needs_program else _program_runs_once():
-            llm = TappedLLM.from_vllm_config(
+            return TappedLLM.from_vllm_config(
                 config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
-                enable_log_requests=False,
-                disable_log_stats=disable_log_stats,
+                enable_log_requests=args.enable_log_requests,
+                aggregate_engine_logging=args.aggregate_engine_logging,
+                disable_log_stats=args.disable_log_stats,
             )
     except (RuntimeError, ValueError, OSError) as error:
         # vLLM gives no reason, so check first whether the calibration file is the cause.
@@ -204,12 +204,6 @@ def _started(config: VllmConfig, disable_log_stats: bool, template: str | None) 
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
             f"{UNGUARDED if needs_program else ''}"
         ) from error
-    try:
-        _use_template(llm, template)
-    except BaseException:
-        llm.shutdown()
-        raise
-    return llm
 
 
 def check_scheduler(config: SchedulerConfig) -> None:
@@ -219,16 +213,6 @@ def check_scheduler(config: SchedulerConfig) -> None:
             f"the engine's scheduler is {config.scheduler_cls}: start it with"
             " --scheduler-cls caesura.scheduler.vllm.CaesuraAsyncScheduler"
         )
-
-
-def _use_template(llm: AsyncLLM, given: str | None) -> None:
-    """Use a chat template, a file or the text itself, instead of the model's own."""
-    if given is None:
-        return
-    try:
-        llm.get_tokenizer().chat_template = load_chat_template(given)
-    except ValueError as error:
-        raise UsageError(f"the chat template cannot be used: {error}") from error
 
 
 @contextmanager

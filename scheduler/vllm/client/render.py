@@ -25,7 +25,8 @@ from caesura.scheduler.media import KINDS, has_media, text_of
 from caesura.scheduler.messages import Message, ToolSpec
 from caesura.scheduler.vllm.client.roles import TRUSTED, Roles, probed
 from caesura.scheduler.vllm.client.tokens.length import max_characters_per_token
-from caesura.scheduler.vllm.client.tokens.literal import LiteralText, template_of
+from caesura.scheduler.vllm.client.tokens.literal import LiteralText
+from caesura.scheduler.vllm.tokenizer import template_of
 
 NO_VARIABLES: Mapping[str, Any] = {}
 
@@ -65,18 +66,27 @@ class Renderer:
         ends: frozenset[int],
         context_tokens: int | None = None,
         literal: bool = True,
+        chat_template: str | None = None,
+        in_parts: bool = False,
     ) -> None:
         """Create a renderer for a `transformers` tokenizer; `ends` are the ids that end a turn.
 
         `context_tokens` is the model's context window; None removes the limit on texts. With
-        `literal`, special tokens that messages spell are text.
+        `literal`, special tokens that messages spell are text. `chat_template` is used instead of
+        the tokenizer's own. The template gets texts as lists of parts if `in_parts`.
         """
         self._tokenizer = tokenizer
         self._ends = ends
         self._context_tokens = context_tokens
         self._characters_per_token = max_characters_per_token(tokenizer)
-        self._literal = LiteralText(tokenizer, literal)
-        self._counts_calls = COUNTED_CALLS in template_of(tokenizer)
+        self.chat_template = chat_template
+        """The template that takes the place of the tokenizer's own, if there is one."""
+        # The tokenizer renders with copies of itself, so a template set on it would be ignored.
+        self._in_parts = in_parts
+        self._chosen = {} if chat_template is None else {"chat_template": chat_template}
+        template = template_of(tokenizer, chat_template)
+        self._literal = LiteralText(tokenizer, template, literal)
+        self._counts_calls = COUNTED_CALLS in template
         # The first use sets the tokenizer's state, which two threads must not do at once.
         self.encode(".")
         self._end_texts = [tokenizer.decode([token_id]) for token_id in sorted(ends)]
@@ -264,10 +274,13 @@ class Renderer:
                     add_generation_prompt=end == "open",
                     continue_final_message=end == "prefill",
                     tokenize=False,
+                    **self._chosen,
                     **template,
                 )
             )
 
+        if self._in_parts:
+            given = [_in_parts(message) for message in given]
         try:
             try:
                 return written(given)
@@ -372,6 +385,14 @@ def _for_template(message: Message) -> dict[str, Any]:
     if plain.get("tool_calls"):
         plain["tool_calls"] = [_with_object_arguments(call) for call in plain["tool_calls"]]
     return plain
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its text as a part, but a tool's, as vLLM gives them to templates."""
+    content = message.get("content")
+    if message.get("role") == "tool" or not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}] if content else []}
 
 
 def _with_object_arguments(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class VllmSession:
         self.sent_at = None
         done = False
         try:
-            sampling = sampling or self._spec.sampling
+            sampling = self._engine.bounded(sampling or self._spec.sampling)
             logged = self._log.next()
             said = Said(self._reader, self._in_line, self.tokens)
             appended = (

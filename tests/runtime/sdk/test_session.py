@@ -303,3 +303,10 @@ async def test_a_session_with_another_history_is_rendered():
             events = [event async for event in second.stream("Again?")]
     (ended,) = [event for event in events if isinstance(event, TurnEnded)]
     assert ended.follow_up is not None and ended.follow_up.outcome == "rendered"
+
+
+async def test_the_engines_bound_on_an_answer_holds_for_a_run():
+    engine = ScriptedEngine([call("double", n=1), say("a b c")], max_answer_tokens=4)
+    async with engine, Agent(engine, [double]).session() as session:
+        answer = await session.run("Go.")
+        assert (answer.reason, answer.usage.completion_tokens) == ("length", 4)

@@ -1,7 +1,9 @@
 """Tools that the server runs inside a request."""
 
+import pytest
+
 from caesura.runtime.run.limits import Limits
-from caesura.runtime.testing import call, calls, inline, malformed
+from caesura.runtime.testing import ScriptedEngine, call, calls, inline, malformed
 
 
 def content(events):
@@ -225,3 +227,25 @@ async def test_tool_choice(serve_script, double, weather):
     assert await spec(named("double")) == (["double"], "auto", True)
     status, body = await served.chat(tool_choice=named("other"), **both)
     assert (status, body["error"]["param"]) == (400, "tool_choice")
+
+
+@pytest.mark.parametrize("asked", [None, 40])
+async def test_the_operators_bound_holds_for_all_turns_of_a_run(serve_script, double, asked):
+    script = [call("double", number=21), "one two three four five six"]
+    engine = ScriptedEngine(script * 4, model="tiny/scripted", max_answer_tokens=5)
+    served = await serve_script(engine, [double])
+    limit = {} if asked is None else {"max_tokens": asked}
+    _, body = await served.chat(server_tools=["double"], **limit)
+    assert body["usage"]["completion_tokens"] == 5
+    assert body["choices"][0]["finish_reason"] == "length"
+    said = {"model": "tiny/scripted", "server_tools": ["double"]}
+    hello = [{"role": "user", "content": "Hello"}]
+    others = {
+        "/v1/responses": {"input": "Hello", "max_output_tokens": asked},
+        "/v1/messages": {"messages": hello, "max_tokens": asked or 40},
+    }
+    for path, fields in others.items():
+        async with served.http.post(path, json=said | fields) as response:
+            body = await response.json()
+            assert response.status == 200, body
+            assert body["usage"]["output_tokens"] == 5

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from caesura.runtime.run.limits import Limits
+from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.plan import Plan, check_model, selected, tightened
+from caesura.runtime.server.chat.plan import Plan, check_model, selected
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
@@ -102,7 +102,7 @@ def make_plan(
         sampling=sampling,
         registry=_counted(registry, request.max_tool_calls) if calls_allowed else Registry(),
         client_tools=frozenset(offer.client),
-        limits=tightened(limits, request.max_output_tokens),
+        limits=bounded(limits, request.max_output_tokens),
     )
     return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
 

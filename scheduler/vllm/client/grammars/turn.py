@@ -27,15 +27,14 @@ from caesura.scheduler.vllm.client.grammars.parts import (
 class GrammarMaker:
     """Makes the grammars of one model's turns."""
 
-    def __init__(self, formats: Sequence[str], tokenizer: Any) -> None:
-        """Create it for a model that writes calls in `formats`."""
+    def __init__(self, formats: Sequence[str], tokenizer: Any, template: str) -> None:
+        """Create it for a model that writes calls in `formats` behind a chat template."""
         self._formats = tuple(formats)
         has_args_token = "[ARGS]" in tokenizer.get_vocab()
         by_turn_first = sorted(formats, key=lambda name: name not in TURN_FORMATS)
         shapes = [shape_of(name, has_args_token) for name in by_turn_first]
         self._shape = next((shape for shape in shapes if shape is not None), None)
         self._has_channels = HARMONY.name in formats
-        template = str(getattr(tokenizer, "chat_template", None) or "")
         self._may_think = [opener for opener in REGIONS if opener in template]
 
     def of_turn(

@@ -65,7 +65,8 @@ class MediaRenderer:
     ) -> None:
         """Create it; `content_format` is vLLM's option `--chat-template-content-format`."""
         self.use(llm)
-        self._template = getattr(llm.get_tokenizer(), "chat_template", None)
+        own = getattr(llm.get_tokenizer(), "chat_template", None)
+        self._template = renderer.chat_template or own
         self._renderer = renderer
         self._threads = threads
         self._cuts = isinstance(llm.renderer, HfRenderer)

@@ -34,11 +34,11 @@ class LiteralText:
     never encode a text as special tokens.
     """
 
-    def __init__(self, tokenizer: Any, enabled: bool = True) -> None:
-        """Create it for a `transformers` tokenizer; unless `enabled`, nothing is cut."""
+    def __init__(self, tokenizer: Any, template: str, enabled: bool = True) -> None:
+        """Create it for a tokenizer and a chat template; unless `enabled`, nothing is cut."""
         self._tokenizer = tokenizer
         added = getattr(tokenizer, "added_tokens_decoder", {}) if enabled else {}
-        texts = _structural(added.values(), template_of(tokenizer))
+        texts = _structural(added.values(), template)
         self._pattern = _pattern(texts)
         self._in_answers = _pattern(texts - _THINKING)
         self._ids = {token_id for token_id, token in added.items() if token.content in texts}
@@ -88,12 +88,6 @@ class LiteralText:
 
     def _encode(self, text: str) -> list[int]:
         return list(self._tokenizer.encode(text, add_special_tokens=False))
-
-
-def template_of(tokenizer: Any) -> str:
-    """Return a tokenizer's chat template, all of them if it has several; empty without one."""
-    template = getattr(tokenizer, "chat_template", None) or ""
-    return template if isinstance(template, str) else "\n".join(template.values())
 
 
 def _structural(added: Iterable[Any], template: str) -> frozenset[str]:

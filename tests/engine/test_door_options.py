@@ -1,0 +1,123 @@
+"""Options of `vllm serve` behind one port: each acts on all routes, also after a restart."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from caesura.runtime.launch import start_engine, vllm_server
+from caesura.runtime.server import create_app
+from caesura.runtime.server.listen import listening
+from caesura.scheduler.vllm.client.engine import VllmEngine
+from caesura.tools import Registry, calculator
+
+pytestmark = pytest.mark.engine
+
+MODEL = "caesura-tiny"
+WORDS = "Say a word, and another one, and go on with words for a long time."
+HELLO: Any = [{"role": "user", "content": WORDS}]
+MOST = 8
+TEMPLATE = """
+{%- for m in messages -%}
+{{ '<|im_start|>' + m.role + '\\n' }}{% for part in m.content %}{{ part.text }}{% endfor %}
+{{- ' zebra' * repeats + '<|im_end|>\\n' }}
+{%- endfor -%}
+{{ '<|im_start|>assistant\\n' }}
+"""
+"""A template that takes texts as parts, and whose length shows whether a variable was set."""
+
+
+class Client:
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+
+    async def post(self, path: str, **fields: Any) -> Any:
+        async with self._http.post(path, json={"model": MODEL, **fields}) as response:
+            assert response.status == 200, await response.text()
+            return await response.json()
+
+    async def usages(self, **fields: Any) -> dict[str, tuple[int, int]]:
+        """Return the tokens of the same prompt and of its answer, by route."""
+        asked = {"messages": HELLO, "temperature": 0, **fields}
+        limit = fields.get("max_tokens", 40)
+        said = {"input": WORDS, "temperature": 0, **fields}
+        if "max_tokens" in said:
+            said["max_output_tokens"] = said.pop("max_tokens")
+        tools = {"server_tools": ["calculator"], "tool_choice": "none"}
+        chats = {
+            "chat": await self.post("/v1/chat/completions", **asked),
+            "chat with server tools": await self.post("/v1/chat/completions", **asked, **tools),
+        }
+        messages = {
+            "messages": await self.post("/v1/messages", **{**asked, "max_tokens": limit}),
+            "messages with server tools": await self.post(
+                "/v1/messages",
+                **{**asked, "max_tokens": limit},
+                server_tools=["calculator"],
+                tool_choice={"type": "none"},
+            ),
+            "responses": await self.post("/v1/responses", **said),
+        }
+        used = {name: _tokens(each["usage"]) for name, each in (chats | messages).items()}
+        assert len({prompt for prompt, _ in used.values()}) == 1, used
+        return used
+
+
+def _tokens(usage: dict[str, Any]) -> tuple[int, int]:
+    if "prompt_tokens" in usage:
+        return usage["prompt_tokens"], usage["completion_tokens"]
+    apart = usage.get("cache_read_input_tokens") or 0  # as Anthropic counts
+    return usage["input_tokens"] + apart, usage["output_tokens"]
+
+
+@pytest.fixture(scope="module")
+async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
+    template = Path(tmp_path_factory.mktemp("template")) / "t.jinja"
+    template.write_text(TEMPLATE)
+    given = {
+        "--chat-template": str(template),
+        "--default-chat-template-kwargs": json.dumps({"repeats": 40}),
+        "--override-generation-config": json.dumps({"max_new_tokens": MOST}),
+        "--max-num-seqs": "8",
+    }
+    flags = [each for pair in given.items() for each in pair]
+    engine = await start_engine(
+        vllm_args=[*flags, "--exclude-tools-when-tool-choice-none"], serves=True
+    )
+    assert isinstance(engine, VllmEngine)
+    yield engine
+    await engine.close()
+
+
+@asynccontextmanager
+async def served(engine: VllmEngine) -> AsyncIterator[Client]:
+    async with vllm_server(engine) as vllm:
+        app = create_app(engine, Registry([calculator]), vllm=vllm)
+        async with (
+            listening(app, shutdown_timeout=1) as port,
+            aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http,
+        ):
+            yield Client(http)
+
+
+async def check_routes_agree(client: Client) -> None:
+    counted = await client.post("/v1/messages/count_tokens", messages=HELLO)
+    tokenized = await client.post("/tokenize", messages=HELLO, add_generation_prompt=True)
+    assert tokenized["count"] == counted["input_tokens"]
+    for fields in ({}, {"max_tokens": 40}):
+        used = await client.usages(**fields)
+        assert set(used.values()) == {(counted["input_tokens"], MOST)}
+    once = await client.usages(chat_template_kwargs={"repeats": 1})
+    assert once["chat"][0] < counted["input_tokens"] - 30
+
+
+async def test_all_routes_render_and_limit_the_same(optioned: VllmEngine) -> None:
+    async with served(optioned) as client:
+        await check_routes_agree(client)
+    await optioned.restart()
+    async with served(optioned) as client:
+        await check_routes_agree(client)
