@@ -14,14 +14,15 @@ export PYTHON
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.ready ## Make the virtual environment with the CPU build of vLLM (about 2 minutes)
+setup: $(VENV)/.ready ## Make the virtual environment with the CPU build of vLLM (2 to 4 minutes)
 
 dev: $(VENV)/.dev ## Add what tests, linters and benchmarks need
 
-$(VENV)/.ready: requirements/cpu.txt requirements/install.sh pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo 'Caesura needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
+$(VENV)/.ready: requirements/cpu.txt requirements/alfworld.txt requirements/install.sh pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' || { \
+		echo 'Caesura needs Python 3.11 to 3.14: make $(MAKECMDGOALS) PYTHON=python3.12' >&2; exit 1; }
 	@requirements/install.sh $(VENV) requirements/cpu.txt
+	@requirements/install.sh $(VENV) requirements/alfworld.txt "ALFWorld's text worlds"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.ready requirements/dev.txt
@@ -136,13 +137,17 @@ model: dev ## Train the bundled model again, and measure it
 	@$(BIN)/python training/evaluate.py --card
 
 # The second lock is held by the first, so that the tests run on what the demo installs. The third
-# is of the client libraries alone; the Node libraries have theirs in tests/clients/node.
+# is what ALFWorld needs beyond the second, since not every machine can build it. The last one is of
+# the client libraries alone; the Node libraries have theirs in tests/clients/node.
 COMPILE = uv pip compile pyproject.toml --python-version 3.11 --excludes requirements/cpu-excludes.txt \
 	--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match --no-emit-index-url \
 	--no-annotate --custom-compile-command 'make lock'
 lock: ## Resolve the CPU locks again (needs uv)
 	$(COMPILE) --extra cpu --extra dev --upgrade -o requirements/dev.txt
 	$(COMPILE) --extra cpu --extra tools --constraint requirements/dev.txt -o requirements/cpu.txt
+	{ echo '# Made by make lock: what ALFWorld needs beyond cpu.txt.'; \
+		$(COMPILE) --extra cpu --extra tools --extra alfworld --constraint requirements/dev.txt | \
+		grep -vxFf requirements/cpu.txt; } >requirements/alfworld.txt
 	uv pip compile requirements/clients.in --python-version 3.11 --no-emit-index-url --no-annotate \
 		--custom-compile-command 'make lock' --upgrade -o requirements/clients.txt
 

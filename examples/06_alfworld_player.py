@@ -1,6 +1,6 @@
 """Games of ALFWorld, played to their end in processes of their own.
 
-    pip install -e '.[environment]'
+    pip install -e '.[alfworld]'           # needs a C++ compiler, and make
     python examples/06_alfworld_player.py                     # a scripted player, one game
     python examples/06_alfworld_player.py --games 20 --tasks pick_and_place_simple
     python examples/06_alfworld_player.py --model Qwen/Qwen3-8B

@@ -29,7 +29,8 @@ TOOL_EXTRAS = {
     "diffusion": ("diffusers", "PIL"),
     "speech": ("espeakng_loader",),
     "piper": ("piper",),
-    "environment": ("alfworld", "gymnasium"),
+    "environment": ("gymnasium",),
+    "alfworld": ("alfworld", "textworld", "jericho", "fast_downward"),
     "mcp": ("mcp",),
 }
 """The import names of the packages that each extra of pyproject.toml installs."""

@@ -35,7 +35,8 @@ def make(settings: Settings, services: Services) -> Tool:
 
     Raises SetupError for a missing package, or for a Gymnasium environment that fails to start.
     """
-    require(settings.backend, "environment", "environment")
+    extra = "environment" if settings.backend == "gymnasium" else "alfworld"
+    require(settings.backend, extra, "environment")
     data = services.data / "environment"
     options = {**settings.model_dump(mode="json"), "data": str(data)}
     if settings.backend == "gymnasium":

@@ -3,10 +3,11 @@ import random
 import pytest
 
 from caesura.tools.environment.settings import TASK_TYPES
+from tests.tools.environment.playing import need_alfworld
 
-room = pytest.importorskip("caesura.tools.environment.alfworld.room")
-task = pytest.importorskip("caesura.tools.environment.alfworld.task")
-problem = pytest.importorskip("caesura.tools.environment.alfworld.problem")
+need_alfworld()
+
+from caesura.tools.environment.alfworld import problem, room, task  # noqa: E402
 
 SEEDS = range(40)
 

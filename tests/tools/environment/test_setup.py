@@ -4,8 +4,9 @@ import sys
 
 import pytest
 
+from caesura.distribution import install
 from caesura.tools.services import SetupError
-from tests.tools.environment.playing import FROZEN_LAKE, toolset
+from tests.tools.environment.playing import FROZEN_LAKE, need_alfworld, toolset
 
 WITHOUT_GPL = """
 import sys
@@ -40,13 +41,18 @@ def test_a_mistake_is_told_in_one_sentence_when_the_tool_is_made(tmp_path, setti
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_package_is_told_with_what_to_install(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "settings, extra", [({}, "alfworld"), (FROZEN_LAKE, "environment")], ids=["worlds", "gym"]
+)
+def test_a_missing_package_is_told_with_what_to_install(tmp_path, monkeypatch, settings, extra):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=r"pip install 'caesura\[environment\]'"):
-        toolset(tmp_path, {}).make("environment")
+    with pytest.raises(SetupError) as raised:
+        toolset(tmp_path, settings).make("environment")
+    assert str(raised.value).endswith(f"which is not installed: {install(extra)}")
 
 
 def test_the_process_that_serves_imports_none_of_the_games(tmp_path):
+    need_alfworld()
     ran = subprocess.run(
         [sys.executable, "-c", WITHOUT_GPL], cwd=tmp_path, capture_output=True, text=True
     )
@@ -54,6 +60,7 @@ def test_the_process_that_serves_imports_none_of_the_games(tmp_path):
 
 
 def test_what_the_model_is_told(tmp_path):
+    need_alfworld()
     tool = toolset(tmp_path, {}).make("environment")
     assert tool.name == "environment"
     assert list(tool.parameters["properties"]) == ["action"]
