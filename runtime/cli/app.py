@@ -1,65 +1,107 @@
-"""The commands and their options. Other modules implement the commands."""
+"""The command line: the commands by name. A command is imported when it is called."""
 
-import asyncio
-import os
 import sys
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from caesura.distribution import __version__
-from caesura.runtime.cli import kb
-from caesura.runtime.cli.errors import mistakes_told
-from caesura.runtime.cli.fill import filled
-from caesura.runtime.cli.options import (
-    DEFAULT_HOST_GIB,
-    Formats,
-    HostGib,
-    Model,
-    ModelOptions,
-    Tools,
-    TraceFile,
-    Traces,
-    TraceTitle,
-    Verbose,
-    VllmArgs,
-)
-from caesura.runtime.cli.people import commands as people
-from caesura.runtime.cli.plan import commands as planning
-from caesura.runtime.cli.predict.commands import app as predict_app
-from caesura.runtime.cli.serve.audit import AuditOptions
-from caesura.runtime.cli.serve.connections import ConnectionOptions
-from caesura.runtime.cli.serve.kept import Kept
-from caesura.runtime.cli.serve.lifetime import LifetimeOptions
-from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
-from caesura.runtime.cli.simulate.commands import replay, simulate
-from caesura.runtime.cli.tools import commands as tools
-from caesura.runtime.cli.trace.commands import app as trace_app
 
-app = typer.Typer(
-    name="caesura",
-    help="Run and serve tool-calling models; requests pause inside vLLM while a tool runs.",
+COMMANDS = {
+    "ask": ("commands:ask", "Ask the model one question, and print its tool calls and the answer."),
+    "chat": ("commands:chat", "Chat with a model in the terminal."),
+    "serve": (
+        "commands:serve",
+        "Serve an OpenAI-style endpoint whose tools run inside the request.",
+    ),
+    "calibrate": (
+        "commands:calibrate",
+        "Measure the cost of steps on this machine, and the link to host memory.",
+    ),
+    "demo": (
+        "commands:demo",
+        "Ask the bundled model a dozen questions at once, and show its pauses and resumes.",
+    ),
+    "doctor": (
+        "commands:doctor",
+        "Check the installation, and print how to fix each problem.",
+    ),
+    "plan": (
+        "plan.commands:plan",
+        "Plan an application of several models: which run when, on how many devices.",
+    ),
+    "run": (
+        "plan.commands:run",
+        "Plan an application of several models, and run the plan on real engines.",
+    ),
+    "measure": (
+        "plan.commands:measure",
+        "Measure an application's engines on this machine: loading, steps, memory.",
+    ),
+    "simulate": (
+        "simulate.commands:simulate",
+        "Compare policies by simulation: the real scheduler on a simulated machine.",
+    ),
+    "replay": ("simulate.commands:replay", "Simulate recorded traffic under other policies."),
+    "tools": ("tools.commands:app", "List the tools, and test them."),
+    "kb": ("kb:app", "Manage corpora of your documents for the search tool."),
+    "people": (
+        "people.commands:app",
+        "Answer the questions of a running server's tools, and approve their calls.",
+    ),
+    "trace": (
+        "trace.commands:app",
+        "Show and export recordings: runs, pauses, and the decisions about their KV cache.",
+    ),
+    "predict": (
+        "predict.commands:app",
+        "Train and measure predictors of output lengths from prompts.",
+    ),
+}
+"""Where each command is, and the first line of its help, by which the overview needs none of them.
+
+A command's options name what it uses, such as the rankings of the scheduler, and its module
+imports that. All together take ten times as long as this table.
+"""
+
+styled = partial(
+    typer.Typer,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+def command(name: str) -> Any:
+    """Return a command, or a group of commands, with its options."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    found = getattr(import_module(f"caesura.runtime.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = styled()
+    alone.command(name)(found)
+    return typer.main.get_command(alone)
 
 
-def run(work: Coroutine[Any, Any, Any], loop_factory: LoopFactory | None = None) -> None:
-    """Run a command; print a known error as one line, without a stack trace."""
-    with mistakes_told(), asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(work)
+class Commands(TyperGroup):
+    """The commands, of which only the called one is imported."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the command, and the arguments left."""
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = command(args[0])
+        return super().resolve_command(ctx, args)
 
 
-def set_log_level(verbose: bool) -> None:
-    """Show vLLM's log if `verbose`; vLLM reads the variable when it is imported."""
-    if verbose:
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+app = styled(
+    name="caesura",
+    cls=Commands,
+    help="Run and serve tool-calling models; requests pause inside vLLM while a tool runs.",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -72,130 +114,12 @@ def options(
         raise typer.Exit
 
 
-@app.command()
-@filled
-def ask(
-    question: Annotated[str, typer.Argument(help="The question.")],
-    source: ModelOptions,
-    tool: Tools = None,
-    trace: TraceFile = None,
-    trace_title: TraceTitle = None,
-    verbose: Verbose = False,
-) -> None:
-    """Ask the model one question, and print its tool calls and the answer."""
-    set_log_level(verbose)
-    from caesura.runtime.cli.ask_chat import ask_once
-
-    run(ask_once(question, source, tool, trace, trace_title))
+def _named() -> None:
+    """Stand in for a command in the overview."""
 
 
-@app.command()
-@filled
-def chat(
-    source: ModelOptions,
-    tool: Tools = None,
-    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    trace: TraceFile = None,
-    trace_title: TraceTitle = None,
-    verbose: Verbose = False,
-) -> None:
-    """Chat with a model in the terminal."""
-    set_log_level(verbose)
-    from caesura.runtime.cli.ask_chat import converse
-
-    run(converse(source, tool, system, trace, trace_title))
-
-
-@app.command()
-@filled
-def serve(
-    source: ModelOptions,
-    server: ServerOptions,
-    connections: ConnectionOptions,
-    audits: AuditOptions,
-    kept: Kept,
-    lifetime: LifetimeOptions,
-    paused: Scheduling,
-    traces: Traces,
-    verbose: Verbose = False,
-) -> None:
-    """Serve an OpenAI-style endpoint whose tools run inside the request."""
-    set_log_level(verbose)
-    from caesura.runtime.cli.serve.serve import serve_model
-    from caesura.runtime.server.listen import loop_factory
-
-    run(
-        serve_model(source, server, kept, connections, audits, lifetime, paused, traces),
-        loop_factory(),
-    )
-
-
-@app.command()
-def calibrate(
-    vllm_args: VllmArgs = None,
-    model: Model = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The file to write. Default: the file that `serve` reads."
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Measure for seconds instead of most of a minute.")
-    ] = False,
-    host_gib: HostGib = DEFAULT_HOST_GIB,
-    verbose: Verbose = False,
-) -> None:
-    """Measure the cost of steps on this machine, and the link to host memory."""
-    set_log_level(verbose)
-    from caesura.runtime.cli.calibrate.calibrate import measure_model
-
-    run(measure_model(model, output, quick, host_gib, vllm_args or []))
-
-
-app.add_typer(tools.app, name="tools")
-app.add_typer(kb.app, name="kb")
-app.add_typer(people.app, name="people")
-app.add_typer(trace_app, name="trace")
-app.add_typer(predict_app, name="predict")
-app.command()(planning.plan)
-app.command("run")(planning.run)
-app.command()(planning.measure)
-app.command()(simulate)
-app.command()(replay)
-
-
-@app.command()
-def demo(
-    trace: TraceFile = None,
-    trace_title: TraceTitle = None,
-    kill_engine: Annotated[
-        bool,
-        typer.Option("--kill-engine", help="Kill the engine in the middle of a server's answers."),
-    ] = False,
-    verbose: Verbose = False,
-) -> None:
-    """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
-    set_log_level(verbose)
-    if kill_engine:
-        from caesura.runtime.cli.demo.kill_engine import show as show_death
-
-        run(show_death())
-        return
-    from caesura.runtime.cli.demo import show
-
-    run(show(trace=trace, title=trace_title))
-
-
-@app.command()
-def doctor(model: Model = None, form: Formats = None) -> None:
-    """Check the installation, and print how to fix each problem.
-
-    With --model, say how the model writes calls and thinking, and what of it is a guess.
-    """
-    from caesura.runtime.cli.doctor import examine
-
-    raise typer.Exit(examine(model, form))
+for _name, (_, _line) in COMMANDS.items():
+    app.command(_name, help=_line)(_named)
 
 
 def main() -> None:

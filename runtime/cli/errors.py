@@ -7,13 +7,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from caesura.planning.application.application import ApplicationError
-from caesura.runtime.errors import CaesuraError
-from caesura.runtime.supervision.supervisor import EngineLost
-from caesura.scheduler.calibration import CalibrationError
-from caesura.simulator.study.plan import StudyError
-from caesura.tools.services import SetupError
-
 errors = Console(stderr=True)
 ENGINE_LOST = 3
 """The exit code of a server whose engine has died and is not started again."""
@@ -35,10 +28,28 @@ def mistakes_told() -> Iterator[None]:
     except KeyboardInterrupt:
         errors.print("interrupted", style="dim")
         raise typer.Exit(130) from None
-    except (CaesuraError, SetupError) as error:
+    except typer.Exit:
+        raise
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
         errors.print(f"[red]error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
-        # 2 is the exit code of invalid options.
-        if isinstance(error, EngineLost):
-            raise typer.Exit(ENGINE_LOST) from None
-        named = isinstance(error, CalibrationError | StudyError | SetupError | ApplicationError)
-        raise typer.Exit(2 if named else 1) from None
+        raise typer.Exit(code) from None
+
+
+def _exit_code(error: Exception) -> int | None:
+    """Return the exit code of a known error, or None. 2 is the code of invalid options."""
+    # Imported only now, since most commands need neither planning, the simulator nor the server.
+    from caesura.planning.application.application import ApplicationError
+    from caesura.runtime.errors import CaesuraError
+    from caesura.runtime.supervision.supervisor import EngineLost
+    from caesura.scheduler.calibration import CalibrationError
+    from caesura.simulator.study.plan import StudyError
+    from caesura.tools.services import SetupError
+
+    if isinstance(error, EngineLost):
+        return ENGINE_LOST
+    if isinstance(error, CalibrationError | StudyError | SetupError | ApplicationError):
+        return 2
+    return 1 if isinstance(error, CaesuraError) else None

@@ -9,7 +9,7 @@ import typer
 from caesura.runtime.cli.errors import mistakes_told
 
 app = typer.Typer(
-    help="Answer the questions of a running server's tools.",
+    help="Answer the questions of a running server's tools, and approve their calls.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )

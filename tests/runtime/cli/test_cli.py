@@ -15,7 +15,7 @@ from caesura import __version__, distribution
 from caesura.intercept.calls.events import CallMalformed
 from caesura.runtime.cli import ask_chat as talk
 from caesura.runtime.cli import demo, doctor
-from caesura.runtime.cli.app import app
+from caesura.runtime.cli.app import COMMANDS, app, command
 from caesura.runtime.cli.demo.tour import Stop
 from caesura.runtime.cli.show import Printer, describe_resume, shorten
 from caesura.runtime.engine import Engine
@@ -174,6 +174,28 @@ async def test_the_demo_reports_every_request(
     assert shown.count("pause") >= 2
     assert "which is 3." in shown
     assert engine.open_sessions == 0
+
+
+HEAVY = {"aiohttp", "jsonschema", "numpy", "starlette", "torch", "uvicorn", "vllm"}
+
+
+def test_the_overview_imports_no_command() -> None:
+    code = "import sys; from caesura.runtime.cli import main; sys.argv[1:] = ['--help']\n"
+    code += "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert all(f" {name} " in ran.stdout for name in COMMANDS)
+    imported = set(ran.stderr.split())
+    ours = {name for name in imported if name.startswith("caesura.")}
+    known = {"distribution", "runtime", "runtime.cli", "runtime.cli.app"}
+    assert ours == {f"caesura.{name}" for name in known}
+    assert not HEAVY & imported
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_overview_says_what_the_help_of_each_command_says(name: str) -> None:
+    line = " ".join(command(name).help.partition("\n\n")[0].split())
+    assert line == COMMANDS[name][1]
 
 
 FOREIGN = """Metadata-Version: 2.3

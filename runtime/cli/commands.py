@@ -1,0 +1,152 @@
+"""The commands that start an engine or look at the installation, and their options."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from caesura.runtime.cli.errors import mistakes_told
+from caesura.runtime.cli.fill import filled
+from caesura.runtime.cli.options import (
+    DEFAULT_HOST_GIB,
+    Formats,
+    HostGib,
+    Model,
+    ModelOptions,
+    Tools,
+    TraceFile,
+    Traces,
+    TraceTitle,
+    Verbose,
+    VllmArgs,
+)
+from caesura.runtime.cli.serve.audit import AuditOptions
+from caesura.runtime.cli.serve.connections import ConnectionOptions
+from caesura.runtime.cli.serve.kept import Kept
+from caesura.runtime.cli.serve.lifetime import LifetimeOptions
+from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def run(work: Coroutine[Any, Any, Any], loop_factory: LoopFactory | None = None) -> None:
+    """Run a command; print a known error as one line, without a stack trace."""
+    with mistakes_told(), asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(work)
+
+
+def set_log_level(verbose: bool) -> None:
+    """Show vLLM's log if `verbose`; vLLM reads the variable when it is imported."""
+    if verbose:
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
+
+
+@filled
+def ask(
+    question: Annotated[str, typer.Argument(help="The question.")],
+    source: ModelOptions,
+    tool: Tools = None,
+    trace: TraceFile = None,
+    trace_title: TraceTitle = None,
+    verbose: Verbose = False,
+) -> None:
+    """Ask the model one question, and print its tool calls and the answer."""
+    set_log_level(verbose)
+    from caesura.runtime.cli.ask_chat import ask_once
+
+    run(ask_once(question, source, tool, trace, trace_title))
+
+
+@filled
+def chat(
+    source: ModelOptions,
+    tool: Tools = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
+    trace: TraceFile = None,
+    trace_title: TraceTitle = None,
+    verbose: Verbose = False,
+) -> None:
+    """Chat with a model in the terminal."""
+    set_log_level(verbose)
+    from caesura.runtime.cli.ask_chat import converse
+
+    run(converse(source, tool, system, trace, trace_title))
+
+
+@filled
+def serve(
+    source: ModelOptions,
+    server: ServerOptions,
+    connections: ConnectionOptions,
+    audits: AuditOptions,
+    kept: Kept,
+    lifetime: LifetimeOptions,
+    paused: Scheduling,
+    traces: Traces,
+    verbose: Verbose = False,
+) -> None:
+    """Serve an OpenAI-style endpoint whose tools run inside the request."""
+    set_log_level(verbose)
+    from caesura.runtime.cli.serve.serve import serve_model
+    from caesura.runtime.server.listen import loop_factory
+
+    run(
+        serve_model(source, server, kept, connections, audits, lifetime, paused, traces),
+        loop_factory(),
+    )
+
+
+def calibrate(
+    vllm_args: VllmArgs = None,
+    model: Model = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file to write. Default: the file that `serve` reads."
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure for seconds instead of most of a minute.")
+    ] = False,
+    host_gib: HostGib = DEFAULT_HOST_GIB,
+    verbose: Verbose = False,
+) -> None:
+    """Measure the cost of steps on this machine, and the link to host memory."""
+    set_log_level(verbose)
+    from caesura.runtime.cli.calibrate.calibrate import measure_model
+
+    run(measure_model(model, output, quick, host_gib, vllm_args or []))
+
+
+def demo(
+    trace: TraceFile = None,
+    trace_title: TraceTitle = None,
+    kill_engine: Annotated[
+        bool,
+        typer.Option("--kill-engine", help="Kill the engine in the middle of a server's answers."),
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Ask the bundled model a dozen questions at once, and show its pauses and resumes."""
+    set_log_level(verbose)
+    if kill_engine:
+        from caesura.runtime.cli.demo.kill_engine import show as show_death
+
+        run(show_death())
+        return
+    from caesura.runtime.cli.demo import show
+
+    run(show(trace=trace, title=trace_title))
+
+
+def doctor(model: Model = None, form: Formats = None) -> None:
+    """Check the installation, and print how to fix each problem.
+
+    With --model, say how the model writes calls and thinking, and what of it is a guess.
+    """
+    from caesura.runtime.cli.doctor import examine
+
+    raise typer.Exit(examine(model, form))
