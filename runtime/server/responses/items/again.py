@@ -14,6 +14,7 @@ _EMPTY: dict[str, Any] = {
     "status": "in_progress",
     "content": [],
     "arguments": "",
+    "input": "",
     "output": None,
     "error": None,
     "approval_request_id": None,
@@ -58,10 +59,12 @@ class _Again(OutputItem):
             for number, part in enumerate(item["content"]):
                 self._fill(number, part)
         elif kind == "function_call":
-            self._call("function_call", item["arguments"], name=item["name"])
+            self._call("function_call_arguments", item["arguments"], name=item["name"])
+        elif kind == "custom_tool_call":
+            self._call("custom_tool_call_input", item["input"], field="input")
         elif kind == "mcp_call":
             self._say("response.mcp_call.in_progress")
-            self._call("mcp_call", item["arguments"])
+            self._call("mcp_call_arguments", item["arguments"])
             ending = "completed" if item["status"] == "completed" else "failed"
             self._say(f"response.mcp_call.{ending}")
         elif kind == "mcp_list_tools":
@@ -80,7 +83,7 @@ class _Again(OutputItem):
         self._say(f"{kind}.done", content_index=number, text=text, **told)
         self._say("response.content_part.done", content_index=number, part=part)
 
-    def _call(self, kind: str, arguments: str, **named: str) -> None:
-        if arguments:
-            self._say(f"response.{kind}_arguments.delta", delta=arguments)
-        self._say(f"response.{kind}_arguments.done", **named, arguments=arguments)
+    def _call(self, kind: str, text: str, field: str = "arguments", **named: str) -> None:
+        if text:
+            self._say(f"response.{kind}.delta", delta=text)
+        self._say(f"response.{kind}.done", **named, **{field: text})

@@ -16,6 +16,16 @@ MAX_SHOWN_CHARACTERS = 40
 ROLES = ("user", "assistant", "system", "developer")
 STATUSES = ("in_progress", "completed", "incomplete")
 REFERENCE = "item_reference"
+LEFT_OUT = frozenset(
+    {
+        *("code_interpreter_call", "computer_call", "computer_call_output", "file_search_call"),
+        *("ghost_snapshot", "image_generation_call", "program", "program_output"),
+        *("tool_search_call", "tool_search_output", "web_search_call"),
+    }
+)
+"""Types of items that are kept and not shown to the model: what OpenAI's own tools did, mostly."""
+ACTIONS = {"apply_patch_call": "operation", "local_shell_call": "action", "shell_call": "action"}
+"""Calls of OpenAI's own tools that clients run, and the field that tells what to do."""
 _MEDIA = ("input_image", "input_audio")
 _TAKEN = "text, input_image and input_audio in messages that the model did not write"
 
@@ -125,13 +135,49 @@ def _call(given: Mapping[str, Any], path: str) -> Item:
     return item
 
 
+def _custom_call(given: Mapping[str, Any], path: str) -> Item:
+    item = {
+        "type": "custom_tool_call",
+        "id": _id(given, path, ids.CUSTOM_CALL),
+        "status": _status(given, path),
+        "call_id": _name(given, "call_id", path),
+        "name": _name(given, "name", path),
+        "input": _text(given, "input", path),
+    }
+    if given.get("namespace") is not None:
+        item["namespace"] = _name(given, "namespace", path)
+    return item
+
+
+def _action(given: Mapping[str, Any], path: str) -> Item:
+    field = ACTIONS[given["type"]]
+    if not isinstance(given.get(field), Mapping):
+        where = f"{path}.{field}"
+        raise invalid(f"{where} must be an object, {_got(given.get(field))}.", where)
+    call_id = _name(given, "call_id" if given.get("call_id") else "id", path)
+    return {**_kept(given, path, ids.CALL, field), "call_id": call_id}
+
+
+def _action_output(given: Mapping[str, Any], path: str) -> Item:
+    call_id = _name(given, "call_id" if given.get("call_id") else "id", path)
+    output = given.get("output")
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    kept = _kept(given, path, ids.CALL_OUTPUT, "max_output_length", "status")
+    return {**kept, "call_id": call_id, "output": text}
+
+
+def _left_out(given: Mapping[str, Any], path: str) -> Item:
+    return {**given, "id": _id(given, path, ids.LEFT_OUT)}
+
+
 def _call_output(given: Mapping[str, Any], path: str) -> Item:
     output = given.get("output")
     if not isinstance(output, str):
         output = _parts(output, f"{path}.output", written=False)
+    custom = given["type"] == "custom_tool_call_output"
     return {
-        "type": "function_call_output",
-        "id": _id(given, path, ids.CALL_OUTPUT),
+        "type": given["type"],
+        "id": _id(given, path, ids.CUSTOM_CALL_OUTPUT if custom else ids.CALL_OUTPUT),
         "status": _status(given, path),
         "call_id": _name(given, "call_id", path),
         "output": output,
@@ -196,6 +242,11 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], str], Item]] = {
     "message": _message,
     "function_call": _call,
     "function_call_output": _call_output,
+    "custom_tool_call": _custom_call,
+    "custom_tool_call_output": _call_output,
+    **dict.fromkeys(ACTIONS, _action),
+    **dict.fromkeys((f"{kind}_output" for kind in ACTIONS), _action_output),
+    **dict.fromkeys(LEFT_OUT, _left_out),
     "reasoning": _reasoning,
     "mcp_list_tools": _list_tools,
     "mcp_call": _server_call,

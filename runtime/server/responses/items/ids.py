@@ -7,6 +7,7 @@ CALL, CALL_OUTPUT, MESSAGE, REASONING = "fc", "fco", "msg", "rs"
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcpr", "mcpa"
 COMPACTION, LIST_TOOLS, SERVER_CALL = "cmp", "mcpl", "mcp"
 CONVERSATION, RESPONSE = "conv", "resp"
+CUSTOM_CALL, CUSTOM_CALL_OUTPUT, LEFT_OUT = "ctc", "ctco", "item"
 
 
 def new_id(prefix: str) -> str:

@@ -8,11 +8,17 @@ from caesura.runtime.run.content import Content
 from caesura.runtime.run.transcript import CANCELLED, tool_message
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.compaction import summary_message
-from caesura.runtime.server.responses.items.given import Item, content_of, text_of
+from caesura.runtime.server.responses.items.custom import arguments_of
+from caesura.runtime.server.responses.items.given import ACTIONS, Item, content_of, text_of
 from caesura.runtime.server.responses.items.ids import turn_and_call
 from caesura.scheduler.messages import Message
 
 NAMESPACE_SEPARATOR = "__"
+_OUTPUTS = {
+    "function_call_output",
+    "custom_tool_call_output",
+    *(f"{kind}_output" for kind in ACTIONS),
+}
 DENIED = "error: a person denied this call"
 UNDECIDED = "error: cancelled: no person decided about this call"
 
@@ -27,9 +33,9 @@ def messages_of(items: Iterable[Item], before: Sequence[Message] = ()) -> list[M
     """Return the chat messages of `items`, which follow the messages `before`.
 
     Calls belong to the assistant's message before them. A call by the server carries its result.
-    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools are not
-    shown to the model. Raises `ApiError` 400 for an output
-    whose call is not among the items.
+    Reasoning belongs to the assistant's message or the calls behind it. Lists of tools, and items
+    of the types `LEFT_OUT`, are not shown to the model. Raises `ApiError` 400 for an output whose
+    call is not among the items.
     """
     writer = _Writer(before)
     for item in items:
@@ -59,11 +65,11 @@ class _Writer:
                 self._message(item)
             case "reasoning":
                 self._reasoning(item)
-            case "function_call":
-                if self._turn:  # the results of a turn of server calls end that turn
-                    self._caller, self._turn = None, ""
-                self._call(item["call_id"], flat_name(item), item["arguments"])
-            case "function_call_output":
+            case "function_call" | "custom_tool_call":
+                self._clients_call(item, flat_name(item), _arguments(item))
+            case kind if kind in ACTIONS:
+                self._clients_call(item, kind.removesuffix("_call"), _arguments(item))
+            case kind if kind in _OUTPUTS:
                 self._output(item)
             case "mcp_call":
                 self._server_call(item)
@@ -105,6 +111,11 @@ class _Writer:
         self._messages.append(added)
         self._caller, self._turn = None, ""
 
+    def _clients_call(self, item: Item, name: str, arguments: str) -> None:
+        if self._turn:  # the results of a turn of server calls end that turn
+            self._caller, self._turn = None, ""
+        self._call(item["call_id"], name, arguments)
+
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         if self._caller is None:
             self._add({"role": "assistant", "content": ""})
@@ -119,7 +130,7 @@ class _Writer:
         name = self._names.get(item["call_id"])
         if name is None:
             raise invalid(
-                f"input: there is no function_call with the call_id {item['call_id'][:80]!r}: "
+                f"input: there is no call with the call_id {item['call_id'][:80]!r}: "
                 "send the call before its output, or the previous_response_id of its response.",
                 "input",
             )
@@ -156,6 +167,17 @@ class _Writer:
         self._call(call_id, request["name"], request["arguments"])
         self._result(call_id, request["name"], content)
         self._caller, self._turn = None, ""
+
+
+def _arguments(item: Item) -> str:
+    """Return the arguments of a client's call, as the model wrote or would have written them."""
+    match item["type"]:
+        case "function_call":
+            return str(item["arguments"])
+        case "custom_tool_call":
+            return arguments_of(item["input"])
+        case kind:
+            return json.dumps(item[ACTIONS[kind]], ensure_ascii=False)
 
 
 def _names_of(messages: Sequence[Message]) -> Iterable[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from caesura.intercept.calls.events import TokenLogprob
 from caesura.runtime.server.chat.answer import shown_logprob
 from caesura.runtime.server.responses.items import ids
+from caesura.runtime.server.responses.items.custom import InputReader, input_of
 from caesura.runtime.server.responses.items.given import Item
 
 Event = dict[str, Any]
@@ -189,14 +190,16 @@ def _reasoning_part(text: str) -> Item:
 class CallItem(OutputItem):
     """A call of a client's tool."""
 
+    kind, field, prefix = "function_call", "arguments", ids.CALL
+
     def __init__(self, outputs: Outputs, call_id: str, name: str, namespace: str | None) -> None:
         item = {
-            "type": "function_call",
-            "id": outputs.ids.item(ids.CALL),
+            "type": self.kind,
+            "id": outputs.ids.item(self.prefix),
             "status": "in_progress",
             "call_id": call_id,
             "name": name,
-            "arguments": "",
+            self.field: "",
         }
         if namespace:
             item["namespace"] = namespace
@@ -205,21 +208,45 @@ class CallItem(OutputItem):
     def write(self, text: str) -> None:
         """Append a part of the arguments."""
         if text:
-            self._item["arguments"] += text
-            self._say("response.function_call_arguments.delta", delta=text)
+            self._item[self.field] += text
+            self._say(f"response.{self.kind}_{self.field}.delta", delta=text)
 
     def close(self, arguments: str, status: str = "completed") -> None:
         """Close the call; `arguments` count if no part of them was written before."""
         if not self._item["arguments"]:
             self.write(arguments)
         done = {"name": self._item["name"], "arguments": self._item["arguments"]}
-        self._say("response.function_call_arguments.done", **done)
+        self._end(status, **done)
+
+    def _end(self, status: str, **done: str) -> None:
+        self._say(f"response.{self.kind}_{self.field}.done", **done)
         self._item["status"] = status
         self._close()
 
     def abandon(self) -> None:
         """Close the call as incomplete."""
         self.close("", "incomplete")
+
+
+class CustomCallItem(CallItem):
+    """A call of a client's `custom` tool; the model writes its input as the only argument."""
+
+    kind, field, prefix = "custom_tool_call", "input", ids.CUSTOM_CALL
+
+    def __init__(self, outputs: Outputs, call_id: str, name: str, namespace: str | None) -> None:
+        self._reader = InputReader()
+        super().__init__(outputs, call_id, name, namespace)
+
+    def write(self, text: str) -> None:
+        """Append what a part of the arguments adds to the input."""
+        super().write(self._reader.push(text))
+
+    def close(self, arguments: str, status: str = "completed") -> None:
+        """Close the call; the rest of the input counts where its begin was written before."""
+        whole, written = input_of(arguments), self._item["input"]
+        if whole.startswith(written):
+            super().write(whole[len(written) :])
+        self._end(status, input=self._item["input"])
 
 
 class ServerCallItem(OutputItem):

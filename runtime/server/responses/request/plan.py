@@ -1,7 +1,9 @@
 """The plan of a response's run: its messages, its tools, and which calls the response shows."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from caesura.runtime.run.limits import Limits, bounded
@@ -11,12 +13,14 @@ from caesura.runtime.server.chat.plan import Plan, check_model, selected
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
-from caesura.runtime.server.responses.request.schema import Prompt, ResponseRequest
+from caesura.runtime.server.responses.request.schema import Prompt, ResponseRequest, left_out
 from caesura.runtime.server.responses.request.tools import (
     SERVER_LABEL,
     AllowedTools,
+    Chosen,
     ChosenFunction,
-    ChosenServerTool,
+    ChosenHosted,
+    CustomTool,
     FunctionTool,
     NamespaceTool,
     ServerTools,
@@ -30,6 +34,8 @@ from caesura.tools.people import People
 from caesura.tools.people.approval import with_approval
 from caesura.tools.registry import Registry
 from caesura.tools.tool import Tool as ServerTool
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class Offer:
     registry: Registry
     named: frozenset[str]
     """The server's tools that the request named in the form of an MCP server."""
+    custom: frozenset[str] = frozenset()
+    """The flat names of the client's tools whose input is free text."""
     rule: CallRule | None = None
     """Which calls a turn may hold; None if the model decides alone."""
 
@@ -76,6 +84,8 @@ def make_plan(
 ) -> ResponsePlan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
     check_model(request.model, model)
+    for what in left_out(request):
+        say_once("the grammar of a custom tool" if what.startswith("grammar") else f"the {what}")
     offer = offered(request, tools, people)
     own = messages_of(items, history.messages)
     messages = tuple(with_instructions(request.instructions, [*history.messages, *own]))
@@ -107,6 +117,16 @@ def make_plan(
     return ResponsePlan(run, _shown(offer, spec), own, _listed(offer, history))
 
 
+@cache
+def say_once(what: str) -> None:
+    """Log that requests have something that is left out, unless that was logged before."""
+    LOG.warning(
+        "a request has %s, which this server does not have: it is left out, here and in further"
+        " requests, and named under `caesura.left_out` of each response",
+        what,
+    )
+
+
 def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
     """Return the tools that a request shows to the model; raise `ApiError` for wrong ones."""
     named = _named(request.tools, tools)
@@ -114,7 +134,10 @@ def offered(request: Prompt, tools: Registry, people: People | None) -> Offer:
     registry = tools.select([*hidden, *named])
     registry = _with_approvals(registry, request.tools, people)
     specs, client = _client_tools(request.tools, registry)
-    offer = Offer([*specs, *registry.specs()], client, registry, frozenset(named))
+    functions = [each for tool in request.tools for each in _functions(tool)]
+    custom = {_flat(*each) for each in functions if isinstance(each[0], CustomTool)}
+    shown = [*specs, *registry.specs()]
+    offer = Offer(shown, client, registry, frozenset(named), frozenset(custom))
     return _chosen(offer, request)
 
 
@@ -171,10 +194,14 @@ def _client_tools(
     return specs, names
 
 
-def _functions(tool: Tool) -> list[tuple[FunctionTool, str | None]]:
+def _functions(tool: Tool) -> list[tuple[FunctionTool | CustomTool, str | None]]:
     if isinstance(tool, NamespaceTool):
         return [(function, tool.name) for function in tool.tools]
-    return [(tool, None)] if isinstance(tool, FunctionTool) else []
+    return [(tool, None)] if isinstance(tool, FunctionTool | CustomTool) else []
+
+
+def _flat(tool: FunctionTool | CustomTool, namespace: str | None) -> str:
+    return str(tool.spec(namespace)["function"]["name"])
 
 
 def _chosen(offer: Offer, request: Prompt) -> Offer:
@@ -199,6 +226,7 @@ def _only(names: set[str], offer: Offer) -> Offer:
         {flat: told for flat, told in offer.client.items() if flat in names},
         offer.registry.select([name for name in offer.registry.names if name in names]),
         offer.named & names,
+        offer.custom & names,
     )
 
 
@@ -225,12 +253,14 @@ def _rule(offer: Offer, request: Prompt) -> CallRule | None:
 def _strict(tools: Sequence[Tool]) -> frozenset[str]:
     """Return the flat names of the client's tools whose calls follow their schemas."""
     functions = [each for tool in tools for each in _functions(tool)]
-    strict = [(function, namespace) for function, namespace in functions if function.strict]
-    return frozenset(function.spec(space)["function"]["name"] for function, space in strict)
+    return frozenset(_flat(*each) for each in functions if each[0].strict)
 
 
-def _names_in(choice: ChosenFunction | ChosenServerTool, offer: Offer) -> set[str]:
+def _names_in(choice: Chosen, offer: Offer) -> set[str]:
     """Return the flat names that a choice names; raise `ApiError` if there is no such tool."""
+    if isinstance(choice, ChosenHosted):
+        message = f"tool_choice names {choice.type!r}, a tool of OpenAI's own that is not here."
+        raise invalid(message, "tool_choice")
     if isinstance(choice, ChosenFunction):
         found = {choice.name} & (offer.client.keys() | set(offer.registry.names))
         said = repr(choice.name)
@@ -246,6 +276,7 @@ def _shown(offer: Offer, spec: SessionSpec) -> Shown:
     approved = {tool.name for tool in offer.registry if tool.approval}
     return Shown(
         client=offer.client,
+        custom=offer.custom,
         server=offer.named,
         approved=frozenset(offer.named & approved),
         label=SERVER_LABEL,

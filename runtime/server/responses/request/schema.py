@@ -23,8 +23,14 @@ from caesura.runtime.server.request.output import valid_schema
 from caesura.runtime.server.request.sampling import SamplingFields
 from caesura.runtime.server.request.template import TemplateVariables, template_variables
 from caesura.runtime.server.request.validation import in_words
-from caesura.runtime.server.responses.items.given import Item, items_of
-from caesura.runtime.server.responses.request.tools import OtherTool, ToolChoice, Tools
+from caesura.runtime.server.responses.items.given import LEFT_OUT, Item, items_of
+from caesura.runtime.server.responses.request.tools import (
+    CustomTool,
+    NamespaceTool,
+    OtherTool,
+    ToolChoice,
+    Tools,
+)
 from caesura.scheduler.messages import Sampling, TextFormat
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -249,10 +255,30 @@ def refuse_unsupported(request: ResponseRequest) -> None:
 
 def _refuse_tools(request: Prompt) -> None:
     for number, tool in enumerate(request.tools):
-        if isinstance(tool, OtherTool):
+        if isinstance(tool, OtherTool) and tool.hosted is None:
             field = f"tools[{number}].type"
             raise invalid(
                 f"{field}: tools of type {tool.type[:40]!r} are not supported; send function, "
-                "namespace, or mcp with this server's label.",
+                "custom, namespace, or mcp with this server's label.",
                 field,
             )
+
+
+def left_out(request: Prompt) -> list[str]:
+    """Return what a request has that is not here and is left out, each kind once.
+
+    These are OpenAI's own tools, items of such tools in the input, and grammars of custom tools.
+    """
+    told: dict[str, None] = {}
+    for tool in request.tools:
+        if isinstance(tool, OtherTool):
+            told[f"tool {tool.hosted}"] = None
+        inner = tool.tools if isinstance(tool, NamespaceTool) else [tool]
+        for each in inner:
+            if isinstance(each, CustomTool) and each.grammar:
+                told[f"grammar of {each.name}"] = None
+    for item in request.input if isinstance(request.input, list) else ():
+        kind = item.get("type") if isinstance(item, dict) else None
+        if isinstance(kind, str) and kind in LEFT_OUT:
+            told[f"item {kind}"] = None
+    return list(told)

@@ -1,10 +1,12 @@
 """The tools and the tool choice of a request, in the forms of the Responses API."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from caesura.runtime.server.request.fields import MAX_TOOLS, Listed, Name, Part
+from caesura.runtime.server.responses.items.custom import parameters
 from caesura.runtime.server.responses.items.messages import NAMESPACE_SEPARATOR
 from caesura.scheduler.messages import ToolSpec
 
@@ -38,13 +40,69 @@ class FunctionTool(Part):
         return self.model_dump() | {"strict": bool(self.strict)}
 
 
+class Grammar(Part):
+    """What the input of a custom tool may be; a grammar is told the model and not enforced."""
+
+    type: Literal["text", "grammar"]
+    syntax: str | None = None
+    definition: str | None = None
+
+
+class CustomTool(Part):
+    """A tool that the client runs itself on a free text; the model sees a function of one text."""
+
+    type: Literal["custom"]
+    name: Name
+    description: str | None = None
+    format: Grammar | None = None
+
+    @property
+    def strict(self) -> bool:
+        """Whether calls follow the parameters' schema."""
+        return False
+
+    @property
+    def grammar(self) -> str | None:
+        """The grammar of the input, or None for free text."""
+        return None if self.format is None else self.format.definition
+
+    def spec(self, namespace: str | None = None) -> ToolSpec:
+        """Return the tool in the engine's form, under the flat name of its namespace."""
+        told = [self.description or ""]
+        if self.format is not None and self.grammar:
+            syntax = self.format.syntax or "following"
+            told.append(f"The input has to follow this grammar ({syntax}):\n{self.grammar}")
+        text = "\n\n".join(filter(None, told))
+        function = FunctionTool(name=self.name, description=text, parameters=parameters())
+        return function.spec(namespace)
+
+    def public(self) -> dict[str, Any]:
+        """Return the tool as a response tells it."""
+        form = (
+            {"type": "text"} if self.format is None else self.format.model_dump(exclude_none=True)
+        )
+        return {**self.model_dump(), "description": self.description or "", "format": form}
+
+
+def _is_custom(tool: Any) -> str:
+    kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    return CustomTool.__name__ if kind == "custom" else FunctionTool.__name__
+
+
+ClientTool = Annotated[
+    Annotated[FunctionTool, Tag(FunctionTool.__name__)]
+    | Annotated[CustomTool, Tag(CustomTool.__name__)],
+    Discriminator(_is_custom),
+]
+
+
 class NamespaceTool(Part):
     """A group of the client's tools; the model sees each as `<namespace>__<name>`."""
 
     type: Literal["namespace"]
     name: Name
     description: str | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
+    tools: Annotated[list[ClientTool], Field(max_length=MAX_TOOLS)]
 
     def public(self) -> dict[str, Any]:
         """Return the tool as a response tells it."""
@@ -107,13 +165,27 @@ class ServerTools(Part):
         return self.model_dump(exclude=set(FOREIGN), exclude_none=True)
 
 
+HOSTED = re.compile(
+    "(apply_patch|code_interpreter|computer(_use)?|file_search|image_generation|local_shell"
+    "|programmatic_tool_calling|shell|tool_search|web_search)(_preview)?([-_0-9]*)"
+)
+"""The types of OpenAI's own tools, which are left out; some have a date behind them."""
+
+
 class OtherTool(Part):
     """A kind of tool that this server does not have."""
 
     type: str
 
+    @property
+    def hosted(self) -> str | None:
+        """The type without a date if it is one of OpenAI's own, or None."""
+        found = HOSTED.fullmatch(self.type)
+        return None if found is None else found[1]
+
 
 _KINDS = {
+    "custom": CustomTool.__name__,
     "function": FunctionTool.__name__,
     "namespace": NamespaceTool.__name__,
     "mcp": ServerTools.__name__,
@@ -127,6 +199,7 @@ def _kind(tool: Any) -> str:
 
 Tool = Annotated[
     Annotated[FunctionTool, Tag(FunctionTool.__name__)]
+    | Annotated[CustomTool, Tag(CustomTool.__name__)]
     | Annotated[NamespaceTool, Tag(NamespaceTool.__name__)]
     | Annotated[ServerTools, Tag(ServerTools.__name__)]
     | Annotated[OtherTool, Tag(OtherTool.__name__)],
@@ -135,10 +208,16 @@ Tool = Annotated[
 
 
 class ChosenFunction(Part):
-    """`tool_choice`: one function, which the model has to call."""
+    """`tool_choice`: one tool of the client's, which the model has to call."""
 
-    type: Literal["function"]
+    type: Literal["function", "custom"]
     name: Name
+
+
+class ChosenHosted(Part):
+    """`tool_choice`: one of OpenAI's own tools, none of which is here."""
+
+    type: Annotated[str, Field(pattern=f"^{HOSTED.pattern}$")]
 
 
 class ChosenServerTool(Part):
@@ -149,13 +228,16 @@ class ChosenServerTool(Part):
     name: Name | None = None
 
 
+Chosen = ChosenFunction | ChosenServerTool | ChosenHosted
+
+
 class AllowedTools(Part):
     """`tool_choice`: the tools that the model may call, out of those that it is shown."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"] = "auto"
-    tools: Annotated[list[ChosenFunction | ChosenServerTool], Field(min_length=1)]
+    tools: Annotated[list[Chosen], Field(min_length=1)]
 
 
 Tools = Annotated[list[Tool], Field(max_length=MAX_TOOLS), Listed]
-ToolChoice = Literal["none", "auto", "required"] | ChosenFunction | ChosenServerTool | AllowedTools
+ToolChoice = Literal["none", "auto", "required"] | Chosen | AllowedTools

@@ -25,6 +25,7 @@ from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.output import (
     ApprovalItem,
     CallItem,
+    CustomCallItem,
     Event,
     ListToolsItem,
     MessageItem,
@@ -40,12 +41,14 @@ from caesura.runtime.server.responses.run.resource import MAX_OUTPUT_TOKENS, Res
 class Shown:
     """The tools of a run, by how the response shows their calls.
 
-    `client` maps the names that the model knows to a function's name and namespace. `server` are
+    `client` maps the names that the model knows to a function's name and namespace; the calls of
+    those in `custom` have a free text instead of arguments. `server` are
     the tools of the server whose calls are shown, under `label`. `approved` are those of them
     whose calls wait for an approval. With `pausing`, the run holds tools of the server.
     """
 
     client: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
+    custom: frozenset[str] = frozenset()
     server: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
     label: str = ""
@@ -271,7 +274,8 @@ class Answer:
     def _open_call(self, call_id: str, name: str) -> CallItem:
         self._close_message()
         function, namespace = self._shown.client.get(name, (name, None))
-        item = self._called[call_id] = CallItem(self._outputs, call_id, function, namespace)
+        made = CustomCallItem if name in self._shown.custom else CallItem
+        item = self._called[call_id] = made(self._outputs, call_id, function, namespace)
         return item
 
     def _open_server_call(self, call_id: str, name: str) -> OpenCall:

@@ -13,7 +13,7 @@ from caesura.runtime.events import Usage
 from caesura.runtime.server.http.errors import ApiError
 from caesura.runtime.server.responses.items import ids
 from caesura.runtime.server.responses.items.given import Item
-from caesura.runtime.server.responses.request.schema import ResponseRequest
+from caesura.runtime.server.responses.request.schema import ResponseRequest, left_out
 from caesura.scheduler.messages import Sampling
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -86,8 +86,9 @@ class Resource:
             "usage": self.usage,
         }
         told |= _echo(self.request) | _settings(self.request, self.defaults)
-        if self.extension is not None:
-            told["caesura"] = self.extension
+        left = left_out(self.request)
+        if self.extension is not None or left:
+            told["caesura"] = {**(self.extension or {}), **({"left_out": left} if left else {})}
         return told
 
 

@@ -61,8 +61,10 @@ class Stream:
             assert event.get("item_id", self._item["id"]) == self._item["id"]
         if kind == "response.output_item.done":
             self._close(event["item"])
-        elif kind.endswith("arguments.delta"):
+        elif kind.endswith(("arguments.delta", "input.delta")):
             self._arguments += event["delta"]
+        elif kind.endswith("input.done"):
+            assert event["input"] == self._arguments
         elif kind.endswith("arguments.done"):
             assert event["arguments"] == self._arguments
         elif "content_index" in event:
@@ -83,6 +85,8 @@ class Stream:
         assert (item["id"], item["type"]) == (self._item["id"], self._item["type"])
         if item["type"] in ("function_call", "mcp_call"):
             assert item["arguments"] == self._arguments
+        if item["type"] == "custom_tool_call":
+            assert item["input"] == self._arguments
         self.done.append(item)
         self._item = None
 

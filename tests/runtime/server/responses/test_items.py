@@ -168,7 +168,11 @@ def test_instructions_are_the_first_system_message() -> None:
     [
         (7, "input"),
         ([7], "input[0]"),
-        ([{"type": "custom_tool_call"}], "input[0].type"),
+        ([{"type": "custom_call"}], "input[0].type"),
+        ([{"type": "custom_tool_call"}], "input[0].call_id"),
+        ([{"type": "custom_tool_call", "call_id": "a", "name": "b"}], "input[0].input"),
+        ([{"type": "local_shell_call", "call_id": "a"}], "input[0].action"),
+        ([{"type": "custom_tool_call_output", "call_id": "a", "output": ""}], "input"),
         ([{"type": ["message"]}], "input[0].type"),
         ([{"role": "robot", "content": ""}], "input[0].role"),
         ([{"role": "user"}], "input[0].content"),
