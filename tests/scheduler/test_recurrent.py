@@ -15,7 +15,7 @@ from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
 from caesura.scheduler.vllm.engine_state.blocks import has_recurrent_state
 
 from .invariants import check_all, check_rest, said_as_planned
-from .steering import CALL, IN_EVERY_MODE, evict, until_paused
+from .steering import CALL, IN_EVERY_MODE, WITH_PIPELINES, evict, until_paused
 from .test_random import clients_come_and_go
 from .world import World, make_scheduler
 
@@ -95,9 +95,11 @@ def resumes(world: World) -> list[dict[str, Any]]:
 
 
 @CACHED
-@IN_EVERY_MODE
+@WITH_PIPELINES
 def test_a_state_is_of_the_tokens_before(asynchronous: bool, depth: int, recurrent: str) -> None:
-    world = StatefulWorld(depth, recurrent, asynchronous=asynchronous, handling="preserve")
+    """Without steps ahead of their tokens KV is kept: a pipeline has other requests in flight."""
+    options = {"asynchronous": asynchronous, "stages": 1 if asynchronous else depth + 1}
+    world = StatefulWorld(depth, recurrent, handling="preserve", **options)
     converse(world)
     found = resumes(world)
     assert len(found) == 12
