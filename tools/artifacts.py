@@ -2,21 +2,25 @@
 
 A file's name is the digest of its bytes. So the same file is stored once, its name can be cached
 for ever, and other names cannot be guessed. The store is bounded: it deletes the files that were
-written or served longest ago first. Several processes may share a directory.
+written or served longest ago first. Several processes may share a directory. An empty file in the
+folder `OWNERS` says that the clients of an API key have made a file.
 """
 
 import hashlib
+import logging
 import os
 import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from caesura.tools.errors import ToolError
+
+LOG = logging.getLogger(__name__)
 
 NAME = re.compile(r"[0-9a-f]{24}\.[a-z0-9]{1,5}")
 MEDIA_TYPES = {
@@ -34,6 +38,7 @@ MEDIA_TYPES = {
 DEFAULT_MAX_BYTES = 2 * 2**30
 DEFAULT_MAX_FILE_BYTES = 64 * 2**20
 URL_PREFIX = "/artifacts/"
+OWNERS = "owners"
 _PART = ".part-"
 _PART_SECONDS = 3600.0
 """An unfinished file of this age is deleted: its writer must have been killed."""
@@ -112,6 +117,10 @@ class ArtifactStore:
         size = _touched(path)
         return None if size is None else Artifact(name, MEDIA_TYPES[suffix], size, path)
 
+    def belongs_to(self, artifact: Artifact, tenant: str) -> bool:
+        """Return whether clients of an API key, by its digest, have made the file."""
+        return _mark_of(artifact, tenant).is_file()
+
     def _make_room(self, newest: Path, size: int) -> None:
         """Delete the files that were used longest ago until the rest fit.
 
@@ -133,6 +142,34 @@ class ArtifactStore:
                     path.unlink(missing_ok=True)
                     total -= size
         self._total = total
+        _forget_owners(self.directory)
+
+
+def note_owner(artifacts: Iterable[Artifact], tenant: str) -> None:
+    """Note that clients of an API key, by its digest, have made files.
+
+    Blocking: call it in a thread. Where a note cannot be written, the log says so, and only a key
+    that may see everybody's files finds the file.
+    """
+    for artifact in artifacts:
+        mark = _mark_of(artifact, tenant)
+        try:
+            mark.parent.mkdir(exist_ok=True)
+            mark.touch()
+        except OSError as error:
+            LOG.warning("whose file %s is cannot be noted: %s", artifact.name, error)
+
+
+def _mark_of(artifact: Artifact, tenant: str) -> Path:
+    return artifact.path.parent / OWNERS / f"{artifact.name}.{tenant}"
+
+
+def _forget_owners(directory: Path) -> None:
+    """Delete the notes about files that are gone."""
+    with suppress(OSError), os.scandir(directory / OWNERS) as entries:
+        for entry in entries:
+            if not (directory / entry.name.rpartition(".")[0]).exists():
+                Path(entry.path).unlink(missing_ok=True)
 
 
 def _touched(path: Path) -> int | None:

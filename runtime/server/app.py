@@ -323,7 +323,7 @@ def _router(
         # vLLM's list of models holds adapters too.
         routes += about_routes(state, lists_models=vllm is None)
     if artifacts is not None:
-        routes += artifact_routes(artifacts)
+        routes += artifact_routes(artifacts, state.door)
     if state.people is not None:
         routes += people_routes(
             state.people, state.door, state.keep_alive_seconds, lambda: traces.recording

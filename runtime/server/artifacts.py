@@ -7,7 +7,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from caesura.runtime.server.http.errors import ApiError
-from caesura.tools.artifacts import URL_PREFIX, ArtifactStore
+from caesura.runtime.server.keys.door import Door
+from caesura.runtime.server.keys.key import Reach
+from caesura.runtime.server.keys.rules import Role
+from caesura.tools.artifacts import URL_PREFIX, Artifact, ArtifactStore
 
 _YEAR_SECONDS = 365 * 24 * 3600
 _HEADERS = {
@@ -21,11 +24,17 @@ _HEADERS = {
 }
 
 
-def artifact_routes(store: ArtifactStore) -> list[Route]:
-    """Return the route that serves the store's files."""
+def artifact_routes(store: ArtifactStore, door: Door) -> list[Route]:
+    """Return the route that serves the store's files: to a client those that its key has made."""
+
+    def fetched(name: str, reach: Reach) -> Artifact | None:
+        found = store.get(name)
+        seen = found is None or reach is None or store.belongs_to(found, reach)
+        return found if seen else None
 
     async def artifact(request: Request) -> Response:
-        found = await asyncio.to_thread(store.get, request.path_params["name"])
+        reach = door.reach(request.headers, Role.VIEW)
+        found = await asyncio.to_thread(fetched, request.path_params["name"], reach)
         if found is None:
             message = "There is no such file; the server deletes old files to make room for new."
             raise ApiError(404, message, code="artifact_not_found")

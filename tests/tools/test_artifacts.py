@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.tools.artifacts import ArtifactError, ArtifactStore
+from caesura.tools.artifacts import OWNERS, ArtifactError, ArtifactStore, note_owner
 
 
 def names(store):
@@ -74,6 +74,26 @@ def test_the_file_used_longest_ago_goes_first(tmp_path):
     aged(first, 30)
     assert store.put(third.path.read_bytes(), "png") == third
     assert names(store) == {first.name, third.name, fourth.name}, "nothing is deleted in vain"
+
+
+def test_whose_a_file_is_goes_with_the_file(tmp_path):
+    store = ArtifactStore(tmp_path, max_bytes=300)
+    first = store.put(b"a" * 200, "txt")
+    note_owner([first], "ann")
+    note_owner([first], "bob")
+    assert [store.belongs_to(first, each) for each in ("ann", "bob", "eve")] == [True, True, False]
+    second = store.put(b"b" * 200, "txt")
+    note_owner([second], "eve")
+    assert store.get(first.name) is None
+    assert [each.name for each in (tmp_path / OWNERS).iterdir()] == [f"{second.name}.eve"]
+
+
+def test_an_owner_that_cannot_be_noted_is_told_in_the_log(tmp_path, caplog):
+    (tmp_path / OWNERS).touch()
+    artifact = ArtifactStore(tmp_path).put(b"a", "txt")
+    note_owner([artifact], "ann")
+    assert artifact.name in caplog.text
+    assert not ArtifactStore(tmp_path).belongs_to(artifact, "ann")
 
 
 def test_the_newest_file_stays_even_where_there_is_no_room(tmp_path):

@@ -13,6 +13,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from caesura.tools.artifacts import note_owner
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.context import CallContext, Scope, enter, leave
 from caesura.tools.dispatch.attempt import Flight, Outcome, Runner, cancel_requests, log_bug
@@ -246,6 +247,8 @@ class Dispatcher(AsyncClosing):
             outcome = Outcome(error_text(unknown), "unknown_tool")
         else:
             outcome = await self._run(tool, flight)
+        if outcome.artifacts and self.tenant:
+            await asyncio.to_thread(note_owner, outcome.artifacts, self.tenant)
         return replace(outcome, content=await self._fitted(outcome.content, tool))
 
     async def _run(self, tool: Tool, flight: Flight) -> Outcome:

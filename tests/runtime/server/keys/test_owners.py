@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,7 +13,10 @@ from caesura.runtime.server.keys.rules import Role
 from caesura.runtime.server.responses.store import ResponseStore, Store
 from caesura.runtime.server.responses.store.postgres import PostgresResponses
 from caesura.runtime.testing import ScriptedEngine, call, calls, say
+from caesura.tools import tool
+from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People, make_ask_user, with_approval
+from caesura.tools.result import Output
 from tests.runtime.server.conftest import MODEL, Served
 
 KEYS = [
@@ -233,7 +237,6 @@ async def test_a_websocket_continues_its_keys_responses_only(serve_script: Any) 
 
 async def test_the_same_idempotency_key_of_another_key_is_another_run(serve_script: Any) -> None:
     from caesura.runtime.journal.sqlite_store import SqliteJournal
-    from caesura.tools import tool
 
     waits, ran = asyncio.Event(), []
 
@@ -357,3 +360,33 @@ async def test_a_question_in_the_same_words_is_another_keys_own(
     cities = [each["caesura"]["calls"][0]["content"] for each in answers]
     assert cities == ["Oslo", "Oslo", "Rome"]
     await people.aclose()
+
+
+async def test_a_file_is_its_makers_and_a_viewers(serve_script: Any, tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "artifacts")
+
+    @tool
+    def draw(text: str) -> Output:
+        """Draw."""
+        artifact = store.put(text.encode(), "txt")
+        return Output(f"Saved as {artifact.url}.", (artifact,))
+
+    sessions = [[call("draw", text=each), say("Here.")] for each in ("a", "a", "b")]
+    engine = ScriptedEngine(sessions=sessions, model=MODEL)
+    served = await serve_script(engine, [draw], api_key=KEYS, artifacts=store)
+    urls = []
+    for who in (ANN, BOB, BOB):
+        body = served.body(server_tools=["draw"])
+        _, answer = await ask(served, who, "POST", "/v1/chat/completions", body)
+        urls.append(answer["caesura"]["calls"][0]["artifacts"][0]["url"])
+    both, again, bobs = urls
+    assert both == again, "the same bytes are one file"
+    nobodys = store.put(b"made elsewhere", "txt").url
+    sees = {both: (ANN, BOB, VIC, ADA), bobs: (BOB, VIC, ADA), nobodys: (VIC, ADA)}
+    for url, keys in sees.items():
+        for who in (ANN, BOB, VIC, ADA):
+            status, told = await ask(served, who, "GET", url)
+            assert status == (200 if who in keys else 404), (url, who)
+            if status == 404:
+                unknown = await ask(served, who, "GET", f"/artifacts/{'0' * 24}.txt")
+                assert (status, told) == unknown
