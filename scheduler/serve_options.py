@@ -4,7 +4,7 @@ Some routes are answered by Caesura's sessions, the others by vLLM's own applica
 act on both, or it is refused by name. This module is data, so that nothing of vLLM is loaded.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 
 from caesura.scheduler.errors import UsageError
@@ -171,6 +171,35 @@ _BELOW = _names(
 )
 
 
+SHORT = {
+    "--device-memory-utilization": "gpu_memory_utilization",
+    "-asc": "api_server_count",
+    "-q": "quantization",
+    "-pp": "pipeline_parallel_size",
+    "-n": "nnodes",
+    "-r": "node_rank",
+    "-tp": "tensor_parallel_size",
+    "-dcp": "decode_context_parallel_size",
+    "-pcp": "prefill_context_parallel_size",
+    "-dp": "data_parallel_size",
+    "-dpn": "data_parallel_rank",
+    "-dpr": "data_parallel_start_rank",
+    "-dpl": "data_parallel_size_local",
+    "-dpa": "data_parallel_address",
+    "-dpp": "data_parallel_rpc_port",
+    "-dpb": "data_parallel_backend",
+    "-dph": "data_parallel_hybrid_lb",
+    "-dpe": "data_parallel_external_lb",
+    "-dpm": "data_parallel_multi_port_external_lb",
+    "-ep": "enable_expert_parallel",
+    "-sc": "speculative_config",
+    "-dc": "diffusion_config",
+    "-cc": "compilation_config",
+    "-ac": "attention_config",
+}
+"""Fields by their other flags."""
+
+
 def acts(name: str) -> Acts | None:
     """Return where an option acts, by the name of its field; None for one that is not known."""
     if name in REFUSED:
@@ -187,13 +216,19 @@ def refused(name: str) -> UsageError:
 
 def check_flags(arguments: Sequence[str]) -> None:
     """Raise `UsageError` for an option that is refused, before vLLM is loaded."""
-    for name in field_names(arguments):
-        if name in REFUSED:
-            raise refused(name)
-
-
-def field_names(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the fields that the options among the arguments set."""
     for argument in arguments:
-        if argument.startswith("--"):
-            yield argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        field = field_of(argument.partition("=")[0]) if argument.startswith("-") else None
+        if field in REFUSED:
+            raise refused(field)
+
+
+def field_of(flag: str) -> str | None:
+    """Return the name of the field that a flag of vLLM's sets, or None for another flag.
+
+    A flag may set a part of a field, and `--no-` before its name switches it off.
+    """
+    if not flag.startswith("--"):
+        return SHORT.get(flag)
+    name = flag.removeprefix("--").partition(".")[0].replace("-", "_")
+    names = (name, name.removeprefix("no_"), SHORT.get(flag))
+    return next((each for each in names if each is not None and acts(each) is not None), None)

@@ -82,8 +82,10 @@ def command(name: str) -> Any:
     found = getattr(import_module(f"caesura.runtime.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
+    from caesura.runtime.cli.vllm_flags import VllmCommand
+
     alone = styled()
-    alone.command(name)(found)
+    alone.command(name, cls=VllmCommand)(found)
     return typer.main.get_command(alone)
 
 

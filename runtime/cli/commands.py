@@ -28,6 +28,7 @@ from caesura.runtime.cli.serve.connections import ConnectionOptions
 from caesura.runtime.cli.serve.kept import Kept
 from caesura.runtime.cli.serve.lifetime import LifetimeOptions
 from caesura.runtime.cli.serve.options import Scheduling, ServerOptions
+from caesura.scheduler.serve_options import check_flags
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -88,8 +89,14 @@ def serve(
     traces: Traces,
     verbose: Verbose = False,
 ) -> None:
-    """Serve an OpenAI-style endpoint whose tools run inside the request."""
+    """Serve an OpenAI-style endpoint whose tools run inside the request.
+
+    The model may also come first, as in `caesura serve MODEL -- VLLM_OPTIONS`.
+    """
     set_log_level(verbose)
+    with mistakes_told():
+        source = source.with_model_first()
+        check_flags(source.vllm_args or ())
     from caesura.runtime.cli.serve.serve import serve_model
     from caesura.runtime.server.listen import loop_factory
 

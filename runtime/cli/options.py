@@ -1,6 +1,6 @@
 """Options that several commands share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -106,6 +106,20 @@ class ModelOptions:
             " they spell is text.",
         ),
     ] = False
+
+    def with_model_first(self) -> Self:
+        """Return the options with the model that stands before vLLM's, as in `vllm serve MODEL`.
+
+        Raises `UsageError` if --model names one too.
+        """
+        first, *rest = self.vllm_args or [""]
+        if not first or first.startswith("-"):
+            return self
+        if self.model is not None:
+            raise UsageError(
+                f"two models are named, {self.model} and {first}: leave one of them out"
+            )
+        return replace(self, model=first, vllm_args=rest)
 
 
 @dataclass(frozen=True, slots=True)

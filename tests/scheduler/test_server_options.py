@@ -11,7 +11,7 @@ from vllm.tokenizers.hf import maybe_make_thread_pool
 
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import Sampling, SessionSpec
-from caesura.scheduler.serve_options import REFUSED, Acts, acts, check_flags
+from caesura.scheduler.serve_options import REFUSED, Acts, acts, check_flags, field_of
 from caesura.scheduler.vllm.api_server.options import parse_serve_options, serve_parser
 from tests.scheduler.test_unknown_format import TOOLS, bundled, engine_with
 
@@ -43,6 +43,11 @@ def options() -> list[Any]:
 def test_every_option_of_vllms_parser_is_classified() -> None:
     """A new release of vLLM may have others: each needs a line in the table, and a look at it."""
     assert [each.dest for each in options() if acts(each.dest) is None] == []
+
+
+def test_every_flag_of_vllms_parser_is_known() -> None:
+    flags = {flag: each.dest for each in options() for flag in each.option_strings}
+    assert {flag: field_of(flag) for flag in flags} == flags
 
 
 def test_no_option_is_classified_twice() -> None:

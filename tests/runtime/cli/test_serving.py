@@ -1,6 +1,17 @@
 """What `caesura serve` says when it starts."""
 
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from caesura.runtime.cli.app import app
+from caesura.runtime.cli.options import ModelOptions
 from caesura.runtime.cli.serve.serve import tools_line
+from caesura.runtime.cli.vllm_flags import misplaced
+from caesura.runtime.errors import UsageError
 from caesura.tools import tool
 from caesura.tools.registry import Registry
 
@@ -21,3 +32,62 @@ def test_the_tools_that_a_client_may_name_are_told():
     line = tools_line(Registry([pay, look]))
     assert line.endswith(": pay (after approval), look")
     assert tools_line(Registry()) == "no server tools"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--tensor-parallel-size 2", "-- --tensor-parallel-size 2"),
+        ("-tp 2 --port 80", "--port 80 -- -tp 2"),
+        (
+            "M --port 80 --max-model-len=9 --enforce-eager N -- --dtype auto",
+            "M --port 80 N -- --max-model-len=9 --enforce-eager --dtype auto",
+        ),
+        ("--lora-modules a=b --no-enable-prefix-caching", None),
+        ("--compilation-config.mode 2", None),
+    ],
+)
+def test_options_of_vllm_before_the_dashes_are_told_with_what_to_type(typed, meant):
+    said = misplaced(typed.split(), {"--port", "--model"}, "caesura serve")
+    assert said.endswith(f": caesura serve {meant or '-- ' + typed}")
+    assert re.search("of vLLM, and stands? behind `--`", said)
+
+
+@pytest.mark.parametrize("typed", ["--port 80 M", "-- --max-model-len 9", "--unknown 3", ""])
+def test_other_command_lines_are_left_alone(typed):
+    assert misplaced(typed.split(), {"--port"}, "caesura serve") == ""
+
+
+@pytest.mark.parametrize("command", ["serve", "chat", "ask q", "calibrate"])
+def test_commands_say_where_options_of_vllm_stand(command):
+    result = CliRunner().invoke(app, [*command.split(), "--tensor-parallel-size", "2"])
+    assert result.exit_code == 2
+    assert f"{command} -- --tensor-parallel-size 2" in result.stderr
+    refused = CliRunner().invoke(app, [*command.split(), "--ssl-keyfile", "k"])
+    assert refused.exit_code == 2 and "proxy with TLS" in refused.stderr
+
+
+def test_the_model_may_come_first():
+    source = ModelOptions(["org/model", "--dtype", "auto"])
+    assert source.with_model_first() == ModelOptions(["--dtype", "auto"], "org/model")
+    assert (given := ModelOptions(["--dtype", "auto"], "m")).with_model_first() is given
+    with pytest.raises(UsageError, match="two models are named, m and other"):
+        ModelOptions(["other"], "m").with_model_first()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("-- --port 8448", "--port has no effect behind `--`: give it to `caesura serve`"),
+        ("one -m two", "two models are named, two and one"),
+    ],
+)
+def test_a_mistake_is_told_before_vllm_is_loaded(typed, said):
+    program = (
+        "import sys; sys.modules['vllm'] = None\n"
+        "from caesura.runtime.cli.app import app\n"
+        f"app(['serve', '--port', '0', *{typed.split()!r}])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert said in ran.stderr
