@@ -14,6 +14,8 @@ TICK_SECONDS = 0.1
 """How often entries come."""
 STEPS_SECONDS, STEP_SECONDS = 0.5, 0.025
 """How often a record of steps comes, as from the engine, and how long a step takes."""
+STEP_TOKENS = 2048
+"""The most tokens of a step."""
 RUNNING = ("prefill", "decode", "recompute", "loading")
 
 
@@ -95,6 +97,7 @@ class Crowd:
             "free_blocks": max(0, KV_BLOCKS - sum(held.values())),
             "cached_blocks": 0,
             "host_blocks": 0,
+            "budget_tokens": STEP_TOKENS,
         }
         columns = {name: [value] * count for name, value in now.items()}
         return StepsRecord(at=at, seconds=[STEP_SECONDS] * count, **columns).entry()

@@ -60,6 +60,7 @@ async def watch(
         await one.page.goto(url)
         await one.page.wait_for_selector("[role=progressbar]", state="attached")
         await one.page.wait_for_selector("[role=progressbar]", state="detached")
+        await one.demand_all()
         seen.load_cpu_seconds.append((await one.metrics()).cpu_seconds)
         for name, address in (await views(one)).items():
             if only and name not in only:

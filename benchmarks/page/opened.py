@@ -37,6 +37,7 @@ async def open_file(browser: Browser, path: Path, patience_seconds: float = 240.
             await one.page.goto(f"{path.as_uri()}#/timeline")
             rest = await one.at_rest(patience_seconds)
             opened.load_seconds = time.monotonic() - began
+            await one.demand_all()
             opened.load_cpu_seconds = (await one.metrics()).cpu_seconds
             opened.heap_mb = (await one.metrics(collect=True)).heap_mb
             opened.said = await _words(one)

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from playwright.async_api import Browser, CDPSession, Page, async_playwright
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking")
+LEFT_OUT = "could not be read"
+"""The words of the page's note on entries that break the schema."""
 LOOK_SECONDS, IDLE_SHARE, IDLE_LOOKS = 0.5, 0.15, 2
 """A page is at rest when its thread was busy for less than this share in so many looks."""
 FRAMES = """seconds => new Promise(done => {
@@ -65,6 +67,12 @@ class Tab:
         said = {one["name"]: float(one["value"]) for one in answer["metrics"]}
         heap = said["JSHeapUsedSize"] / 1e6
         return Metrics(said["Timestamp"], said["ThreadTime"], heap, said["Nodes"])
+
+    async def demand_all(self) -> None:
+        """Raise `SystemExit` if the page left entries out: it would show less than is measured."""
+        for note in await self.page.locator(".notes .note").all_inner_texts():
+            if LEFT_OUT in note:
+                raise SystemExit(f"the page does not draw all of the traffic: {note}")
 
     async def at_rest(self, within: float = 120.0) -> bool:
         """Wait until the page's thread is at rest; False if it is not in time."""

@@ -56,3 +56,7 @@ class ContinuedRecord(Record):
     request: Annotated[str, About("the id of the new request, without what the engine appends")]
     lost: Annotated[str, About("the id of the lost request, without what the engine appends")]
     at: Annotated[float, About("when the new request was sent", "s")]
+    sent: Annotated[
+        float | None,
+        About("when the lost request was sent, also one that a dead engine never had", "s"),
+    ] = None

@@ -4,6 +4,8 @@ import json
 import math
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from benchmarks.page.exports import BEGAN, Size, exported, recorded
 from benchmarks.page.live import Seen
 from benchmarks.page.opened import Opened
 from benchmarks.page.pages import WORKING_TREE, page_of
-from benchmarks.page.tab import Smoothness, quantile
+from benchmarks.page.tab import LEFT_OUT, Smoothness, Tab, quantile
 from benchmarks.page.tables import live_table, opened_table
 from caesura.runtime.recording.entries import Entry
 from caesura.scheduler.records import KINDS, parse
@@ -35,6 +37,9 @@ def test_a_crowd_writes_every_kind_of_record_that_an_engine_writes(entries: list
     assert {entry["kind"] for entry in entries} == written <= set(KINDS)
     for entry in entries:
         parse(entry)
+        if entry["kind"] in ("lanes", "steps"):  # the page leaves out what is not even
+            columns = [value for value in entry.values() if isinstance(value, list)]
+            assert {len(column) for column in columns} == {len(entry["at"])}
 
 
 def test_a_crowd_stays_as_large_as_it_is(entries: list[Entry]) -> None:
@@ -113,3 +118,22 @@ def test_the_table_of_files_tells_what_a_page_says_and_what_is_blank() -> None:
 def test_a_quantile_is_one_of_the_values() -> None:
     assert quantile([4, 1, 3, 2], 0.5) == 3
     assert quantile([1], 0.95) == 1
+
+
+@pytest.mark.parametrize("note", ["1 602 entries of this recording could not be read and are", ""])
+async def test_what_a_page_leaves_out_is_no_measurement(note: str) -> None:
+    class Notes:
+        async def all_inner_texts(self) -> list[str]:
+            return ["A recording is still growing.", note]
+
+    page: Any = SimpleNamespace(locator=lambda _: Notes())
+    measured = Tab(page, page)
+    if note:
+        with pytest.raises(SystemExit, match="1 602 entries"):
+            await measured.demand_all()
+    else:
+        await measured.demand_all()
+
+
+def test_the_page_says_what_it_leaves_out_in_the_words_that_are_looked_for() -> None:
+    assert LEFT_OUT in Path("ui/src/app/notes.tsx").read_text()

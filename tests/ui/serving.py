@@ -1,7 +1,7 @@
 """An endpoint with a store of recordings, behind a cable that can be cut."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from caesura.runtime.recording.storage.store import Store
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.runtime.testing import ScriptedEngine
+from caesura.runtime.whatif.replays import Replays
 from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.people import People
 from caesura.tools.registry import Registry
@@ -128,8 +129,12 @@ async def serve(
     content: bool = False,
     artifacts: ArtifactStore | None = None,
     people: People | None = None,
+    replays: Callable[[Store], Replays] | None = None,
 ) -> Endpoint:
-    """Serve a script, or an engine; `held` are recordings of former runs, which the store has."""
+    """Serve a script, or an engine; `held` are recordings of former runs, which the store has.
+
+    `replays` makes the what-ifs of that store.
+    """
     engine = script if hasattr(script, "open") else ScriptedEngine(script, model=MODEL)
     store = Store(folder / "traces.sqlite")
     for recording, entries in held:
@@ -144,6 +149,7 @@ async def serve(
         recorder=recorder,
         artifacts=artifacts,
         people=people,
+        replays=None if replays is None else replays(store),
     )
     port = await stack.enter_async_context(listening(app, shutdown_timeout=0.1))
     cable = Cable(port)

@@ -29,7 +29,7 @@ def url(exported: Any) -> str:
 @pytest.fixture
 async def shown(open_page: Open, url: str) -> Shown:
     opened = await open_page(url)
-    await opened.says("3 requests ended in this recording, 1 went on", within=COUNT)
+    await opened.says("3 requests ended in this recording, 1 was cut off at its end", within=COUNT)
     return opened
 
 

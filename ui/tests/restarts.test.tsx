@@ -124,6 +124,14 @@ test("a request may lose one engine after another", () => {
   expect(trace.restarts.all.map((one) => one.lanes.length)).toEqual([3, 1]);
 });
 
+test("a request that was sent to a dead engine waits for the next one from then on", () => {
+  const trace = traceOf([...BEFORE, down, back, { kind: "continued", request: "session-x", lost: "session-w", at: 130.5, sent: 50 },
+    lanes(["session-x-4", "waiting", 131], ["session-x-4", "decode", 132], ["session-x-4", "ended", 133])]);
+  const request = requestOf(trace, trace.laneOf("session-x")!, 200);
+  expect([request.start, request.end, request.seconds[LOST], request.firstToken]).toEqual([50, 133, 81, 82]);
+  expect(trace.restarts.all[0].lanes.length).toBe(3);
+});
+
 test("the outage is not folded as idle", () => {
   const trace = traceOf([...BEFORE, down, back, lanes(["late", "waiting", 400], ["late", "ended", 401])]);
   expect(foldsOf(trace).folds.map(({ from, to }) => [from, to])).toEqual([[BACK, 400]]);

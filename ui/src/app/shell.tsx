@@ -71,7 +71,7 @@ function Stage() {
   version.value;
   if (!loaded) return route.value.query.rec ? <Gone name={route.value.query.rec} /> : null;
   if (loaded.state === "error" && loaded.trace.empty) return <Failed text={loaded.error} />;
-  if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} />;
+  if (loaded.trace.empty) return loaded.state === "loading" ? <Starting /> : <NothingYet live={loaded.recording.live} broken={loaded.trace.broken} />;
   const name = viewOf(route.value.view, loaded.trace);
   const { component: View, title } = VIEWS[name];
   return <Boundary key={name} name={title}><View /></Boundary>;

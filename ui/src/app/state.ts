@@ -150,8 +150,9 @@ export function wholeOf(shown: Trace | null): Window {
   if (!shown || shown.empty) return { t0: 0, t1: 1 };
   const loaded = current.peek();
   const own = loaded?.trace === shown;
-  // While nobody is here the end stays where it is.
-  const end = own && shown.open ? nowOf(loaded) : shown.to;
+  // While nobody is here, and the engine lives, the end stays where it is.
+  const goesOn = shown.open || shown.restarts.down?.state === "down";
+  const end = own && goesOn ? nowOf(loaded) : shown.to;
   const map = own ? timeMap.peek() : new TimeMap();
   return { t0: shown.from, t1: end + Math.max(map.draw(end) - map.draw(shown.from), 1e-3) * 0.01 };
 }

@@ -1,4 +1,5 @@
 // What the page says when there is nothing to draw, and what to do about it.
+import { count } from "../format";
 import { refresh } from "./load";
 import { OpenFile } from "./recordings/openfile";
 import { current } from "./state";
@@ -34,8 +35,12 @@ export function NothingRecorded() {
   );
 }
 
-/** A recording without entries; `live`: they may still come. */
-export function NothingYet({ live }: { live: boolean }) {
+/** A recording without entries; `live`: they may still come. Of those that there are, `broken` cannot be read. */
+export function NothingYet({ live, broken }: { live: boolean; broken: number }) {
+  if (!live && broken) {
+    const which = broken === 1 ? "The only entry of this recording" : `None of the ${count(broken)} entries of this recording`;
+    return <Failed text={`${which} can${broken === 1 ? "not" : ""} be read: they are damaged, or not what Caesura records. Choose another one above.`} />;
+  }
   if (!live) return <Failed text="This recording has no entries: nobody sent a request while it was made. Choose another one above." />;
   const model = current.value?.recording.about.model ?? "MODEL";
   const origin = typeof location === "undefined" ? "" : location.origin;

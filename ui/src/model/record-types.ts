@@ -396,6 +396,8 @@ export interface ContinuedEntry {
   lost: string;
   /** When the new request was sent (s). */
   at: number;
+  /** When the lost request was sent, also one that a dead engine never had (s). */
+  sent?: number | null;
 }
 
 /** An OpenTelemetry span of a run, a turn or a call. */
@@ -540,7 +542,7 @@ export const KIND_SHAPES: Record<string, Record<string, string>> = {
   steps: { at: "seconds[]!", seconds: "seconds[]", running: "number[]", paused: "number[]", decode_tokens: "number[]", prefill_tokens: "number[]", recompute_tokens: "number[]", budget_blocks: "number[]", saved_blocks: "number[]", loaded_blocks: "number[]", running_blocks: "number[]", paused_blocks: "number[]", free_blocks: "number[]", waiting: "number[]", cached_blocks: "number[]", host_blocks: "number[]", budget_tokens: "number[]" },
   rest: { at: "seconds!", running_blocks: "number", paused_blocks: "number", free_blocks: "number" },
   restart: { at: "seconds!", why: "string", attempts: "number", seconds: "seconds", state: "string" },
-  continued: { request: "string!", lost: "string!", at: "seconds!" },
+  continued: { request: "string!", lost: "string!", at: "seconds!", sent: "seconds" },
   span: { trace: "string!", span: "string!", name: "string!", start: "seconds!", end: "seconds", parent: "string", status: "string", message: "string", attributes: "Attributes", events: "SpanEvent[]" },
   http: { at: "seconds!", route: "string!", status: "number!", seconds: "seconds", code: "string", answer: "string", count: "number" },
   gap: { at: "seconds!", lost: "number", why: "string" },

@@ -60,9 +60,9 @@ function stateOf({ state, seconds }: RestartEntry): RestartState {
   return typeof seconds === "number" ? "restarted" : "given up";
 }
 
-/** Where the times without an engine lie on the drawn axis. */
-export const drawnOutages = ({ restarts, to }: { restarts: Restarts; to: number }, map: TimeMap): Interval[] =>
-  restarts.outages(to).map((one) => ({ from: map.draw(one.from), to: map.draw(one.to) }));
+/** Where the times without an engine lie on the drawn axis, up to `now`. */
+export const drawnOutages = (restarts: Restarts, map: TimeMap, now: number): Interval[] =>
+  restarts.outages(now).map((one) => ({ from: map.draw(one.from), to: map.draw(one.to) }));
 
 /** What is left of intervals where others lie over them. */
 export function without(intervals: readonly Interval[], others: readonly Interval[]): Interval[] {

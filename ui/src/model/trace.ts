@@ -213,7 +213,7 @@ export class Trace {
 
   /** What comes of the new request belongs to the lane of the lost one. */
   private takeContinued(entry: ContinuedEntry): void {
-    const lane = this.laneOf(entry.lost);
+    const lane = this.laneOf(entry.lost) ?? this.neverTaken(entry);
     if (!lane) return;
     this.survivors.add(entry.request, lane);
     this.byClient.set(entry.request, lane);
@@ -225,6 +225,14 @@ export class Trace {
     this.belonging.touch(lane.session);
     this.intervals += 1;
     this.reach(entry.at);
+  }
+
+  /** The lane of a request that was sent to a dead engine, which no record tells of. */
+  private neverTaken({ lost, sent }: ContinuedEntry): Lane | undefined {
+    if (typeof sent !== "number") return undefined;
+    const lane = this.lane(lost);
+    this.addRow(lane, { state: "lost", at: sent, blocks: 0, host: 0, tokens: 0 });
+    return lane;
   }
 
   private lane(id: string): Lane {

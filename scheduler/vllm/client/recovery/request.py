@@ -84,6 +84,7 @@ class SurvivingRequest:
         self._resumes = False
         """Whether the live request has paused before the present turn."""
         self._deaths = 0
+        self._sent = 0.0
         self.trace_headers: Callable[[], Mapping[str, str]] | None = None
         """Returns the W3C trace context for the next request, if vLLM makes spans."""
         self.request_id: str | None = None
@@ -126,7 +127,7 @@ class SurvivingRequest:
         Without `appended`, and if the request was lost, the turn's tokens go out in a new request.
         `died` says that it was lost with its engine, which the records are told.
         """
-        live, before = self._live, self.request_id
+        live, before, sent = self._live, self.request_id, self._sent
         died = live is not None and (died or live.is_lost)
         if live is not None and (appended is None or died):
             await self.abort()
@@ -134,14 +135,14 @@ class SurvivingRequest:
         if live is None or appended is None:
             self._begin(turn)
             if died and before is not None and self.request_id is not None:
-                tell(0, [ContinuedRecord(self.request_id, before, time.time()).entry()])
+                tell(0, [ContinuedRecord(self.request_id, before, self._sent, sent).entry()])
         else:
             self._resumes = True
             live.push(appended, turn.params)
 
     def _begin(self, turn: SentTurn) -> None:
         self._resumes = False
-        self.request_id = f"session-{uuid.uuid4().hex}"
+        self.request_id, self._sent = f"session-{uuid.uuid4().hex}", time.time()
         self._live = LiveRequest(
             self._engine.llm,
             self.request_id,

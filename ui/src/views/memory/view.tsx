@@ -51,9 +51,9 @@ function Charts({ shown }: { shown: Trace }) {
   );
   const axis = useMemo(() => ({
     folds: map.folds.map((fold) => ({ from: fold.drawn, to: fold.drawn + map.stub })),
-    outages: drawnOutages(shown, map),
+    outages: drawnOutages(shown.restarts, map, window.t1),
     ticks: marks.map((mark) => map.draw(scale.time(mark.x))),
-  }), [map, marks]);
+  }), [map, marks, made]);
   const values = { shown, version: made, row, time, part: { map, from: window.t0, to: window.t1, buckets: Math.max(1, Math.round(width / 2)) } };
   return (
     <div class="view memory" data-testid="memory" ref={frame}>

@@ -44,7 +44,7 @@ export function Charts({ trace, ended, t0, t1, map }: Shown & { map: TimeMap }) 
       { id: "requests", title: trace.http.length ? "Requests to the server" : "Requests that ended", meaning: "By how they ended", format: short, tick: short, series: requests },
     ];
   }, [trace, ended, bins]);
-  const outages = useMemo(() => drawnOutages(trace, map), [trace.version, map]);
+  const outages = useMemo(() => drawnOutages(trace.restarts, map, t1), [trace.version, map, t1]);
   const pointed = useSignal<number | null>(null);
   return (
     <div class="ov-charts">

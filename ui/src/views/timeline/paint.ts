@@ -4,7 +4,7 @@ import { Segments, segment } from "./segments";
 import { fontOf, textOn } from "./font";
 import { type Frame, GUTTER, eachLane } from "./frame";
 import { pauseDuring } from "./hit";
-import { paintAxis, paintFolds, paintLines, paintOutages } from "./paintaxis";
+import { paintAxis, paintFolds, paintLines, paintOutages, paintSelected } from "./paintaxis";
 import { paintMarks } from "./paintmarks";
 import { paintNames } from "./paintnames";
 import { paintSums } from "./paintsums";
@@ -32,6 +32,7 @@ export function paint(frame: Frame): void {
   else {
     paintLanes(frame);
     paintMarks(frame);
+    paintSelected(frame);
   }
   context.restore();
   paintNames(frame);

@@ -23,6 +23,20 @@ export function paintLines(frame: Frame): void {
   context.globalAlpha = 1;
 }
 
+/** A line around the selected request, where others stand in its row too. */
+export function paintSelected(frame: Frame): void {
+  const { context, colours, rowHeight, scale, selected } = frame;
+  if (frame.kind !== "packed" || !selected) return;
+  eachLane(frame, (lane, top) => {
+    if (lane.id !== selected) return;
+    const from = Math.max(scale.x(lane.start), 0) - 3;
+    const to = Math.min(scale.x(lane.end ?? frame.now), scale.width) + 3;
+    context.strokeStyle = colours.accent;
+    context.lineWidth = 2;
+    context.strokeRect(from, Math.round(top) + 1, Math.max(to - from, 8), rowHeight - 2);
+  });
+}
+
 /** Idle times that are folded: a sunken band with broken edges. */
 export function paintFolds(frame: Frame): void {
   const { context, colours, scale, height } = frame;
