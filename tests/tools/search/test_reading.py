@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from caesura.tools.search.reading import SUFFIXES, Fields, ReadError, read_passages
 from caesura.tools.search.reading.html import MAX_NESTING, nesting_of
+from caesura.tools.search.reading.markdown import markdown_blocks
+from caesura.tools.search.reading.passages import Block, Heading, Paragraph
 
 
 def read(name: str, data: str | bytes, fields: Fields | None = None) -> list[tuple[str, str]]:
@@ -49,7 +51,7 @@ Oak
             "Trees > Oak",
             "- acorns\n- bark\na picture of it\n# no heading\ntree height oak 40",
         ),
-        ("Trees > Beech", "Smooth* bark"),
+        ("Trees > Beech", "**Smooth bark"),
     ]
 
 
@@ -61,6 +63,45 @@ def test_markdown_without_a_title_is_called_by_its_file() -> None:
 def test_markdown_without_its_comments() -> None:
     text = "<!-- begin -->\nOne <!-- two --> three.\n\n```\n<!-- shown -->\n```\n<!-- end -->\n"
     assert read("t.md", text) == [("t", "One three.\n<!-- shown -->")]
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        # code is verbatim
+        ("Edit `pkg/__init__.py`.", [Paragraph("Edit pkg/__init__.py.")]),
+        ("It takes `2**10` of `[a](b)`.", [Paragraph("It takes 2**10 of [a](b).")]),
+        ("~~~\nx = y.__class__ ** 2\n~~~", [Paragraph("x = y.__class__ ** 2")]),
+        ("    indented **code**", [Paragraph("indented **code**")]),
+        # a backtick fence has no backtick behind it
+        ("```npm install```\n\n# Usage", [Paragraph("npm install"), Heading(1, "Usage")]),
+        ("```\nwithout end\n# no heading", [Paragraph("without end\n# no heading")]),
+        # closing hashes need a blank before them
+        ("## C#", [Heading(2, "C#")]),
+        ("# Notes on F# and C#", [Heading(1, "Notes on F# and C#")]),
+        ("## Closed ##", [Heading(2, "Closed")]),
+        ("#hashtag", [Paragraph("#hashtag")]),
+        # lists, quotes, tables
+        ("1. one\n2. two\n   - in *it*", ["1. one", "2. two", "- in it"]),
+        ("- a\n\n  more\n- b", ["- a", "more", "- b"]),
+        ("> quoted\n> text", [Paragraph("quoted\ntext")]),
+        ("| a | `b\\|c` |\n|---|---|\n| 1 | |\n\nx", ["a b|c\n1", "x"]),
+        ("5 * 3 * 2 and snake_case_name", [Paragraph("5 * 3 * 2 and snake_case_name")]),
+        ("[ref][1] ![alt *text*](u)\n\n[1]: http://x", [Paragraph("ref alt text")]),
+        ("<div>kept</div>\n<!-- not\nthis -->", [Paragraph("<div>kept</div>")]),
+        ("> " * 60 + "deep", [Paragraph("deep")]),
+    ],
+)
+def test_blocks_of_markdown(text: str, blocks: list[Block | str]) -> None:
+    wanted = [Paragraph(each) if isinstance(each, str) else each for each in blocks]
+    assert list(markdown_blocks(text)) == wanted
+
+
+@settings(deadline=60_000, max_examples=200)
+@given(st.text(alphabet="#*_>-+=| \n\tab1.", max_size=300))
+def test_words_of_markdown_are_never_lost(text: str) -> None:
+    read = "".join(each.text for each in markdown_blocks(f"{text}\n\nlast"))
+    assert read.endswith("last")
 
 
 def test_text() -> None:

@@ -1,17 +1,18 @@
 """Reads text and Markdown files into blocks."""
 
-import re
 from collections.abc import Iterator
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from caesura.tools.search.reading.passages import Block, Heading, Paragraph
 
-_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-_LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]+")
-_LINK = re.compile(r"!?\[([^\[\]\n]{0,500})\](?:\([^()\n]{0,2000}\)|\[[^\[\]\n]{0,200}\])")
-_COMMENT = re.compile(r"<!--[^\n]{0,1000}?-->")
-_EMPHASIS = re.compile(r"\*{2,3}|__|`+")
+MAX_NESTING = 100
+"""The deepest nesting of lists and quotes; the parser leaves out what is deeper."""
+MAX_INLINE_CHARACTERS = 10_000
+"""A longer paragraph keeps its marks: the parser's time grows with the square of its length."""
+_PARSER = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING}).enable("table").disable("inline")
 
 
 def text_blocks(text: str) -> Iterator[Block]:
@@ -28,32 +29,38 @@ def text_blocks(text: str) -> Iterator[Block]:
 def markdown_blocks(text: str) -> Iterator[Block]:
     """Yield the headings and paragraphs of a Markdown file, without marks of links and emphasis.
 
-    A code block is one paragraph and contains no headings. Front matter is left out.
+    A code block is one paragraph, and so is a table. Code is verbatim. Front matter and comments
+    are left out.
     """
-    lines: list[str] = []
-    fence = ""
-    for line in _without_head(text.splitlines()):
-        if fence:
-            if _closes(line, fence):
-                fence = ""
-            else:
-                lines.append(line)
-            continue
-        heading = _HEADING.match(line)
-        if level := _underlined(line, lines):
-            yield Heading(level, lines.pop())
-        elif opened := _FENCE.match(line):
-            yield from _paragraph(lines)
-            fence = opened.group(1)
-        elif heading:
-            yield from _paragraph(lines)
-            yield Heading(len(heading.group(1)), _plain(line[heading.end() :]).rstrip("# \t"))
-        else:
-            if not line.strip() or _LIST_ITEM.match(line):
-                yield from _paragraph(lines)
-            if line.strip():
-                lines.append(_plain(line))
-    yield from _paragraph(lines)
+    level, mark = 0, ""
+    rows: list[list[str]] = []
+    in_table = False
+    links: dict[str, Any] = {}
+    for token in _PARSER.parse("\n".join(_without_head(text.splitlines())), links):
+        match token.type:
+            case "heading_open":
+                level = int(token.tag[1:])
+            case "list_item_open":
+                mark = f"{token.info}{token.markup} "
+            case "table_open" | "table_close":
+                in_table = token.type == "table_open"
+                yield from _paragraph([" ".join(filter(None, row)) for row in rows])
+                rows = []
+            case "tr_open":
+                rows.append([])
+            case "inline" if in_table:
+                rows[-1].append(_plain(token, links))
+            case "inline" if level:
+                yield Heading(level, _plain(token, links))
+                level = 0
+            case "inline":
+                yield from _paragraph([mark + _plain(token, links)])
+                mark = ""
+            case "fence" | "code_block" | "html_block":
+                is_code = token.type != "html_block"
+                yield from _paragraph([_content(token) if is_code else _uncommented(token)])
+            case _:
+                pass
 
 
 def _paragraph(lines: list[str]) -> Iterator[Paragraph]:
@@ -61,17 +68,6 @@ def _paragraph(lines: list[str]) -> Iterator[Paragraph]:
     lines.clear()
     if text.strip():
         yield Paragraph(text)
-
-
-def _closes(line: str, fence: str) -> bool:
-    line = line.strip()
-    return line.startswith(fence) and not line.strip(fence[0])
-
-
-def _underlined(line: str, lines: list[str]) -> int:
-    """Return the level of the heading whose underline this line is; 0 if it is none."""
-    match = _UNDERLINE.match(line) if len(lines) == 1 and lines[0].strip() else None
-    return 0 if match is None else 1 if match.group(1)[0] == "=" else 2
 
 
 def _without_head(lines: list[str]) -> list[str]:
@@ -82,10 +78,30 @@ def _without_head(lines: list[str]) -> list[str]:
     return lines
 
 
-def _plain(line: str) -> str:
-    if "-" in line and not line.strip(" \t|:-"):  # a rule, or the line below a table's head
-        return ""
-    line = _COMMENT.sub("", line)
-    line = _LINK.sub(r"\1", line)
-    line = _EMPHASIS.sub("", line)
-    return line.replace("|", " ") if line.lstrip().startswith("|") else line
+def _plain(token: Token, links: dict[str, Any]) -> str:
+    """Return the text of a paragraph, a heading or a cell; `links` are the document's."""
+    if len(token.content) > MAX_INLINE_CHARACTERS:
+        return token.content
+    inner: list[Token] = []
+    _PARSER.inline.parse(token.content, _PARSER, links, inner)
+    return "".join(map(_content, inner)).strip()
+
+
+def _content(token: Token) -> str:
+    match token.type:
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "html_inline":
+            return _uncommented(token)
+        case "image":
+            return "".join(map(_content, token.children or ()))
+        case _:
+            return token.content.rstrip("\n")
+
+
+def _uncommented(token: Token) -> str:
+    kept, text, position = [], token.content, 0
+    while (begin := text.find("<!--", position)) >= 0 and (end := text.find("-->", begin)) >= 0:
+        kept.append(text[position:begin])
+        position = end + 3
+    return "".join((*kept, text[position:])).strip("\n")
