@@ -1,11 +1,13 @@
 """Starting vLLM. No other module of the runtime imports vLLM's adapter."""
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import sys
+import time
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -44,10 +46,14 @@ CPU_BLOCK_SIZE = 32
 NOISY_MODULE = "vllm.triton_utils.dispatcher"
 WARNINGS = (FutureWarning, DeprecationWarning)
 
+LOG = logging.getLogger(__name__)
+NEWS_SECONDS = 15.0
+"""How often the log says that an engine is still starting."""
+
 _STARTING: set[asyncio.Future[Engine]] = set()
 
 
-def prepare_environment(model: str | None) -> None:
+def prepare_environment(model: str | None, serves: bool = False) -> None:
     """Set the environment variables that vLLM reads when it is imported, unless they are set.
 
     The engine's process inherits them. `VLLM_LOGGING_LEVEL=INFO` shows vLLM's log.
@@ -63,6 +69,9 @@ def prepare_environment(model: str | None) -> None:
     if model is None:
         # The model is too small to share among threads: four layers of 256. Their barriers spin.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if serves:
+        # As vLLM's own server does: a process of many threads cannot safely be forked.
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
 
 
 async def start_engine(
@@ -95,10 +104,8 @@ async def start_engine(
 
     Raises `EngineFailed` if the engine does not start, and `UsageError` for invalid arguments.
     """
-    prepare_environment(model)
-    if serves:
-        # As vLLM's own server does: a process of many threads cannot safely be forked.
-        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    refuse_url(model)
+    prepare_environment(model, serves)
     from_environment()  # first: a vLLM that traces changes the variables that configure our spans
 
     def launch() -> Engine:
@@ -124,7 +131,37 @@ async def start_engine(
             server_options=server_options,
         )
 
-    return await _in_thread(launch)
+    return await _told(model or "the bundled model", _in_thread(launch))
+
+
+def refuse_url(model: str | None) -> None:
+    """Raise `UsageError` for the address of a server where a model is asked for."""
+    if model is not None and "://" in model:
+        raise UsageError(
+            f"{model!r} is an address, and a model is asked for: name a Hugging Face id or a"
+            " directory, and an engine starts here. To use a server, ask it with a client such as"
+            " openai.OpenAI(base_url=...), or from an agent with the tool ask_model"
+            " (docs/tools/models.md)"
+        )
+
+
+async def _told(name: str, starting: Coroutine[Any, Any, Engine]) -> Engine:
+    """Return the engine that starts, and log its start as it goes on."""
+    began = time.monotonic()
+
+    async def news() -> None:
+        while True:
+            await asyncio.sleep(NEWS_SECONDS)
+            LOG.info("%s is still loading after %.0f s", name, time.monotonic() - began)
+
+    LOG.info("starting vLLM with %s", name)
+    telling = asyncio.create_task(news())
+    try:
+        engine = await starting
+    finally:
+        telling.cancel()
+    LOG.info("%s is loaded after %.0f s", name, time.monotonic() - began)
+    return engine
 
 
 def _refuse_in_import() -> None:

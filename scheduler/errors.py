@@ -1,5 +1,7 @@
 """Errors that an engine may raise; `caesura.runtime.errors` shows the whole tree."""
 
+import os
+
 
 class CaesuraError(Exception):
     """Base of every error that Caesura raises on purpose."""
@@ -31,3 +33,17 @@ class RequestFailed(CaesuraError):
 
 class RequestAborted(RequestFailed):
     """Whoever runs the engine aborted the request, for example by pausing the engine."""
+
+
+def refuse_forked(started_in: int) -> None:
+    """Raise `UsageError` in a process that was forked from the one that started an engine.
+
+    The engine's sockets and threads stay with the process `started_in`. A call would wait for
+    ever for a reply that the other process reads.
+    """
+    if os.getpid() != started_in:
+        raise UsageError(
+            f"process {os.getpid()} was forked from process {started_in} after that had started"
+            " an engine, and can use neither that engine nor one of its own: start processes with"
+            ' multiprocessing.get_context("spawn"), or fork before the first run'
+        )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from caesura.intercept.pause_hints import PauseHint
 from caesura.scheduler.admission.programs import NO_ORIGIN, Origin
+from caesura.scheduler.errors import UsageError
 
 Message = Mapping[str, Any]
 """A chat message in OpenAI's shape: role, content, tool_calls, tool_call_id."""
@@ -69,6 +70,25 @@ class Sampling:
     logprobs: int | None = None
     text: TextFormat | None = None
     calls: CallRule | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types. Raises `UsageError`."""
+        for name in _REAL + _WHOLE:
+            value = getattr(self, name)
+            kind = int if name in _WHOLE else int | float
+            if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+                what = "a whole number" if kind is int else "a number"
+                raise UsageError(f"{name} must be {what} or None, got {value!r}")
+        for name in ("stop", "bad_words"):
+            if isinstance(value := getattr(self, name), str):
+                raise UsageError(f"{name} must be a tuple of texts: write {name}=({value!r},)")
+
+
+_REAL = (
+    *("temperature", "top_p", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    "min_p",
+)
+_WHOLE = ("top_k", "max_tokens", "seed", "min_tokens", "logprobs")
 
 
 @dataclass(frozen=True, slots=True)

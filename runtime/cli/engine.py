@@ -1,13 +1,15 @@
 """Starting an engine with progress in the terminal."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.launch import LOG as LAUNCH_LOG
 from caesura.runtime.launch import start_engine
 
 
@@ -26,10 +28,13 @@ async def engine_on(
 ) -> AsyncIterator[Engine]:
     """Start an engine under a spinner, and close it at the end; see `start_engine`.
 
-    Raises `EngineFailed` and `UsageError`.
+    Where stderr is no terminal, lines tell of the start instead. Raises `EngineFailed` and
+    `UsageError`.
     """
     name = Path(model).name if model else "the bundled model"
-    with Console(stderr=True).status(f"starting vLLM with {name} ..."):
+    console = Console(stderr=True)
+    spinner = console.status(f"starting vLLM with {name} ...")
+    with spinner if console.is_terminal else _lines():
         engine = await start_engine(
             model,
             formats=formats,
@@ -46,3 +51,18 @@ async def engine_on(
         yield engine
     finally:
         await engine.close()
+
+
+@contextmanager
+def _lines() -> Iterator[None]:
+    """Write what the log tells of an engine's start to stderr, whatever level the log has."""
+    handler, level = logging.StreamHandler(), LAUNCH_LOG.level
+    LAUNCH_LOG.addHandler(handler)
+    LAUNCH_LOG.setLevel(logging.INFO)
+    propagates, LAUNCH_LOG.propagate = LAUNCH_LOG.propagate, False
+    try:
+        yield
+    finally:
+        LAUNCH_LOG.removeHandler(handler)
+        LAUNCH_LOG.setLevel(level)
+        LAUNCH_LOG.propagate = propagates

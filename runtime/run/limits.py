@@ -25,7 +25,7 @@ class Limits:
     A run that needs more than a bound raises `LimitReached`. If `max_tokens` cuts the text, the
     run ends without an error and with reason `length`, as at `Sampling.max_tokens`.
 
-    Raises `UsageError` for a bound that is not positive.
+    Raises `UsageError` for a bound that is no positive number.
     """
 
     max_turns: int | None = 16
@@ -35,8 +35,11 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_turns", "max_tokens", "max_seconds"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise UsageError(f"{name} must be positive or None, got {value!r}")
+            if value is None:
+                continue
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not value > 0:
+                raise UsageError(f"{name} must be a positive number or None, got {value!r}")
 
 
 def bounded(limits: Limits, max_tokens: int | None) -> Limits:

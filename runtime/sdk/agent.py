@@ -1,12 +1,16 @@
 """`Agent`: a model with its tools and instructions."""
 
+import logging
+import os
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from caesura.runtime.engine import Engine
+from caesura.runtime.errors import UsageError
 from caesura.runtime.events import RunEvent
+from caesura.runtime.launch import refuse_url
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.run.limits import Limits
 from caesura.runtime.run.media import MediaFetcher
@@ -15,15 +19,17 @@ from caesura.runtime.sdk.engines import BACKGROUND, ENGINES
 from caesura.runtime.sdk.session import Answer, Prompt, Session
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.scheduler.messages import Message, Sampling
-from caesura.tools import Tool
+from caesura.tools import Registry, Tool
 from caesura.tools.closing import AsyncClosing
 from caesura.tools.config.caesura_toml import Config
-from caesura.tools.people import Callback, people_of
+from caesura.tools.people import Callback, Pending, People, people_of
+from caesura.tools.people.approval import ApprovedCall
 
 if TYPE_CHECKING:
     from caesura.runtime.tracing.setup import Given
 
 DEFAULT_SAMPLING = Sampling()
+LOG = logging.getLogger(__name__)
 
 
 class Agent(AsyncClosing):
@@ -48,19 +54,21 @@ class Agent(AsyncClosing):
     `on_question` answers the questions of `ask_user`. `on_approval` approves (True) or denies
     (False, or the reason as a text) the calls of tools that need approval. Both get the `Pending`
     item, and are async or run in a thread. They may return None to leave the item to
-    `Session.answer`, `approve` and `deny`.
+    `Session.answer`, `approve` and `deny`. Without them the log says what waits. `run`, `stream`
+    and `run_sync` show no session to a caller, so a tool that needs approval needs `on_approval`
+    there.
 
     `tracing` is OpenTelemetry's `TracerProvider` or `SpanProcessor` for the runs' spans, or False
     for none. None follows the environment, such as `OTEL_EXPORTER_OTLP_ENDPOINT`. A `recorder`
     (`caesura.runtime.recording.recorder`) gets the spans too; the caller closes it.
 
-    Raises `UsageError` for an unknown name and for a tool that cannot be set up. Raises TypeError
-    or ValueError for a function or a name that cannot become a tool.
+    Raises `UsageError` for an argument of another kind, an unknown name and a tool that cannot be
+    set up. Raises TypeError or ValueError for a function that cannot become a tool.
     """
 
     def __init__(
         self,
-        model: str | Engine | None = None,
+        model: str | os.PathLike[str] | Engine | None = None,
         tools: Iterable[AnyTool] | None = None,
         *,
         config: Config | Path | str | None = None,
@@ -73,11 +81,15 @@ class Agent(AsyncClosing):
         tracing: "Given" = None,
         recorder: Recorder | None = None,
     ) -> None:
-        self._model = model
+        _check("sampling", sampling, Sampling, "sampling=Sampling(temperature=0.2)")
+        _check("limits", limits, Limits | None, "limits=Limits(max_turns=3)")
+        self._model = _model_of(model)
         self._tracing = tracing_of(tracing, recorder)
         self._tools = AgentTools(tools, config)
         self._people = people_of(self._tools.toolset.services)
-        self._people.on_question, self._people.on_approval = on_question, on_approval
+        self._people.on_question = on_question or _tell_question
+        self._people.on_approval = on_approval or _tell_approval
+        self._decides = on_approval is not None
         self._instructions = instructions
         self._sampling = sampling
         services = self._tools.toolset.services
@@ -95,10 +107,11 @@ class Agent(AsyncClosing):
 
         A prompt is a text, or parts in OpenAI's form, such as a text and pictures.
 
-        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. A failing tool raises
-        nothing: its error goes to the model.
+        Raises `LimitReached`, `ContextOverflow` and `EngineFailed`. Raises `UsageError` for a tool
+        that needs approval where there is no `on_approval`. A failing tool raises nothing: its
+        error goes to the model.
         """
-        async with self.session() as session:
+        async with self._session(decides=self._decides) as session:
             return await session.run(prompt)
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[RunEvent, None]:
@@ -107,7 +120,8 @@ class Agent(AsyncClosing):
         To leave the loop early, wrap the call in `contextlib.aclosing`, which cancels the run at
         once. Raises the errors of `run`.
         """
-        async with self.session() as session, aclosing(session.stream(prompt)) as events:
+        session = self._session(decides=self._decides)
+        async with session, aclosing(session.stream(prompt)) as events:
             async for event in events:
                 yield event
 
@@ -134,6 +148,16 @@ class Agent(AsyncClosing):
         `parent` is the session, or its id, that starts this one as a sub-agent. The engine then
         serves this session at its parent's place in the queue.
         """
+        return self._session(messages, user, parent)
+
+    def _session(
+        self,
+        messages: Sequence[Message] = (),
+        user: str | None = None,
+        parent: Session | str | None = None,
+        decides: bool = True,
+    ) -> Session:
+        """Return a session; without `decides`, nobody can approve the calls of its tools."""
         history = list(messages)
         if self._instructions is not None and (not history or history[0]["role"] != "system"):
             history.insert(0, {"role": "system", "content": self._instructions})
@@ -144,6 +168,8 @@ class Agent(AsyncClosing):
             nonlocal filled
             if not filled:
                 await self._tools.fill(registry)
+                if not decides:
+                    _refuse_approvals(registry, self._people)
                 filled = True
             return await self._engine()
 
@@ -188,3 +214,56 @@ class Agent(AsyncClosing):
         return (
             f"<Agent{name} on {model or 'the bundled model'}: {list(self._tools.registry.names)}>"
         )
+
+
+def _model_of(model: object) -> str | Engine | None:
+    """Return the model that an agent is given. Raises `UsageError` for another thing."""
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
+    if model is None or isinstance(model, str):
+        refuse_url(model)
+        return model
+    if not hasattr(model, "open"):
+        raise UsageError(
+            f"the model must be a Hugging Face id, a directory, an Engine or None, got {model!r}"
+        )
+    return cast(Engine, model)
+
+
+def _check(name: str, given: object, kind: Any, example: str) -> None:
+    if not isinstance(given, kind):
+        raise UsageError(f"{name} is of type {type(given).__name__}: write {example}")
+
+
+def _refuse_approvals(registry: Registry, nobody: People) -> None:
+    """Raise `UsageError` for tools whose calls `nobody` would have to approve."""
+    asking = [
+        tool.name
+        for tool in registry
+        if isinstance(tool.call, ApprovedCall) and tool.call.people is nobody
+    ]
+    if asking:
+        raise UsageError(
+            f"calls of {', '.join(asking)} need a person's approval, and nobody is asked: give"
+            " Agent(on_approval=...) a function that decides, use agent.session() with"
+            " session.approve(id) and session.deny(id), or take the approval off the tool"
+        )
+
+
+async def _tell_approval(item: Pending) -> None:
+    LOG.warning(
+        "a call of %s waits for a person until its deadline: decide with session.approve(%r) or"
+        " session.deny(%r), or give the Agent an on_approval",
+        item.tool,
+        item.id,
+        item.id,
+    )
+
+
+async def _tell_question(item: Pending) -> None:
+    LOG.warning(
+        "a question of %s waits for a person until its deadline: answer with"
+        " session.answer(%r, text), or give the Agent an on_question",
+        item.tool,
+        item.id,
+    )

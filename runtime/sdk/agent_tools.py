@@ -1,6 +1,7 @@
 """An agent's tools: functions, built-in tools, and sources that start on demand."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from caesura.tools.config.caesura_toml import Config
 from caesura.tools.config.toolset import BUILTINS
 from caesura.tools.services import SetupError
 from caesura.tools.source import ToolSource
+
+LOG = logging.getLogger(__name__)
 
 AnyTool = Tool | ToolSource | Callable[..., Any] | str
 """An item of an agent's list of tools."""
@@ -35,7 +38,7 @@ class AgentTools:
             if given is None and read is not None:
                 self._own += self.toolset.built_ins()
                 self._sources += self.toolset.sources
-            for each in given or ():
+            for each in _listed(given):
                 self._add(each)
         except SetupError as error:
             raise UsageError(str(error)) from None
@@ -72,14 +75,19 @@ class AgentTools:
         await self.toolset.aclose()
 
     def _add(self, given: AnyTool) -> None:
-        if isinstance(given, Tool):
-            self._own.append(given)
-        elif isinstance(given, str):
+        if isinstance(given, str):
             self._add_named(given)
         elif isinstance(given, ToolSource):
             self._sources.append(given)
+        elif isinstance(given, Tool) or callable(given):
+            made = given if isinstance(given, Tool) else tool(given)
+            if not made.description:
+                LOG.warning("the tool %s has no description, by which a model chooses", made.name)
+            self._own.append(made)
         else:
-            self._own.append(tool(given))
+            raise UsageError(
+                f"{given!r} is no tool: give typed functions, Tools, sources of tools, or names"
+            )
 
     def _add_named(self, name: str) -> None:
         servers = {source.name: source for source in self.toolset.sources}
@@ -90,6 +98,17 @@ class AgentTools:
         else:
             known = ", ".join((*BUILTINS, *servers))
             raise UsageError(f"unknown built-in tool {name!r}; choose from: {known}")
+
+
+def _listed(given: Iterable[AnyTool] | None) -> Iterable[AnyTool]:
+    """Return the given tools. Raises `UsageError` for one tool that is no list."""
+    if given is None:
+        return ()
+    if isinstance(given, str | Tool | ToolSource) or not isinstance(given, Iterable):
+        name = given if isinstance(given, str) else getattr(given, "name", None)
+        name = repr(given) if isinstance(given, str) else name or getattr(given, "__name__", "...")
+        raise UsageError(f"tools is a list, got {type(given).__name__}: write tools=[{name}]")
+    return given
 
 
 def _is_lost(starting: asyncio.Task[Registry]) -> bool:

@@ -1,6 +1,7 @@
 """The engines of this process: one per model, started at the first use."""
 
 import asyncio
+import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ from caesura.runtime.engine import Engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.launch import start_engine
 from caesura.runtime.sdk.loop_thread import BackgroundLoop
+from caesura.scheduler.errors import refuse_forked
 
 Holder = Any
 """A user of an engine, compared by identity. A garbage-collected holder holds nothing."""
@@ -35,13 +37,18 @@ class SharedEngines:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._entries: dict[str | None, _Entry] = {}
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     async def hold(self, model: str | None, holder: Holder) -> Engine:
         """Return the model's engine, and start it if necessary. Holding it twice counts once.
 
-        Raises `UsageError` if the engine runs on another event loop, and `EngineFailed`.
+        Raises `UsageError` if the engine runs on another event loop, or if this process was forked
+        from one with an engine. Raises `EngineFailed`.
         """
+        if self._entries:
+            refuse_forked(self._process)
+        self._process = os.getpid()
         entry = self._entry(model)
         entry.holders.add(holder)
         try:
@@ -54,7 +61,9 @@ class SharedEngines:
             raise
 
     async def release(self, model: str | None, holder: Holder) -> None:
-        """Release the engine; do nothing if the holder does not hold it."""
+        """Release the engine; do nothing if the holder does not hold it, or in a forked process."""
+        if self._process != os.getpid():
+            return
         with self._lock:
             entry = self._entries.get(model)
             if entry is None or holder not in entry.holders:

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,7 @@ class BackgroundLoop:
     def __init__(self, at_exit: Callable[[], Awaitable[None]]) -> None:
         self._at_exit = at_exit
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = os.getpid()
         self._lock = threading.Lock()
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:
@@ -50,8 +52,9 @@ class BackgroundLoop:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+            # The loop's thread does not exist in a process that was forked.
+            if self._loop is None or self._process != os.getpid():
+                self._loop, self._process = asyncio.new_event_loop(), os.getpid()
                 # A daemon thread, since a hanging tool must not prevent the process from ending.
                 name = "caesura-background-loop"
                 threading.Thread(target=self._loop.run_forever, name=name, daemon=True).start()
@@ -65,6 +68,8 @@ class BackgroundLoop:
             finally:
                 await _end_tasks()
 
+        if self._process != os.getpid():
+            return
         try:
             asyncio.run_coroutine_threadsafe(finish(), loop).result(STOP_SECONDS)
         finally:

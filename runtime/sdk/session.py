@@ -293,6 +293,16 @@ class Session(AsyncClosing):
 
 def _content(prompt: Prompt) -> Content:
     """Return the content of a prompt's message; raise `UsageError` for wrong parts."""
+    if isinstance(prompt, bytes) or not isinstance(prompt, Sequence):
+        raise UsageError(
+            f"the prompt must be a text or a list of parts, got {type(prompt).__name__}"
+        )
+    roles = [part["role"] for part in prompt if isinstance(part, Mapping) and "role" in part]
+    if roles:
+        raise UsageError(
+            f"the prompt is a list of messages, with the roles {roles[:5]}: open"
+            " agent.session(messages) with the earlier ones, and run it on the last one's content"
+        )
     try:
         return content_of(prompt if isinstance(prompt, str) else list(prompt))
     except ValueError as error:

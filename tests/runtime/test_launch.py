@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from caesura.runtime import launch
+from caesura.runtime.cli import engine
 from caesura.runtime.errors import EngineFailed, UsageError
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.vllm.client.launch import (
@@ -130,3 +131,49 @@ async def test_a_start_while_the_program_is_imported_again_says_what_to_do(
     monkeypatch.setattr(process, "_inheriting", True, raising=False)
     with pytest.raises(UsageError, match=r'put the call under `if __name__ == "__main__":`'):
         await launch.start_engine()
+
+
+async def slow_start() -> ScriptedEngine:
+    await asyncio.sleep(0.05)
+    return ScriptedEngine()
+
+
+async def test_the_log_tells_of_a_start(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "NEWS_SECONDS", 0.01)
+    caplog.set_level("INFO", logger=launch.LOG.name)
+    await launch._told("Qwen3-8B", slow_start())
+    first, *between, last = [record.getMessage() for record in caplog.records]
+    assert first == "starting vLLM with Qwen3-8B"
+    assert "Qwen3-8B is still loading after 0 s" in between
+    assert last.startswith("Qwen3-8B is loaded after ")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_command_tells_of_the_start_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    async def start(model: str | None, **options: object) -> ScriptedEngine:
+        if fails:
+            raise EngineFailed("no memory")
+        return await launch._told(str(model), slow_start())
+
+    monkeypatch.setattr(engine, "start_engine", start)
+    if fails:
+        with pytest.raises(EngineFailed):
+            await engine.engine_on("Qwen3-8B", None, ()).__aenter__()
+    else:
+        async with engine.engine_on("Qwen3-8B", None, ()):
+            pass
+        told = capsys.readouterr().err
+        first, last = told.splitlines()
+        assert first == "starting vLLM with Qwen3-8B"
+        assert last.startswith("Qwen3-8B is loaded after ")
+    assert launch.LOG.handlers == []
+    assert launch.LOG.propagate
+
+
+async def test_an_address_is_no_model() -> None:
+    with pytest.raises(UsageError, match="'http://host/v1' is an address, and a model is asked"):
+        await launch.start_engine("http://host/v1")

@@ -22,8 +22,9 @@ class ApprovedCall:
     def __init__(self, tool: Tool, people: People, deadline_seconds: float) -> None:
         self.deadline_seconds = deadline_seconds
         """How long a person has to approve a call."""
+        self.people = people
+        """Those who decide."""
         self._tool = tool
-        self._people = people
         self._slots = Slots()
         self._approved: WeakSet[CallContext] = WeakSet()
 
@@ -59,7 +60,7 @@ class ApprovedCall:
         except LookupError:
             context = None
         if context is None or context not in self._approved:
-            await self._people.approve(
+            await self.people.approve(
                 self._tool.name,
                 arguments,
                 deadline_seconds=self.deadline_seconds,

@@ -4,6 +4,7 @@ The class implements `caesura.runtime.engine.Engine`.
 """
 
 import asyncio
+import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from caesura.intercept.calls.markers import SpelledOpeners
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.answers import Answers
 from caesura.scheduler.calibration import Calibration
-from caesura.scheduler.errors import EngineFailed, UsageError
+from caesura.scheduler.errors import EngineFailed, UsageError, refuse_forked
 from caesura.scheduler.media import MediaRules, has_media
 from caesura.scheduler.messages import Message, Sampling, SessionSpec, ToolSpec
 from caesura.scheduler.revival import Revival
@@ -90,6 +91,7 @@ class VllmEngine:
         write.
         """
         self._process = EngineProcess(llm, start)
+        self._started_in = os.getpid()
         self._model = model
         self.calibration = self._first_calibration = calibration
         self.server_options = dict(server_options or {})
@@ -191,9 +193,10 @@ class VllmEngine:
     def open(self, spec: SessionSpec, log: SessionLog | None = None) -> VllmSession:
         """Return a new session, which sends nothing to the engine before its first turn.
 
-        Raises `UsageError` if tools must run here and the model's format is unknown, and for a
-        priority where vLLM does not schedule by priority.
+        Raises `UsageError` if tools must run here and the model's format is unknown, for a
+        priority where vLLM does not schedule by priority, and in a forked process.
         """
+        refuse_forked(self._started_in)
         if spec.priority:
             self._check_priority(spec.priority)
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:

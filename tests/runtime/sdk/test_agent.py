@@ -81,6 +81,50 @@ def test_an_unknown_builtin_is_named():
         Agent(tools=["calculater"])
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Agent("http://host:8000/v1"), "'http://host:8000/v1' is an address"),
+        (lambda: Agent(7), "the model must be a Hugging Face id, a directory, an Engine or None"),
+        (lambda: Agent(tools="calculator"), r"tools is a list.*write tools=\['calculator'\]"),
+        (lambda: Agent(tools=shout), r"tools is a list.*write tools=\[shout\]"),
+        (lambda: Agent(tools=tool(shout)), r"tools is a list.*write tools=\[shout\]"),
+        (lambda: Agent(tools=[3]), "3 is no tool"),
+        (lambda: Agent(limits={"max_turns": 3}), r"limits is of type dict: write limits=Limits\("),
+        (lambda: Agent(sampling={"seed": 3}), r"sampling is of type dict: write sampling=Sampling"),
+        (lambda: Sampling(temperature="hot"), "temperature must be a number or None, got 'hot'"),
+        (lambda: Sampling(max_tokens=2.5), "max_tokens must be a whole number or None, got 2.5"),
+        (lambda: Sampling(top_k=True), "top_k must be a whole number or None, got True"),
+        (lambda: Sampling(stop="END"), r"stop must be a tuple of texts: write stop=\('END',\)"),
+        (lambda: Limits(max_turns="3"), "max_turns must be a positive number or None, got '3'"),
+        (lambda: Limits(max_seconds=float("nan")), "max_seconds must be a positive number"),
+        (lambda: Agent(ScriptedEngine()).run_sync(None), "a text or a list of parts, got NoneType"),
+        (lambda: Agent(ScriptedEngine()).run_sync({"role": "user"}), "a list of parts, got dict"),
+        (
+            lambda: Agent(ScriptedEngine()).run_sync([{"role": "user", "content": "Hi."}]),
+            r"the prompt is a list of messages, with the roles \['user'\]: open agent.session",
+        ),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_in_a_sentence(make, message):
+    with pytest.raises(UsageError, match=message):
+        make()
+
+
+def test_a_directory_may_be_a_path(tmp_path):
+    assert f"<Agent on {tmp_path}:" in repr(Agent(tmp_path))
+
+
+def test_a_tool_without_a_description_is_noticed(caplog):
+    def silent() -> None:
+        pass
+
+    Agent(ScriptedEngine(), [shout, silent])
+    assert [record.getMessage() for record in caplog.records] == [
+        "the tool silent has no description, by which a model chooses"
+    ]
+
+
 async def test_limits_bound_each_run():
     engine = ScriptedEngine(lambda messages, tools: call("shout", text="a"))
     with pytest.raises(LimitReached):

@@ -34,11 +34,6 @@ def configured(tmp_path: Path) -> Callable[..., Agent]:
 async def test_sessions_show_what_is_pending_and_take_answers(
     configured: Callable[..., Agent],
 ) -> None:
-    @tool(approval=True)
-    def pay(euro: int) -> str:
-        """Pay."""
-        return f"paid {euro}"
-
     script = [call("ask_user", question="City?"), call("pay", euro=5), call("pay", euro=9), say("")]
     agent = configured(ScriptedEngine(script), ["ask_user", pay])
     async with agent, agent.session() as session, agent.session() as other:
@@ -64,6 +59,60 @@ async def test_sessions_show_what_is_pending_and_take_answers(
         "paid 5",
         "error: a person denied this call of pay: enough",
     ]
+
+
+@tool(approval=True)
+def pay(euro: int) -> str:
+    """Pay."""
+    return f"paid {euro}"
+
+
+async def test_a_run_in_which_nobody_could_approve_a_call_is_refused(
+    configured: Callable[..., Agent],
+) -> None:
+    engine = ScriptedEngine([call("pay", euro=5)])
+    async with configured(engine, ["calculator", pay]) as agent:
+        message = r"calls of pay need a person's approval.*on_approval.*session.approve"
+        with pytest.raises(UsageError, match=message):
+            await agent.run("Go.")
+        with pytest.raises(UsageError, match=message):
+            async for _ in agent.stream("Go."):
+                pass
+    assert not engine.sessions
+
+
+async def test_a_tool_with_people_of_its_own_is_not_refused(
+    configured: Callable[..., Agent],
+) -> None:
+    others = People(on_approval=lambda item: True)
+    engine = ScriptedEngine([call("pay", euro=5), say("")])
+    async with configured(engine, [with_approval(pay, others)]) as agent:
+        answer = await agent.run("Go.")
+    assert [result.content for _, result in answer.calls] == ["paid 5"]
+
+
+def test_run_sync_refuses_it_too(configured: Callable[..., Agent]) -> None:
+    agent = configured(ScriptedEngine(), [pay])
+    with pytest.raises(UsageError, match="calls of pay need a person's approval"):
+        agent.run_sync("Go.")
+
+
+async def test_the_log_says_how_to_decide_where_there_is_no_callback(
+    configured: Callable[..., Agent], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = ScriptedEngine([call("pay", euro=5), call("ask_user", question="City?"), say("")])
+    async with configured(engine, ["ask_user", pay]) as agent, agent.session() as session:
+        task = asyncio.create_task(session.run("Go."))
+        for text, settle in (("approve", session.approve), ("answer", None)):
+            for _ in range(30_000):
+                if any(f"session.{text}('" in each.getMessage() for each in caplog.records):
+                    break
+                await asyncio.sleep(0.002)
+            [item] = session.pending
+            assert f"session.{text}('{item.id}'" in caplog.records[-1].getMessage()
+            await (settle(item.id) if settle else session.answer(item.id, "Oslo"))
+        answer = await task
+    assert [result.content for _, result in answer.calls] == ["paid 5", "Oslo"]
 
 
 def test_run_sync_asks_by_a_plain_callback(configured: Callable[..., Agent]) -> None:
