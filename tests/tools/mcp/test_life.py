@@ -96,7 +96,9 @@ async def test_closing_while_it_starts_leaves_nothing_behind(hostile):
 
 def test_a_missing_package_is_told_with_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=r"^the MCP server 'files' needs mcp, .*caesura\[mcp\]"):
+    with pytest.raises(
+        SetupError, match=r"^the MCP server 'files' needs mcp, .*pip install .*\[mcp\]"
+    ):
         MCPServer("files", command="x")
 
 
