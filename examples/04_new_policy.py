@@ -6,7 +6,8 @@ A ranking gives every request that queues a score, and the smallest goes first. 
 only (`caesura.scheduler.rank.view`). Here the requests with the least left to compute go first,
 but nobody waits for ever. The scheduler that serves is run with it on a simulated GPU.
 
-To serve with it: `caesura serve --ranking my_module.LeastWorkFirst:patience=20`.
+To serve with it, in the folder of `my_module.py`:
+`caesura serve --ranking my_module.LeastWorkFirst:worth=20`.
 """
 
 from dataclasses import dataclass

@@ -45,8 +45,8 @@ with_pip() { "${pip[@]}" install -q "${bare[@]}" -r "$rest" -e .; }
 if [ -n "$what" ]; then
 	log=$venv/$(basename "$lock" .txt).log
 	{ with_uv || with_pip; } >"$log" 2>&1 || {
-		say "$what left out: no C++ compiler and make, or see $log; all else works"
-		say "to install them later: $0 $*"
+		say "$what are left out, since they were not built: see $log; all else works"
+		say "they need a C++ compiler and make; then: requirements/install.sh $venv $lock"
 		exit 0
 	}
 else

@@ -101,7 +101,9 @@ def _model_path(source: Source, name: str, given: str) -> str:
         return str(directory.resolve())
     if given.startswith((".", "/", "~")):
         raise source.error(
-            ("models", name, "path"), f"there is no directory {directory}: correct the path"
+            ("models", name, "path"),
+            f"there is no directory {directory}: correct the path, or make the model first, where"
+            " a comment in the file says how",
         )
     return given
 

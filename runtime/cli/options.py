@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import re
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Self
@@ -81,6 +83,17 @@ TraceTitle = Annotated[
         rich_help_panel=TRACES,
     ),
 ]
+
+
+def search_here(spec: str) -> None:
+    """Let a class of the user's own that `spec` names be imported from the current directory.
+
+    Python searches it for `python -m caesura`, but not for `caesura`. It is searched last, and not
+    at all unless the user names a module. Processes that are spawned later search it too.
+    """
+    here = str(Path.cwd())
+    if re.search(r"[a-z_]\w*\.[a-z_]", spec, re.IGNORECASE) and here not in sys.path:
+        sys.path.append(here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from caesura.intercept.kv.handling import HANDLINGS
-from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib
+from caesura.runtime.cli.options import DEFAULT_HOST_GIB, PAUSES, HostGib, search_here
 from caesura.runtime.errors import UsageError
 from caesura.runtime.server.keys.key import Key, keys_of, read_keys
 from caesura.runtime.server.request.returning import checked_server
@@ -40,6 +40,7 @@ def _setting(name: str) -> Callable[[str | None], str | None]:
     def check(value: str | None) -> str | None:
         if value is None:
             return None
+        search_here(value)
         try:
             Settings.from_mapping({name: chunk_of(value) if name == "chunk" else value})
         except ValueError as error:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from caesura.runtime.cli.options import search_here
 from caesura.runtime.cli.simulate.options import ReplicaOptions, StudyOptions, WorkloadOptions
 from caesura.runtime.cli.simulate.replicas import processes_of, routed
 from caesura.runtime.cli.simulate.study import make_study
@@ -122,6 +123,7 @@ def parse_policies(texts: Sequence[str]) -> Iterator[Policy]:
                 specs.append(part.strip())
                 begun = True
     for spec in specs:
+        search_here(spec)
         try:
             policy = parse_policy(spec)
             if policy.engine == "caesura":

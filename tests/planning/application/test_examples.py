@@ -1,16 +1,21 @@
 """The example applications can be read, and their prompts are what their script makes."""
 
+import re
 import runpy
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.planning import models as made
+from caesura.planning.application.application import ApplicationError
 from caesura.planning.application.expand import Requests
 from caesura.planning.application.file import read_application
 
-EXAMPLES = Path(__file__).parents[3] / "examples" / "applications"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples" / "applications"
 FILES = ("questions.jsonl", "documents.jsonl")
 
 
@@ -22,6 +27,20 @@ def folder(tmp_path: Path) -> Path:
     for name in ("tiny", "small", "medium", "large"):
         (tmp_path / "models" / name).mkdir(parents=True)
     return tmp_path
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.stem)
+def test_without_its_models_each_says_how_they_are_made(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    with pytest.raises(ApplicationError, match="where a comment in the file says how"):
+        read_application(copy)
+    command = re.search("^# Make the models first: python -m (.*) (.*)$", copy.read_text(), re.M)
+    assert command is not None
+    models = tomllib.loads(copy.read_text())["models"].values()
+    assert {(EXAMPLES / model["path"]).parent for model in models} == {ROOT / command[2]}
+    assert command[1] == made.__name__
+    assert {Path(model["path"]).name for model in models} <= {size.name for size in made.SIZES}
 
 
 @pytest.mark.parametrize(

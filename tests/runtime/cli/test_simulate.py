@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,6 +74,22 @@ def test_a_comma_goes_on_with_a_policy_only_before_a_setting(
     texts: list[str], names: list[str]
 ) -> None:
     assert [policy.name for policy in parse_policies(texts)] == names
+
+
+def test_a_ranking_of_ones_own_is_found_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[3] / "examples" / "04_new_policy.py").read_text()
+    (tmp_path / "my_module.py").write_text(text)
+    told = re.search(r"--ranking my_module(\S+)`", text)
+    assert told is not None
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert len(list(parse_policies(["lamps", "caesura:slo=ttft=0.5"]))) == 2
+    assert str(tmp_path) not in sys.path
+    (policy,) = parse_policies([f"caesura:ranking=my_module{told[1]}"])
+    assert policy.settings["ranking"] == f"my_module{told[1]}"
+    assert sys.path[-1] == str(tmp_path)
 
 
 def test_settings_reach_their_policy() -> None:
