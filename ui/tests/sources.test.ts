@@ -78,6 +78,13 @@ describe("a server", () => {
     expect((await source.recordings()).map((one) => one.title)).toEqual(["One"]);
   });
 
+  it("wants another key where the role does not suffice to read, in the server's words", async () => {
+    const refused = { error: { message: "GET /v1/trace needs a key with the role view.", code: "role_needed" } };
+    const source = await serving((_, response) => json(response, refused, 403));
+    await expect(source.recordings()).rejects.toEqual(new Unauthorised("GET /v1/trace needs a key with the role view."));
+    await expect(source.remove(recordingOf({ id: 7 }))).rejects.toEqual(new Trouble("GET /v1/trace needs a key with the role view."));
+  });
+
   it("whose answer was cut off is told apart from one that is broken for good", async () => {
     const source = await serving((_, response) => response.end('{"entries": [{"kind"'));
     await expect(source.follow(recordingOf({ id: 7 }), collector(), new AbortController().signal)).rejects.toThrow("it was cut off. Try again");

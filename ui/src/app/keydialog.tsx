@@ -2,7 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { storeKey, storedKey } from "../sources/key";
 import { refresh } from "./load";
-import { phase } from "./state";
+import { phase, problem } from "./state";
 
 export function KeyDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -27,8 +27,13 @@ export function KeyDialog() {
       <form onSubmit={submit}>
         <h2 id="key-title">API key</h2>
         <p class="soft">
-          {storedKey() ? "The server does not accept the key. Enter the one" : "The server wants the key"} that it was
-          started with (<code>--api-key</code>). It is kept until this tab is closed.
+          {problem.value || (
+            <>
+              {storedKey() ? "The server does not accept the key. Enter the one" : "The server wants the key"} that it was
+              started with (<code>--api-key</code>).
+            </>
+          )}{" "}
+          It is kept until this tab is closed.
         </p>
         <p class="row" style={{ marginTop: "12px" }}>
           <input ref={field} type="password" class="grow" aria-label="API key" autocomplete="off" required />

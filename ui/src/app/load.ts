@@ -180,7 +180,7 @@ async function fill(place: "current" | "other", loaded: Loaded, signal: AbortSig
 
 function fail(error: unknown): void {
   phase.value = error instanceof Unauthorised ? "key" : "error";
-  problem.value = wordsOf(error);
+  problem.value = error instanceof Unauthorised ? error.message : wordsOf(error);
 }
 
 function wordsOf(error: unknown): string {

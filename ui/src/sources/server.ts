@@ -132,7 +132,10 @@ export class ServerSource implements Source {
     }
     if (answer.status === 401) throw new Unauthorised();
     if (answer.ok) return answer;
-    throw new Trouble(await reason(answer));
+    const said = await reason(answer);
+    // What only reads is what the page is for, so it needs a key of a higher role.
+    if (said.code === "role_needed" && method === "GET") throw new Unauthorised(said.text);
+    throw new Trouble(said.text);
   }
 }
 
@@ -160,17 +163,17 @@ function eventOf(data: string): Entry[] {
   }
 }
 
-/** What an error of the server says, in its own words where it has some. */
-async function reason(answer: Response): Promise<string> {
+/** What an error of the server says, in its own words where it has some, and the error's code. */
+async function reason(answer: Response): Promise<{ text: string; code?: string }> {
   const text = await answer.text().catch(() => "");
   try {
-    const error = (JSON.parse(text) as { error?: { message?: string } }).error;
-    if (error?.message) return error.message;
+    const error = (JSON.parse(text) as { error?: { message?: string; code?: string } }).error;
+    if (error?.message) return { text: error.message, code: error.code };
   } catch {
     // Not one of our errors: say which it is.
   }
-  if (answer.status === 404) return "The server does not have this recording: it was deleted, or recording is switched off.";
-  return `The server answered ${answer.status}. Its log says why.`;
+  if (answer.status === 404) return { text: "The server does not have this recording: it was deleted, or recording is switched off." };
+  return { text: `The server answered ${answer.status}. Its log says why.` };
 }
 
 const sleep = (seconds: number, signal: AbortSignal): Promise<void> =>

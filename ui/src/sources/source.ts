@@ -33,7 +33,7 @@ export interface Source {
   remove?(recording: Recording): Promise<void>;
 }
 
-/** The server wants another API key. */
+/** The server wants another API key; the message says why, where it has said so. */
 export class Unauthorised extends Error {
   override name = "Unauthorised";
 }
