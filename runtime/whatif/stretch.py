@@ -14,7 +14,7 @@ from caesura.simulator.workload.records import Recorded, read_recorded
 
 KINDS = ("forecast", "pause", "session")
 """The records that tell of sessions; see `caesura.simulator.workload.records`."""
-GOES_ON = "they had neither ended nor made a call"
+GOES_ON = "that had neither ended nor made a call"
 MAX_SESSIONS = 2000
 """The most sessions of a stretch: a replay should take minutes at most."""
 

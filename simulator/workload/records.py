@@ -63,8 +63,8 @@ class _Recorded:
     known: dict[int, ForecastRecord] = field(default_factory=dict)
 
 
-LACKS_CALLS = "some of their calls are not recorded"
-DECODED_NOTHING = "they ended before they had decoded a token"
+LACKS_CALLS = "of which not all calls are recorded"
+DECODED_NOTHING = "that had decoded no token"
 
 
 @dataclass(frozen=True, slots=True)

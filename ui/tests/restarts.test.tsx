@@ -5,6 +5,7 @@ import { act } from "preact/test-utils";
 import { describe, expect, test } from "vitest";
 import { foldsOf } from "../src/app/state";
 import { requestOf } from "../src/causes/figures";
+import { servedOf } from "../src/causes/served";
 import { ledgerOf } from "../src/causes/ledger";
 import { slowedIn } from "../src/causes/slowed";
 import { bestPace, toldOf } from "../src/causes/told";
@@ -20,7 +21,7 @@ import { accountOf } from "../src/views/request/account";
 import { figuresOf } from "../src/views/session/figures";
 import { find, page } from "./mounted";
 import { random } from "./random";
-import { lanes, traceOf } from "./world";
+import { lanes, span, traceOf } from "./world";
 
 const DIED = 10, BACK = 130;
 const death = (state: string, seconds: number | null): Entry =>
@@ -130,6 +131,19 @@ test("a request that was sent to a dead engine waits for the next one from then 
   const request = requestOf(trace, trace.laneOf("session-x")!, 200);
   expect([request.start, request.end, request.seconds[LOST], request.firstToken]).toEqual([50, 133, 81, 82]);
   expect(trace.restarts.all[0].lanes.length).toBe(3);
+});
+
+test("of one whose last records died with the engine it is known that it was there", () => {
+  const trace = traceOf([...BEFORE, down, { kind: "continued", request: "session-x", lost: "session-w", at: 130.5, sent: 9 }]);
+  expect(trace.restarts.all[0].lanes.map((lane) => lane.id)).toContain("session-w");
+  expect(trace.laneOf("session-w")!.end).toBeNull();
+});
+
+test("the spans of a request that went on name it by its new id, and are found by the old one", () => {
+  const turn = span("chat m", "c1", 1, 142, { attributes: { "caesura.request.id": "session-new" } });
+  const trace = traceOf([...BEFORE, down, back, ...AFTER, turn, span("invoke_agent a", "run", 0.5, 143)]);
+  const served = servedOf(trace, trace.lanes[0])!;
+  expect([served.run.span.span, served.turns.map((one) => one.span)]).toEqual(["run", ["c1"]]);
 });
 
 test("the outage is not folded as idle", () => {

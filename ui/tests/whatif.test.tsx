@@ -40,7 +40,7 @@ const figures = (mean: number) => ({
 /** What was walked into: 8.37 s recorded, 3.65 s replayed as recorded, 5.11 s replayed under another handling. */
 const JOB: Job = {
   recording: 1, since: 0, until: 9, state: "done", sessions: 186, done: 1, error: "", compared: 180,
-  left_out: { "they had neither ended nor made a call": 9, "some of their calls are not recorded": 1 },
+  left_out: { "that had neither ended nor made a call": 9, "of which not all calls are recorded": 1 },
   doubts: ["The recorded engine had fair 'tenant'; a replay goes without it."], was: figures(8.37),
   replays: [
     { policies: { handling: "caesura", ranking: "fcfs" }, result: 7, ...figures(3.65), faster: 0, slower: 0 },
@@ -66,7 +66,7 @@ test("a replay is compared with the replay of the recorded policy, and never wit
 test("sessions that are not replayed are counted with the reason", async () => {
   await act(() => render(<Replays job={JOB} />, page));
   expect(find("what-if-left-out").textContent).toBe(
-    "9 sessions not replayed, since they had neither ended nor made a call; 1 session not replayed, since some of their calls are not recorded.",
+    "Not replayed: 9 sessions that had neither ended nor made a call; 1 session of which not all calls are recorded.",
   );
   expect(page.textContent).toContain("180 sessions compared");
   expect(page.textContent).toContain("The recorded engine had fair 'tenant'");

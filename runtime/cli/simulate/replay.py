@@ -65,7 +65,7 @@ def replay(records: Records | None, speed: float, how: StudyOptions, out: Path) 
         raise StudyError(str(error)) from None
     arrivals = [session.arrival for session in found.sessions]
     for why, many in (records.left_out or found.left_out).items():
-        typer.echo(f"left out: {many} session{'s' * (many != 1)}, since {why}", err=True)
+        typer.echo(f"left out: {many} session{'s' * (many != 1)} {why}", err=True)
     for doubt in records.doubts:
         typer.echo(doubt, err=True)
     if not 0 < speed < inf:

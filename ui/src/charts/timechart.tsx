@@ -142,6 +142,8 @@ function drawOutages(plot: uPlot, outages: NonNullable<Props["outages"]>): void 
     plot.ctx.rect(from, top, wide, height);
     plot.ctx.clip();
     plot.ctx.globalAlpha = 0.3;
+    plot.ctx.setLineDash([]);
+    plot.ctx.lineWidth = devicePixelRatio;
     plot.ctx.strokeStyle = property("--bad");
     plot.ctx.beginPath();
     for (let x = from - height; x < from + wide; x += 9 * devicePixelRatio) {

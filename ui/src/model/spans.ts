@@ -27,6 +27,8 @@ export class Spans {
   private readonly byKey = new Map<string, Run>();
   private readonly children = new Map<string, SpanEntry[]>();
   private readonly firstTurns = new Map<string, SpanEntry>();
+  /** The ids under which requests went on that were lost with their engine. */
+  private readonly wentOnAs = new Map<string, string[]>();
 
   run(id: string): Run | undefined {
     return this.byKey.get(id);
@@ -34,7 +36,15 @@ export class Spans {
 
   /** The first turn of the model that a request of the engine was made for; its id may have a suffix here. */
   turnOf(request: string): SpanEntry | undefined {
-    return this.firstTurns.get(request) ?? this.firstTurns.get(request.slice(0, Math.max(0, request.lastIndexOf("-"))));
+    const own = this.firstTurns.get(request) ?? this.firstTurns.get(request.slice(0, Math.max(0, request.lastIndexOf("-"))));
+    return own ?? this.wentOnAs.get(request)?.map((id) => this.firstTurns.get(id)).find((turn) => turn !== undefined);
+  }
+
+  /** A request goes on as another one, by whose id spans name it from now on. */
+  goesOn(request: string, as: string): void {
+    const known = this.wentOnAs.get(request);
+    if (known) known.push(as);
+    else this.wentOnAs.set(request, [as]);
   }
 
   /** The run that a turn or a call belongs to. */

@@ -216,6 +216,7 @@ export class Trace {
     const lane = this.laneOf(entry.lost) ?? this.neverTaken(entry);
     if (!lane) return;
     this.survivors.add(entry.request, lane);
+    this.spans.goesOn(lane.id, entry.request);
     this.byClient.set(entry.request, lane);
     if (!lane.lost) return;
     lane.goOn();
@@ -227,11 +228,13 @@ export class Trace {
     this.reach(entry.at);
   }
 
-  /** The lane of a request that was sent to a dead engine, which no record tells of. */
+  /** The lane of a request that no record tells of: the engine was dead, or its last records died with it. */
   private neverTaken({ lost, sent }: ContinuedEntry): Lane | undefined {
     if (typeof sent !== "number") return undefined;
     const lane = this.lane(lost);
     this.addRow(lane, { state: "lost", at: sent, blocks: 0, host: 0, tokens: 0 });
+    const death = this.restarts.all.at(-1);
+    if (death && sent <= death.at) death.lanes.push(lane);
     return lane;
   }
 

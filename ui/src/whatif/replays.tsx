@@ -79,8 +79,8 @@ export function against(first: Replay, one: Replay): string {
 
 /** Which sessions are not replayed, and why; empty if all are. */
 export function leftOut(job: Job): string {
-  const told = Object.entries(job.left_out).map(([why, many]) => `${counted(many, "session")} not replayed, since ${why}`);
-  return told.length ? `${told.join("; ")}.` : "";
+  const told = Object.entries(job.left_out).map(([why, many]) => `${counted(many, "session")} ${why}`);
+  return told.length ? `Not replayed: ${told.join("; ")}.` : "";
 }
 
 const named = (policies: Choice): string => visible(Object.entries(policies).map(([what, name]) => `${what} ${name}`).join(", "));
