@@ -179,7 +179,9 @@ def rule_of(method: str, path: str) -> Role | None:
 
 def asked_for(scope: Scope) -> str:
     """Return what a request asks for, for messages."""
-    return f"{_method(scope)} {get_route_path(scope)[:80]}"
+    method, path = _method(scope), get_route_path(scope)
+    unknown = ", which is no route that this server knows," if rule_of(method, path) is None else ""
+    return f"{method} {path[:80]}{unknown}"
 
 
 def _method(scope: Scope) -> str:

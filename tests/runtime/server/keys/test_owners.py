@@ -211,6 +211,7 @@ async def test_an_approval_in_a_response_is_decided_by_its_key(
         served, ANN, tools=tools, input=[decision(asked)], previous_response_id=first["id"]
     )
     assert (status, [each["type"] for each in second["output"]]) == (200, ["mcp_call", "message"])
+    assert (await people.get(asked.removeprefix("mcpr_"))).who == "ann"
     await people.aclose()
 
 

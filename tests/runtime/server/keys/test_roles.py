@@ -9,6 +9,7 @@ from typing import Any, get_args
 import pytest
 from starlette.routing import BaseRoute, Mount, Route, Router, WebSocketRoute
 
+from caesura.runtime.cli.serve import serve
 from caesura.runtime.errors import UsageError
 from caesura.runtime.plugin import KEY_FILE, EndpointPlugin, keys_with_settings
 from caesura.runtime.recording.recorder import Recorder
@@ -146,6 +147,8 @@ async def test_each_role_gets_what_it_may(serve_script, tmp_path, recorder, leas
                         in (error["message"])
                     )
                     assert f"role={least.word}" in error["message"]
+                    unknown = rule_of(method, path) is None
+                    assert ("no route that this server knows" in error["message"]) == unknown
     await options["people"].aclose()
 
 
@@ -180,6 +183,24 @@ def test_the_file_of_keys_gives_roles(tmp_path):
         with pytest.raises(UsageError, match="must be one of client, view, approve, admin") as no:
             read_keys(file)
         assert "hidden" not in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (None, "there is no API key"),
+        (["one"], None),
+        (["one", "two"], "no key has the role admin"),
+        ([Key("one", role=Role.VIEW)], "no key has the role admin"),
+        ([Key("one"), Key("two", role=Role.ADMIN)], None),
+    ],
+)
+def test_a_server_says_when_everybody_or_nobody_may_do_everything(monkeypatch, keys, says):
+    said: list[str] = []
+    monkeypatch.setattr(serve.console, "print", lambda text, **_: said.append(text))
+    serve._warn_of_keys(keys_of(keys), "0.0.0.0")
+    assert len(said) == (says is not None)
+    assert says is None or said[0].startswith(says)
 
 
 def test_a_key_reaches_its_own_records_and_an_administrator_all():
