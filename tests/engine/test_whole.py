@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
+from io import StringIO
 from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
+from rich.console import Console
 
 from caesura import Agent, Sampling, tool
+from caesura.runtime.cli.demo import QUESTIONS, ask_all
+from caesura.runtime.cli.demo.services import PRICES
+from caesura.runtime.cli.demo.tour import REPLY, TOUR, Stop, tour
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
@@ -179,3 +185,72 @@ async def test_a_client_that_leaves_frees_its_request(
         break
     await stream.close()
     await asyncio.wait_for(settled(), 60)
+
+
+ANSWERS = {
+    "What is 48 * 17?": r"The answer is 816\.",
+    "I have 12 boxes of 7 eggs. How many eggs do I have?": r"There are 84 eggs\.",
+    "What is 1250 / 8 and what is 391 + 46?": r"1250/8 is 156\.25\. 391\+46 is 437\.",
+    "How much do 7 lamps cost?": rf"7 lamps cost {7 * PRICES['lamp']}\.",
+    "What is the weather in Paris and in Rome?": (
+        r"The weather in Paris is (\d+ degrees, [a-z ]+)\. "
+        r"The weather in Rome is (\d+ degrees, [a-z ]+)\."
+    ),
+    "How many people live in Oslo?": r"717710 people live in Oslo\.",
+    "What time is it in Tokyo?": r"It is (\d\d:\d\d) in Tokyo\.",
+    "Write a sentence about 15 boxes of 24 pencils.": r"15 boxes of 24 pencils hold 360 pencils\.",
+    "Write a sentence about 9 bags of 13 apples.": r"9 bags of 13 apples hold 117 apples\.",
+    "What is 7 / 0?": r"The calculator tool reported an error: division by zero\.",
+    "Who are you?": r"I am caesura-tiny, a very small language model that calls tools\.",
+    "What is the weather in Atlantis?": (
+        r"The weather tool reported an error: unknown city Atlantis\."
+    ),
+}
+"""What the demo's questions must be answered with; the groups stand in the tools' results."""
+
+
+async def test_every_answer_of_the_demo_is_right(engine: VllmEngine, settled: Settled) -> None:
+    assert set(QUESTIONS) == set(ANSWERS)
+    written = StringIO()
+    for row in await ask_all(engine, Console(file=written, width=200)):
+        assert row.error is None
+        answer = re.fullmatch(ANSWERS[row.question], row.text)
+        assert answer is not None, f"{row.question} {row.text}"
+        for told in answer.groups():
+            assert re.search(rf"result .*{told}", written.getvalue()), row.question
+
+
+def checked(stop: Stop, result: str, answer: str) -> bool:
+    """Tell whether a stop's answer is right and says what the tool returned."""
+    match stop.tool:
+        case "calculator":
+            return (result, answer) == ("65536", "The answer is 65536.")
+        case "clock":
+            return answer == f"It is {result.split()[1][:5]} in Tokyo."
+        case "search":
+            return "Pantheon" in result and "built under the emperor Hadrian" in answer
+        case "ask_user":
+            return (result, answer) == (REPLY, f"You answered: {REPLY}.")
+        case "environment":
+            task = result.rpartition("Your task is to: ")[2]
+            return bool(task) and answer.rstrip(".").endswith(task.split(".")[0])
+        case _:
+            made = re.search(r"/artifacts/\w+\.\w+", result)
+            return made is not None and answer.endswith(f" is at {made[0]}.")
+
+
+async def test_every_answer_of_the_tour_is_right(engine: VllmEngine, settled: Settled) -> None:
+    written = StringIO()
+    await tour(engine, TOUR, Console(file=written, width=10_000))
+    text = written.getvalue()
+    visited = []
+    for stop in TOUR:
+        part = text.partition(f"\n{stop.question}\n")[2]
+        told = re.match(r"  call .*\n  result (.*)\n  answer (.*)\n", part)
+        if told is None:
+            # Some tools need packages that are not installed everywhere.
+            assert re.search(rf"^{stop.tool}: .*pip install", text, re.MULTILINE), part[:300]
+            continue
+        visited.append(stop.tool)
+        assert checked(stop, told[1], told[2]), f"{stop.question} {told[0]}"
+    assert {"calculator", "clock", "search", "ask_user"} <= set(visited)

@@ -13,6 +13,7 @@ from caesura.tools.picture.style import is_single
 
 TYPES = ("quantitative", "temporal", "ordinal", "nominal", "geojson")
 _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
+_PATH = re.compile(r"[.\[\]\\'\"]")
 _DERIVED = ("aggregate", "bin", "timeUnit")
 _IN_ORDER_OF_ROWS = ("x", "y", "color")
 _LABEL_PIXELS = 560
@@ -28,7 +29,7 @@ def completed(spec: dict[str, Any], rows: Rows) -> dict[str, Any]:
     Raises DrawingError for a field that is not a column and that no transform can have made.
     """
     kinds = {name: _kind(rows, name) for name in _columns(rows)}
-    if "mark" in spec and not spec.get("encoding"):
+    if "mark" in spec and not spec.get("encoding") and _mark(spec) != "geoshape":
         spec = spec | {"encoding": _default(_mark(spec), kinds)}
     strict = bool(kinds) and not _mentions(spec, ("transform", "repeat", "format"))
     filling = _Filling(rows, kinds, strict=strict, single=is_single(spec))
@@ -58,7 +59,10 @@ class _Filling:
         channels = filled.get("encoding")
         if isinstance(channels, dict):
             filled["encoding"] = {
-                name: self._channel(name, each, mark) for name, each in channels.items()
+                name: [self._channel(name, one, mark) for one in each]
+                if isinstance(each, list)
+                else self._channel(name, each, mark)
+                for name, each in channels.items()
             }
         return filled
 
@@ -80,7 +84,20 @@ class _Filling:
                 definition = {"sort": None} | definition
             if name == "x" and self._single and field in self._kinds:
                 definition = {"axis": {"labelAngle": self._angle(field)}} | definition
+        return self._escaped(definition)
+
+    def _escaped(self, definition: dict[str, Any]) -> dict[str, Any]:
+        """Return the definition with marks in its columns' names that Vega-Lite takes for paths."""
+        field = definition["field"]
+        if (name := self._name(field)) != field:
+            definition = {"title": field} | definition | {"field": name}
+        sort = definition.get("sort")
+        if isinstance(sort, dict) and isinstance(sort.get("field"), str):
+            definition = definition | {"sort": sort | {"field": self._name(sort["field"])}}
         return definition
+
+    def _name(self, field: str) -> str:
+        return _PATH.sub(r"\\\g<0>", field) if field in self._kinds else field
 
     def _check(self, field: str) -> None:
         column = re.split(r"[.\[]", field, maxsplit=1)[0]

@@ -74,7 +74,7 @@ class _Reading:
             return value
         _check_nothing_is_fetched(value)
         return {
-            name: self.part(each, name, depth + 1, style=style or name == "config")
+            name: self.part(each, name, depth + 1, style=style or name in ("config", "select"))
             for name, each in value.items()
         }
 
@@ -94,14 +94,19 @@ class _Reading:
         return data | {"values": self._table(values)}
 
     def _table(self, values: Any) -> Any:
-        """Return counted rows; plain values become rows of `x`, their index, and `y`."""
+        """Return counted rows; plain values become rows of `x`, their index, and `y`.
+
+        Vega-Lite calls them `data`, so they have that name too.
+        """
         if isinstance(values, str):
             self._count(values.count("\n"))
         if not isinstance(values, list):
             return values
         self._count(len(values))
         if all(isinstance(each, int | float | str) for each in values):
-            values = [{"x": number, "y": each} for number, each in enumerate(values, 1)]
+            values = [
+                {"x": number, "y": each, "data": each} for number, each in enumerate(values, 1)
+            ]
         rows = [each for each in values if isinstance(each, dict)]
         self.records += rows
         return rows

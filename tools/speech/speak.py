@@ -12,6 +12,7 @@ from pydantic import Field
 
 from caesura.tools.net.endpoint import Endpoint
 from caesura.tools.result import Output
+from caesura.tools.search.reading.markdown import markdown_blocks
 from caesura.tools.services import Services, SetupError, ToolSettings, require
 from caesura.tools.speech.sound import SpeechError, save_sound
 from caesura.tools.tool import Tool
@@ -30,6 +31,7 @@ PARAMETERS = {
     "required": ["text"],
     "additionalProperties": False,
 }
+_BULLET = re.compile(r"^[-*+] ")
 _UNSPOKEN = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\ufeff\ufffe\uffff\ud800-\udfff]+"
 )
@@ -80,8 +82,14 @@ def make(settings: Settings, services: Services) -> Tool:
 
 
 def spoken_text(text: str, max_characters: int) -> str:
-    """Return the text without control characters. Raises SpeechError if empty or too long."""
-    spoken = " ".join(_UNSPOKEN.sub(" ", text).split())
+    """Return the text without marks of Markdown and control characters.
+
+    Raises SpeechError if it is empty or too long.
+    """
+    clean = "\n".join(_UNSPOKEN.sub(" ", line) for line in text.splitlines())
+    blocks = (_BULLET.sub("", block.text) for block in markdown_blocks(clean))
+    # References such as `&#127;` may stand for such characters.
+    spoken = " ".join(_UNSPOKEN.sub(" ", "\n".join(blocks)).split())
     if not spoken:
         raise SpeechError("the text is empty")
     if len(spoken) > max_characters:

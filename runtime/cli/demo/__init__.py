@@ -58,15 +58,17 @@ async def show(
         engine_on(None, None, ()) as engine,
         recorded(engine, traces, Config(), "caesura demo", "sdk") as recorder,
     ):
-        await _ask_all(engine, console, recorder)
+        await ask_all(engine, console, recorder)
         files = await tour(engine, stops, console, recorder)
     await play_to_the_end(console)
     for what, path in files:
         console.print(f"{what}: [bold]{path}[/bold]", highlight=False, soft_wrap=True)
 
 
-async def _ask_all(engine: Engine, console: Console, recorder: Recorder | None) -> None:
-    """Ask all questions at once, and print a table of the requests."""
+async def ask_all(
+    engine: Engine, console: Console, recorder: Recorder | None = None
+) -> Sequence[Row]:
+    """Ask all questions at once, print a table of the requests, and return its rows."""
     tools: list[Tool | str] = ["calculator", "clock", weather, price, population]
     board = Board(console, QUESTIONS)
     started = time.monotonic()
@@ -82,6 +84,7 @@ async def _ask_all(engine: Engine, console: Console, recorder: Recorder | None) 
         " The weather, prices and populations are made up, with the delay of a real service.",
         style="dim",
     )
+    return board.rows
 
 
 async def _ask(agent: Agent, board: Board, row: Row) -> None:

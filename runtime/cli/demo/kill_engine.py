@@ -28,7 +28,7 @@ QUESTIONS = (
     "What is 391 + 46?",
     "What is 1250 / 8?",
     "What is 7 / 0?",
-    "What is 2^20 - 1?",
+    "What is 2^16?",
     "I have 12 boxes of 7 eggs. How many eggs do I have?",
     "What is 96 * 31 and what is 15 + 6?",
     "What is 512 - 77?",

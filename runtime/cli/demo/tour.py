@@ -33,7 +33,7 @@ class Stop:
 
 
 TOUR = (
-    Stop("calculator", "What is 2^20 - 1?"),
+    Stop("calculator", "What is 2^16?"),
     Stop("clock", "What time is it in Tokyo?"),
     Stop("search", "Who built the Pantheon?"),
     Stop("render_chart", "Draw a bar chart of oak 12, pine 7 and birch 9."),

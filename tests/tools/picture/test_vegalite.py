@@ -1,6 +1,10 @@
 """Vega-Lite made ready: what is refused, and what is filled in."""
 
+import html
+import re
+
 import pytest
+import vl_convert
 from hypothesis import HealthCheck, given, settings
 
 from caesura.tools.picture.markup import DrawingError
@@ -151,6 +155,56 @@ def test_fields_that_are_no_columns():
 )
 def test_rows_in_other_forms(data, rows):
     assert ready(data=data)["data"]["values"] == rows
+
+
+@pytest.mark.parametrize("name", ["U.S. sales", "Price [USD]", "y.1", "it's", "a\\b", "plain"])
+def test_a_column_is_drawn_whatever_its_name(name):
+    values = [{"month": "Jan", name: 37}, {"month": "Feb", name: 91}]
+    text = {"field": name, "type": "quantitative"}
+    spec = ready(
+        data={"values": values},
+        mark="text",
+        encoding={
+            "x": {"field": "month", "sort": {"field": name, "order": "descending"}},
+            "y": {"field": name},
+            "text": text,
+            "tooltip": [text],
+        },
+    )
+    drawn = vl_convert.vegalite_to_svg(spec)
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert {"37", "91"} <= set(labels)
+    assert html.unescape(" ".join(labels)).count(name) == 1  # the title of the y axis
+    assert labels.index("Feb") < labels.index("Jan")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"data": {"values": [14, 3, 27]}, "mark": "arc", "encoding": {"theta": {"field": "data"}}},
+        {
+            "data": {"values": [{"a": 1, "b": 2}]},
+            "params": [{"name": "brush", "select": {"type": "interval", "mark": {"fill": "#333"}}}],
+            "mark": "point",
+            "encoding": {"x": {"field": "a"}, "y": {"field": "b"}},
+        },
+        {
+            "data": {
+                "values": {
+                    "type": "Feature",
+                    "geometry": {
+                        "type": "Polygon",
+                        "coordinates": [[[0, 0], [0, 5], [5, 5], [0, 0]]],
+                    },
+                    "properties": {},
+                }
+            },
+            "mark": "geoshape",
+        },
+    ],
+)
+def test_forms_of_vega_lites_gallery_are_drawn(spec):
+    assert "<path" in vl_convert.vegalite_to_svg(ready(**spec))
 
 
 def test_labels_are_level_while_they_fit():

@@ -142,6 +142,30 @@ def test_html_of_many_elements_is_fine(tag: str) -> None:
     assert nesting_of(b"<div><p>a<p>b</div>" * 9) == 1
 
 
+@pytest.mark.parametrize("name", ["path", "rect", "circle", "use", "line", "stop", "polygon", "mi"])
+def test_drawings_of_many_elements_do_not_count_as_nesting(name: str) -> None:
+    outer = "math" if name == "mi" else "svg"
+    leaves = f'<{name} x="1"/>' * 1200
+    drawing = f'<{outer} width="9"><svg>{leaves}</svg><g></g></{outer}>'
+    page = f"<h1>Report</h1><p>Sales grew.</p>{drawing}<p>Then <b>fell</b>.</p>{drawing}<svg/>end"
+    assert read("r.html", page) == [("r > Report", "Sales grew.\nThen fell.\nend")]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<svg></svg>" + "<rect/>" * 2000,
+        "</svg>" + "<rect/>" * 2000 + "<svg></svg>",
+        "<svg>" + "<rect/>" * 2000,
+        "<svg>" * 2000,
+    ],
+)
+def test_what_only_looks_like_a_drawing_still_counts(monkeypatch, page: str) -> None:
+    monkeypatch.setattr("caesura.tools.search.reading.html.LexborHTMLParser", None)
+    with pytest.raises(ReadError, match="nest deeper"):
+        read("x.html", page)
+
+
 def test_html_as_deep_as_allowed() -> None:
     assert read("x.html", "<div>" * MAX_NESTING + "deep") == [("x", "deep")]
 

@@ -225,6 +225,22 @@ def test_what_is_no_name_of_a_voice(voice):
         checked_voice(voice)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("**Done**: the list is ready.", "Done: the list is ready."),
+        ("## Result\n\n* one\n* two", "Result one two"),
+        ("Run `make demo` now.", "Run make demo now."),
+        ("See [the guide](https://example.org/a/b?c=1).", "See the guide."),
+        ("1. First\n2. Then", "1. First 2. Then"),
+        ("It is -5 degrees, 3 * 4 * 5, snake_case_name.", None),
+        ("C# costs $5 & 10% <of> it_", None),
+    ],
+)
+def test_marks_of_markdown_are_not_spoken(text, said):
+    assert spoken_text(text, MAX_CHARACTERS) == (said or text)
+
+
 @given(st.text(max_size=60))
 def test_any_text_is_made_speakable_or_refused(text):
     try:

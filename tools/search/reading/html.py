@@ -23,6 +23,7 @@ _BLOCKS = {
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _SPACED = {"br", "td", "th"}
 _TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9:-]{0,30})")
+_DRAWING = re.compile(r"<(/?)(?:svg|math)(?![a-zA-Z0-9:-])[^<>]*>", re.IGNORECASE)
 # Elements without an end tag, or with an optional one, which do not nest in themselves.
 _UNCLOSED = {
     *(b"area", b"base", b"br", b"col", b"embed", b"hr", b"img", b"input", b"link", b"meta"),
@@ -50,12 +51,32 @@ def nesting_of(data: bytes) -> int:
     return deepest
 
 
+def without_drawings(text: str) -> str:
+    """Return a document without its SVG and MathML; one without an end stays."""
+    kept, position, depth, begin = [], 0, 0, 0
+    for match in _DRAWING.finditer(text):
+        if match.group(1):
+            depth = max(0, depth - 1)
+            if not depth and begin >= position:
+                kept.append(text[position:begin])
+                position = match.end()
+        elif not match.group().endswith("/>"):
+            if not depth:
+                begin = match.start()
+            depth += 1
+    return "".join((*kept, text[position:]))
+
+
 def html_blocks(data: bytes, text: str) -> tuple[str, Iterator[Block]]:
     """Return the document's title ("" without one), and its headings and paragraphs.
 
     data, text: the same document, before and after decoding. Raises ValueError if elements nest
     deeper than MAX_NESTING.
     """
+    if nesting_of(data) > MAX_NESTING:
+        # In drawings and formulas `/>` ends an element, and their text is left out anyway.
+        text = without_drawings(text)
+        data = text.encode("utf-8", "replace")
     if nesting_of(data) > MAX_NESTING:
         raise ValueError(f"its elements nest deeper than {MAX_NESTING} levels")
     tree = LexborHTMLParser(text)
