@@ -87,17 +87,11 @@ class _Filling:
         return self._escaped(definition)
 
     def _escaped(self, definition: dict[str, Any]) -> dict[str, Any]:
-        """Return the definition with marks in its columns' names that Vega-Lite takes for paths."""
+        """Return the definition with marks in its column's name that Vega-Lite takes for a path."""
         field = definition["field"]
-        if (name := self._name(field)) != field:
-            definition = {"title": field} | definition | {"field": name}
-        sort = definition.get("sort")
-        if isinstance(sort, dict) and isinstance(sort.get("field"), str):
-            definition = definition | {"sort": sort | {"field": self._name(sort["field"])}}
-        return definition
-
-    def _name(self, field: str) -> str:
-        return _PATH.sub(r"\\\g<0>", field) if field in self._kinds else field
+        if field not in self._kinds or not _PATH.search(field):
+            return definition
+        return {"title": field} | definition | {"field": _PATH.sub(r"\\\g<0>", field)}
 
     def _check(self, field: str) -> None:
         column = re.split(r"[.\[]", field, maxsplit=1)[0]
