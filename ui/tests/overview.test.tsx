@@ -66,8 +66,9 @@ describe("figures over time", () => {
     expect(binAt(bins, 2)).toBe(1);
     expect(binAt(bins, 20)).toBe(-1);
     expect(endings(ledger.endedIn(0, 20), bins).values[0].each.slice(0, 3)).toEqual([0, 2, 0]);
-    const { values, layers } = latencies(ledger.endedIn(0, 20), bins, (request) => request.end);
+    const { values, layers, samples } = latencies(ledger.endedIn(0, 20), bins, (request) => request.end);
     expect(values[0].each.slice(0, 3)).toEqual([null, 2950, null]);
+    expect(samples?.slice(0, 3)).toEqual([0, 2, 0]);
     expect(layers[0].values.length).toBe(bins.x.length);
     // A bin alone is drawn from its beginning to its end.
     expect(Array.from(layers[0].values).slice(0, 6)).toEqual([null, null, 2950, 2950, null, null]);

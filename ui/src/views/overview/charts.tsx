@@ -1,7 +1,7 @@
 // The figures over time; dragging over a chart marks a stretch, which is then shown.
 import { type Signal, useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { duration, moment, short } from "../../format";
+import { counted, duration, moment, short } from "../../format";
 import { secondsTick } from "../../charts/scale";
 import { TimeChart } from "../../charts/timechart";
 import { useSize } from "../../charts/size";
@@ -105,6 +105,7 @@ function Legend({ chart, pointed }: { chart: Chart; pointed: Signal<number | nul
           {one.name}{bin !== null && <b> {told(chart, one.each[bin])}</b>}
         </span>
       ))}
+      {bin !== null && chart.series.samples && <span class="muted">of {counted(chart.series.samples[bin], "request")}</span>}
     </div>
   );
 }

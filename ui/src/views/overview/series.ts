@@ -34,6 +34,8 @@ export interface Series {
   layers: Layer[];
   /** The values that are told, by the layers' names; not stacked. */
   values: { name: string; colour: string; dash?: number[]; pattern?: Layer["pattern"]; each: (number | null)[] }[];
+  /** Of how many requests the percentiles of each bin are; of sums there is none. */
+  samples?: number[];
 }
 
 const LINES = [
@@ -45,6 +47,7 @@ const LINES = [
 /** Return the percentiles of what requests had that ended in each bin, in milliseconds. `requests` are by their ends. */
 export function latencies(requests: readonly Request[], bins: Bins, of: (request: Request) => number | null): Series {
   const found = LINES.map((): (number | null)[] => []);
+  const samples: number[] = [];
   const scratch = new Float64Array(requests.length);
   let place = 0;
   for (let bin = 0; bin + 1 < bins.edges.length; bin++) {
@@ -55,9 +58,10 @@ export function latencies(requests: readonly Request[], bins: Bins, of: (request
     }
     const ascending = scratch.subarray(0, length).sort();
     LINES.forEach(({ share }, line) => found[line].push(length ? quantile(ascending, share) : null));
+    samples.push(length);
   }
   const values = LINES.map(({ name, colour, dash }, line) => ({ name, colour, dash: dash && [...dash], each: found[line] }));
-  return { values, layers: values.map(({ each, ...line }) => ({ ...line, kind: "line" as const, values: twice(each) })) };
+  return { values, samples, layers: values.map(({ each, ...line }) => ({ ...line, kind: "line" as const, values: twice(each) })) };
 }
 
 const WORK = [
