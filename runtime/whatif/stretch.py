@@ -15,6 +15,7 @@ from caesura.simulator.workload.records import Recorded, read_recorded
 KINDS = ("forecast", "pause", "session")
 """The records that tell of sessions; see `caesura.simulator.workload.records`."""
 GOES_ON = "that had neither ended nor made a call"
+DIED = "that ended with their engine"
 MAX_SESSIONS = 2000
 """The most sessions of a stretch: a replay should take minutes at most."""
 
@@ -57,9 +58,7 @@ def collect(store: Path, recording: int, since: float, until: float, path: Path)
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
     except ValueError as error:
         raise UsageError(f"this stretch cannot be replayed: {error}") from error
-    left_out = Counter(found.left_out)
-    if going := arrivals.unreadable(since, until):
-        left_out[GOES_ON] = going
+    left_out = Counter(found.left_out) + arrivals.unreadable(since, until)
     if not found.sessions:
         raise UsageError(
             f"no session that has ended arrived from {since:.3f} to {until:.3f}: mark another"
@@ -77,13 +76,21 @@ class _Arrivals:
     def __init__(self, store: Path, recording: int) -> None:
         self._told: dict[str, float] = {}
         self._seen: dict[str, float] = {}
+        self._continued: set[str] = set()
+        self._deaths: set[float] = set()
         of: dict[str, str] = {}
         for entry in reading.entries(store, recording, KINDS):
             name, arrival = _name(entry), entry.get("arrival")
             of[f"{entry.get('engine', 0)}/{entry.get('request')}"] = name
             if isinstance(arrival, int | float):
                 self._told[name] = min(float(arrival), self._told.get(name, math.inf))
-        for entry in reading.entries(store, recording, ("lanes",)):
+        for entry in reading.entries(store, recording, ("lanes", "continued", "restart")):
+            if entry["kind"] == "restart":
+                self._deaths.add(entry["at"])
+                continue
+            if entry["kind"] == "continued":
+                self._continued.add(entry["lost"])
+                continue
             for request, at in zip(entry["request"], entry["at"], strict=False):
                 request = f"{entry.get('engine', 0)}/{request}"
                 self._seen.setdefault(of.get(request, request), at)
@@ -92,10 +99,19 @@ class _Arrivals:
         """Return the sessions that arrived between two times, and that a record describes."""
         return {name for name, arrival in self._told.items() if since <= arrival <= until}
 
-    def unreadable(self, since: float, until: float) -> int:
-        """Return how many other sessions arrived then."""
-        others = self._seen.keys() - self._told.keys()
-        return sum(since <= self._seen[name] <= until for name in others)
+    def unreadable(self, since: float, until: float) -> Counter[str]:
+        """Return how many other sessions arrived then, by why nothing describes them.
+
+        One that went on in the next engine is described under its request there.
+        """
+        found: Counter[str] = Counter()
+        for name in self._seen.keys() - self._told.keys():
+            request, arrived = name.partition("/")[2], self._seen[name]
+            went_on = {request, request.rpartition("-")[0]} & self._continued
+            if since <= arrived <= until and not went_on:
+                died = any(arrived <= death for death in self._deaths)
+                found[DIED if died else GOES_ON] += 1
+        return found
 
 
 def _name(entry: Entry) -> str:

@@ -19,7 +19,7 @@ from caesura.runtime.whatif.child import replayed
 from caesura.runtime.whatif.choice import Choice, doubts_about, machine_of, recorded_of
 from caesura.runtime.whatif.figures import Fared, fared
 from caesura.runtime.whatif.replays import CHILD, MAX_REPLAYS, Busy, Job, Replays
-from caesura.runtime.whatif.stretch import GOES_ON, Stretch, collect, renamed
+from caesura.runtime.whatif.stretch import DIED, GOES_ON, Stretch, collect, renamed
 from caesura.scheduler.calibration import Calibration
 from caesura.simulator.policy import Policy
 from caesura.simulator.results import RunResult
@@ -158,6 +158,17 @@ def test_sessions_that_cannot_be_replayed_are_counted_with_the_reason(
     found = collect(store.path, 1, BEGAN - 1, BEGAN + 10, tmp_path / "out.jsonl")
     assert found.sessions == ("a", "b")
     assert found.left_out == {DECODED_NOTHING: 1, LACKS_CALLS: 1, GOES_ON: 1}
+
+
+def test_a_session_that_outlived_its_engine_is_not_left_out(store: Store, tmp_path: Path) -> None:
+    names = ["session-x-1", "session-y-2", "late"]
+    lanes = {"kind": "lanes", "request": names, "state": ["decode"] * 3, "engine": 0}
+    died = {"kind": "restart", "at": BEGAN + 4, "state": "down"}
+    went_on = {"kind": "continued", "request": "session-z", "lost": "session-x", "at": BEGAN + 5}
+    entries = [lanes | {"at": [BEGAN + 1, BEGAN + 2, BEGAN + 6]}, died, went_on]
+    store.append(1, [row_of(entry) for entry in entries])
+    found = collect(store.path, 1, BEGAN - 1, BEGAN + 10, tmp_path / "out.jsonl")
+    assert found.left_out == {DIED: 1, GOES_ON: 1}
 
 
 def test_how_sessions_fared_is_read_from_their_records(store: Store) -> None:
