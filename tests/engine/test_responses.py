@@ -1,6 +1,11 @@
 """`/v1/responses` on the real engine."""
 
+import asyncio
+import contextlib
+import io
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -14,6 +19,7 @@ from caesura.tools.people import People, with_approval
 
 pytestmark = pytest.mark.engine
 
+DOCS = Path(__file__).parent.parent.parent / "docs" / "responses.md"
 MCP: Any = {"type": "mcp", "server_label": "caesura", "allowed_tools": ["calculator"]}
 
 
@@ -40,6 +46,18 @@ async def test_a_server_tool_runs_within_a_response(
     assert made.output == "816"
     assert "816" in response.output_text
     assert response.usage is not None and response.usage.output_tokens > 10
+
+
+async def test_the_example_of_the_docs_prints_what_it_says(
+    client: openai.AsyncOpenAI, settled: Any
+) -> None:
+    block = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert block is not None
+    code = block[1].replace("http://127.0.0.1:8000/v1", str(client.base_url))
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        await asyncio.to_thread(exec, code, {})
+    assert said.getvalue() and f"# {said.getvalue()}" in code
 
 
 async def test_a_follow_up_finds_the_prefix_of_its_response(
