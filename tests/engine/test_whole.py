@@ -15,6 +15,7 @@ from caesura import Agent, Sampling, tool
 from caesura.runtime.cli.demo import QUESTIONS, ask_all
 from caesura.runtime.cli.demo.services import PRICES
 from caesura.runtime.cli.demo.tour import REPLY, TOUR, Stop, tour
+from caesura.runtime.errors import UsageError
 from caesura.runtime.events import CallFinished, ToolReturned, TurnEnded
 from caesura.runtime.launch import vllm_server
 from caesura.runtime.server import create_app
@@ -254,3 +255,11 @@ async def test_every_answer_of_the_tour_is_right(engine: VllmEngine, settled: Se
         visited.append(stop.tool)
         assert checked(stop, told[1], told[2]), f"{stop.question} {told[0]}"
     assert {"calculator", "clock", "search", "ask_user"} <= set(visited)
+
+
+async def test_a_forked_process_is_told_that_the_engine_is_not_its_own(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_started_in", 0)
+    with pytest.raises(UsageError, match="was forked from process 0 after that had started"):
+        await Agent(engine).run("What is 48 * 17?")

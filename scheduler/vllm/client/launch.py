@@ -155,7 +155,10 @@ def start(
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
-    except (ValueError, TypeError, OSError) as error:
+    except OSError as error:
+        # A model that is not here or cannot be fetched: the message says it all.
+        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from None
+    except (ValueError, TypeError) as error:
         raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
     calibration = _calibration(config)
     _use_own_classes(config)
