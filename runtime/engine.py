@@ -5,7 +5,7 @@
 inside the engine: no caller can render or tokenise a history again, so a resume is token-exact.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -76,6 +76,11 @@ class Engine(Protocol):
     @property
     def model(self) -> str:
         """The name under which the model is served."""
+        ...
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """The names of the LoRA adapters that a session may name, at this moment."""
         ...
 
     @property

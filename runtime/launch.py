@@ -355,18 +355,23 @@ def server_around(engine: "VllmEngine", app: "ASGIApp") -> VllmServer:
 
 
 async def inside(
-    llm: Any, served_name: str, server_options: Mapping[str, Any] | None = None
+    llm: Any,
+    served_name: str,
+    server_options: Mapping[str, Any] | None = None,
+    adapters: Mapping[str, Any] | None = None,
 ) -> "VllmEngine":
     """Return an engine over an `AsyncLLM` that another server has started and will close.
 
-    `server_options` are those of that server. Raises `UsageError` if the scheduler is not
-    Caesura's.
+    `server_options` are those of that server, and `adapters` its LoRA adapters by name. Raises
+    `UsageError` if the scheduler is not Caesura's.
     """
     from caesura.scheduler.vllm.client.engine import VllmEngine
     from caesura.scheduler.vllm.client.launch import check_scheduler
 
     check_scheduler(llm.vllm_config.scheduler_config)
-    return VllmEngine(llm, served_name, server_options=server_options)
+    engine = VllmEngine(llm, served_name, server_options=server_options)
+    engine.adapters = {} if adapters is None else adapters
+    return engine
 
 
 def facts_of_model(model: str, formats: Sequence[str] | None) -> ModelFacts:

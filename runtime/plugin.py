@@ -70,16 +70,17 @@ class EndpointPlugin:
         if getattr(args, "behind_caesura", False):
             return  # `caesura serve` has these routes itself
         try:
-            self._ours = await self._build(engine_client, args, os.environ)
+            self._ours = await self._build(engine_client, state, args, os.environ)
         except CaesuraError as error:
             log.error("Caesura's routes are off: %s", error)
             await self._stack.aclose()
 
     async def _build(
-        self, llm: Any, args: Namespace, environment: Mapping[str, str]
+        self, llm: Any, state: Any, args: Namespace, environment: Mapping[str, str]
     ) -> Application:
         served = (args.served_model_name or [args.model])[0]
-        engine = await inside(llm, served, vars(args))
+        adapters = state.openai_serving_models.lora_requests
+        engine = await inside(llm, served, vars(args), adapters)
         given = environment.get(CONFIG)
         config = Config.load(None if given is None else Path(given))
         toolset = await self._stack.enter_async_context(config.toolset())

@@ -105,7 +105,8 @@ class SessionSpec:
     `prefill`, the last message of the first turn is the begin of the model's answer. `cache_salt`
     keeps the session's KV cache apart from that of sessions with another salt. `priority` counts
     where vLLM schedules by priority; lower values come first. `origin` tells the tenant, the
-    session's name and its parent's, for fair shares and programs.
+    session's name and its parent's, for fair shares and programs. `adapter` is the name of a LoRA
+    adapter, with which the model answers.
     """
 
     tools: Sequence[ToolSpec] = ()
@@ -119,6 +120,7 @@ class SessionSpec:
     cache_salt: str | None = None
     priority: int = 0
     origin: Origin = NO_ORIGIN
+    adapter: str | None = None
 
 
 def callable_tools(spec: SessionSpec, sampling: Sampling) -> list[ToolSpec]:

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from caesura.runtime.server.chat.plan import adapter_of
 from caesura.runtime.server.http.access import HEALTH, READY
 from caesura.runtime.server.http.answers import JsonAnswer
 from caesura.runtime.server.http.errors import ApiError
@@ -29,14 +30,12 @@ def about_routes(state: State, *, lists_models: bool) -> list[BaseRoute]:
     }
 
     async def models(request: Request) -> Response:
-        return JsonAnswer({"object": "list", "data": [model]})
+        adapters = [model | {"id": each, "parent": name} for each in state.engine.adapters]
+        return JsonAnswer({"object": "list", "data": [model, *adapters]})
 
     async def one_model(request: Request) -> Response:
-        asked = request.path_params["id"]
-        if asked != name:
-            message = f"The model {asked!r} is not served here; {name!r} is."
-            raise ApiError(404, message, param="model", code="model_not_found")
-        return JsonAnswer(model)
+        adapter = adapter_of(request.path_params["id"], state.engine)
+        return JsonAnswer(model if adapter is None else model | {"id": adapter, "parent": name})
 
     async def health(request: Request) -> Response:
         if state.readiness is None:

@@ -98,7 +98,7 @@ async def decode(
         dispatcher.usable = partial(until_alive, state.engine)
         trace = None
         if state.tracing is not None:
-            model = state.engine.model
+            model = plan.spec.adapter or state.engine.model
             trace = state.tracing.run(dispatcher, model, response=name, came_with=headers)
             session = trace.session(session)
         events = run(

@@ -70,7 +70,6 @@ class Delegation:
         self._context_tokens = engine.context_tokens
         self._max_characters = vllm.max_characters
         self._parses_alone = vllm.parses_alone
-        self._model = engine.model
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let vLLM answer one request. Raises `ApiError` for a body beyond a bound."""
@@ -100,10 +99,11 @@ class Delegation:
     ) -> bool:
         """Return whether only vLLM can answer a request with the fields `given`.
 
-        It then names another model, such as an adapter, or `parse` refuses its body, or the
-        model's answers can only be read there.
+        It then names another model, such as an adapter that is still to be found, or `parse`
+        refuses its body, or the model's answers can only be read there.
         """
-        if self._parses_alone or given.get("model") != self._model:
+        named, engine = given.get("model"), self._engine
+        if self._parses_alone or not (named == engine.model or named in engine.adapters):
             return True
         try:
             await parsed(parse, await request.body())

@@ -8,7 +8,7 @@ sees the same events as from the real engine, without a model and without waitin
     engine.assert_finished()
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -53,6 +53,7 @@ class ScriptedEngine:
         pace: Pace | None = None,
         media: MediaRules = NO_MEDIA,
         max_answer_tokens: int | None = None,
+        adapters: Collection[str] = (),
     ) -> None:
         if sessions is not None and script != ():
             raise UsageError(
@@ -72,6 +73,8 @@ class ScriptedEngine:
         """Where sessions wait for a restart; `revival.supervising()` lets them wait."""
         self.answers = Answers()
         """The remembered answers, whose follow-ups continue from them."""
+        self.adapters = adapters
+        """The names of LoRA adapters; sessions that name one follow the same script."""
         self.max_answer_tokens = max_answer_tokens
         """The operator's bound on the tokens of an answer; by default none."""
         self.media_rules = media

@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from caesura.runtime.launch import start_engine, vllm_server
 from caesura.runtime.server import create_app
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.engine
 MODEL = "caesura-tiny"
 WORDS = "Say a word, and another one, and go on with words for a long time."
 HELLO: Any = [{"role": "user", "content": WORDS}]
+ADAPTERS = ("lawyer", "surgeon")
 MOST = 8
 TEMPLATE = """
 {%- for m in messages -%}
@@ -39,6 +42,12 @@ class Client:
         async with self._http.post(path, json={"model": MODEL, **fields}) as response:
             assert response.status == 200, await response.text()
             return await response.json()
+
+    async def check_listed(self, model: str) -> None:
+        async with self._http.get("/v1/models") as response:
+            assert model in [each["id"] for each in (await response.json())["data"]]
+        async with self._http.get(f"/v1/models/{model}") as response:
+            assert (await response.json())["id"] == model
 
     async def usages(self, **fields: Any) -> dict[str, tuple[int, int]]:
         """Return the tokens of the same prompt and of its answer, by route."""
@@ -74,10 +83,33 @@ def _tokens(usage: dict[str, Any]) -> tuple[int, int]:
     return usage["input_tokens"] + apart, usage["output_tokens"]
 
 
+def adapter(folder: Path, name: str) -> str:
+    """Make a LoRA adapter of the bundled model that changes its answers; return `NAME=PATH`."""
+    torch.manual_seed(len(name))
+    weights = {}
+    for layer in range(4):
+        part = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
+        weights[f"{part}.lora_A.weight"] = torch.randn(8, 336)
+        weights[f"{part}.lora_B.weight"] = torch.randn(384, 8)
+    save_file(weights, folder / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "base_model_name_or_path": "tiny",
+        "r": 8,
+        "lora_alpha": 16,
+        "target_modules": ["q_proj"],
+        "bias": "none",
+        "task_type": "CAUSAL_LM",
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return f"{name}={folder}"
+
+
 @pytest.fixture(scope="module")
 async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VllmEngine]:
     template = Path(tmp_path_factory.mktemp("template")) / "t.jinja"
     template.write_text(TEMPLATE)
+    adapters = [adapter(tmp_path_factory.mktemp(name), name) for name in ADAPTERS]
     given = {
         "--chat-template": str(template),
         "--default-chat-template-kwargs": json.dumps({"repeats": 40}),
@@ -86,7 +118,13 @@ async def optioned(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vl
     }
     flags = [each for pair in given.items() for each in pair]
     engine = await start_engine(
-        vllm_args=[*flags, "--exclude-tools-when-tool-choice-none"], serves=True
+        vllm_args=[
+            *flags,
+            "--exclude-tools-when-tool-choice-none",
+            *("--enable-lora", "--max-loras", "2", "--lora-modules", *adapters),
+        ],
+        formats=["hermes"],
+        serves=True,
     )
     assert isinstance(engine, VllmEngine)
     yield engine
@@ -115,9 +153,30 @@ async def check_routes_agree(client: Client) -> None:
     assert once["chat"][0] < counted["input_tokens"] - 30
 
 
+async def check_adapters_answer(client: Client) -> None:
+    """Each adapter writes its own text, and the same on every route, also behind a tool's call."""
+    said: dict[str, str] = {}
+    for model in (MODEL, *ADAPTERS):
+        asked: Any = {"messages": HELLO, "temperature": 0, "model": model}
+        chat = await client.post("/v1/chat/completions", **asked)
+        ours = await client.post("/v1/chat/completions", **asked, server_tools=["calculator"])
+        response = await client.post("/v1/responses", input=WORDS, temperature=0, model=model)
+        assert chat["model"] == ours["model"] == response["model"] == model
+        said[model] = chat["choices"][0]["message"]["content"]
+        texts = [
+            ours["choices"][0]["message"]["content"],
+            response["output"][0]["content"][0]["text"],
+        ]
+        assert texts == [said[model]] * 2
+        await client.check_listed(model)
+    assert len(set(said.values())) == len(said), said
+
+
 async def test_all_routes_render_and_limit_the_same(optioned: VllmEngine) -> None:
     async with served(optioned) as client:
         await check_routes_agree(client)
+        await check_adapters_answer(client)
     await optioned.restart()
     async with served(optioned) as client:
         await check_routes_agree(client)
+        await check_adapters_answer(client)

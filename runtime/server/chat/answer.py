@@ -210,10 +210,10 @@ def _bare_logprob(token: TokenLogprob) -> dict[str, Any]:
     return {"token": token.token, "logprob": token.logprob, "bytes": list(token.data)}
 
 
-def answer_of(model: str, plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
+def answer_of(plan: Plan, asked: ChatRequest, index: int = 0) -> Answer:
     """Return the empty answer at a place among the choices of a request with this plan."""
     return Answer(
-        model,
+        asked.model,
         plan.client_tools,
         pausing=plan.spec.pausing,
         logprobs=plan.sampling.logprobs is not None,

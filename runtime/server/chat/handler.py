@@ -69,7 +69,7 @@ class ChatCompletions:
                 await self._joined(request, send, asked, plan, run)
                 return
             numbers = range(plan.choices)
-            answers = [answer_of(state.engine.model, plan, asked, number) for number in numbers]
+            answers = [answer_of(plan, asked, number) for number in numbers]
             note_answer(request.scope, answers[0].id)
             async with AsyncExitStack() as sessions:
                 decoding: list[AsyncGenerator[Delta, None]] = []
@@ -134,7 +134,7 @@ async def _planned(state: State, body: bytes) -> tuple[ChatRequest, Plan]:
 
     def planned(body: bytes) -> tuple[ChatRequest, Plan]:
         asked = parse(body)
-        return asked, make_plan(asked, state.engine.model, state.tools, state.limits)
+        return asked, make_plan(asked, state.engine, state.tools, state.limits)
 
     return await parsed(planned, body)
 

@@ -160,7 +160,7 @@ class KeptChats:
             return known
         self._make_room()
         sender = Sender.of(plan, headers, run_id)
-        answer = _answer(self._state.engine.model, plan, asked, run_id, int(time.time()))
+        answer = _answer(plan, asked, run_id, int(time.time()))
         about = {"api": API, "body": body.decode(), "created": answer.created}
         journal = writer.begin(run_id, about | {"sender": sender.told()})
         kept = KeptRun(writer, journal, self._state.people)
@@ -175,10 +175,10 @@ class KeptChats:
             try:
                 body = str(record.about["body"]).encode()
                 asked = parse(body)
-                plan = make_plan(asked, self._state.engine.model, self._state.tools, limits)
+                plan = make_plan(asked, self._state.engine, self._state.tools, limits)
                 plan = Sender.read(record.about["sender"]).of_plan(plan)
                 created = int(record.about["created"])
-                answer = _answer(self._state.engine.model, plan, asked, record.run, created)
+                answer = _answer(plan, asked, record.run, created)
             except (ApiError, LookupError, TypeError, ValueError) as error:
                 LOG.warning("the completion %s does not go on: %s", record.run, str(error)[:200])
                 journal.finish()
@@ -239,8 +239,8 @@ class KeptChats:
         self._forget(ended[0])
 
 
-def _answer(model: str, plan: Plan, asked: ChatRequest, run_id: str, created: int) -> Answer:
-    answer = answer_of(model, plan, asked)
+def _answer(plan: Plan, asked: ChatRequest, run_id: str, created: int) -> Answer:
+    answer = answer_of(plan, asked)
     answer.id, answer.created = run_id, created
     return answer
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
@@ -46,9 +47,9 @@ class Plan:
         return replace(self, sampling=replace(self.sampling, seed=self.sampling.seed + number))
 
 
-def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits) -> Plan:
+def make_plan(request: ChatRequest, engine: Engine, tools: Registry, limits: Limits) -> Plan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
-    check_model(request.model, model)
+    adapter = adapter_of(request.model, engine)
     registry = selected(request.server_tools, tools)
     clients = _client_tools(request.tools, registry)
     choice = request.tool_choice
@@ -76,6 +77,7 @@ def make_plan(request: ChatRequest, model: str, tools: Registry, limits: Limits)
             prefill=request.continue_final_message,
             cache_salt=request.cache_salt,
             priority=request.priority,
+            adapter=adapter,
         ),
         sampling=sampling,
         registry=registry,
@@ -107,11 +109,19 @@ def _call_rule(request: ChatRequest, names: Sequence[str]) -> CallRule | None:
     return None if choice == "none" or rule == CallRule() else rule
 
 
-def check_model(asked: str, served: str) -> None:
-    """Raise `ApiError` 404 unless the model that a request names is the served one."""
-    if asked != served:
-        message = f"The model {asked!r} is not served here; {served!r} is."
-        raise ApiError(404, message, param="model", code="model_not_found")
+def adapter_of(asked: str, engine: Engine) -> str | None:
+    """Return the LoRA adapter that a request names as its model, or None for the model itself.
+
+    Raises `ApiError` 404 for any other name.
+    """
+    if asked == engine.model:
+        return None
+    if asked in engine.adapters:
+        return asked
+    names = ", ".join(map(repr, (engine.model, *engine.adapters)))
+    verb = "are" if engine.adapters else "is"
+    message = f"The model {asked!r} is not served here; {names} {verb}."
+    raise ApiError(404, message, param="model", code="model_not_found")
 
 
 def selected(names: Sequence[str], tools: Registry) -> Registry:

@@ -45,8 +45,8 @@ class Messages:
             asked, plan = await parsed(self._planned, await request.body())
             plan = apart(state, owned(plan, request.headers))
             thinks = asked.thinking is None or asked.thinking.type != "disabled"
-            model, tools = state.engine.model, plan.client_tools
-            answer = Answer(model, tools, pausing=plan.spec.pausing, thinks=thinks)
+            tools = plan.client_tools
+            answer = Answer(asked.model, tools, pausing=plan.spec.pausing, thinks=thinks)
             note_answer(request.scope, answer.id)
             async with opened(state, plan, answer) as session:
                 decoding = pieces(state, plan, session, answer, started, request.headers)
@@ -71,7 +71,7 @@ class Messages:
         """Parse and check a body; raise `ApiError` if it is invalid."""
         asked, chat = parse(body)
         state = self._state
-        return asked, make_plan(chat, state.engine.model, state.tools, state.limits)
+        return asked, make_plan(chat, state.engine, state.tools, state.limits)
 
 
 async def _stream(

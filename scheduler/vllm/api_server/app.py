@@ -61,6 +61,7 @@ async def vllm_app(engine: VllmEngine) -> AsyncIterator[FastAPI]:
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
         app.state.server = ServerInFront()
+        engine.adapters = app.state.openai_serving_models.lora_requests
     except (ValueError, TypeError, KeyError, OSError) as error:
         raise UsageError(f"vLLM's server does not start with these options: {error}") from error
     finally:

@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from vllm import SamplingParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.renderers import merge_kwargs
 from vllm.renderers.chat_utils import load_chat_template
 from vllm.renderers.hf import HfTokenizer, resolve_chat_template_content_format
@@ -65,6 +67,9 @@ from caesura.scheduler.vllm.wire import (
 
 class VllmEngine:
     """A model served by vLLM in a process of its own."""
+
+    adapters: Mapping[str, LoRARequest] = MappingProxyType({})
+    """The LoRA adapters by name; vLLM's server, which loads them, keeps them up to date."""
 
     def __init__(
         self,
@@ -199,9 +204,17 @@ class VllmEngine:
         refuse_forked(self._started_in)
         if spec.priority:
             self._check_priority(spec.priority)
+        self.adapter(spec.adapter)
         if spec.tools and spec.pausing and spec.tool_choice == "auto" and not self.formats:
             raise UsageError(f"tools cannot run: {unknown_format(self._model)}")
         return VllmSession(self, self.completed(spec), log)
+
+    def adapter(self, name: str | None) -> LoRARequest | None:
+        """Return the adapter of a name, or None for no name; raise `UsageError` if it is gone."""
+        if name is not None and name not in self.adapters:
+            known = ", ".join(self.adapters) or "none"
+            raise UsageError(f"there is no adapter {name!r}; there are: {known}")
+        return None if name is None else self.adapters[name]
 
     def completed(self, spec: SessionSpec) -> SessionSpec:
         """Return the spec with what the options of vLLM's server say of all prompts."""
@@ -342,6 +355,9 @@ class VllmEngine:
         """Start the engine's process anew; see `Engine.restart`."""
         await self._process.restart()
         self.media.use(self.llm)
+        # Another one may get the number of an adapter that was loaded while the server ran.
+        kept = {each.name for each in self.server_options.get("lora_modules") or ()}
+        self.adapters = {name: each for name, each in self.adapters.items() if name in kept}
         if self.calibration is not None and self.calibration is not self._first_calibration:
             # It was adopted while the engine ran, so the new process does not know it.
             cost = self.calibration.cost.to_wire()

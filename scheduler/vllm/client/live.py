@@ -9,6 +9,7 @@ from vllm import SamplingParams
 from vllm.engine.protocol import StreamingInput
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
+from vllm.lora.request import LoRARequest
 from vllm.outputs import RequestOutput
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
@@ -33,6 +34,7 @@ class LiveRequest:
         priority: int = 0,
         media: Media = NO_MEDIA,
         route: Route | None = None,
+        adapter: LoRARequest | None = None,
     ) -> None:
         """Start a request with `tokens`, which hold the placeholders of `media`.
 
@@ -54,6 +56,7 @@ class LiveRequest:
             params,
             request_id,
             trace_headers=headers,
+            lora_request=adapter,
             priority=priority,
             data_parallel_rank=self._route.rank,
         )

@@ -249,3 +249,35 @@ async def test_the_operators_bound_holds_for_all_turns_of_a_run(serve_script, do
             body = await response.json()
             assert response.status == 200, body
             assert body["usage"]["output_tokens"] == 5
+
+
+async def test_an_adapter_answers_by_its_name_on_all_routes(serve_script, double):
+    engine = ScriptedEngine(["Yes."] * 5, model="tiny/scripted", adapters=["law"])
+    served = await serve_script(engine, [double])
+    hello = [{"role": "user", "content": "Hello"}]
+    asked = {
+        "/v1/chat/completions": {"messages": hello},
+        "/v1/messages": {"messages": hello, "max_tokens": 9},
+        "/v1/responses": {"input": "Hello"},
+        "/v1/responses/compact": {"input": "Hello"},
+    }
+    for path, fields in asked.items():
+        body = {"model": "law", "server_tools": ["double"], **fields}
+        if path.endswith("compact"):
+            del body["server_tools"]
+        async with served.http.post(path, json=body) as response:
+            answer = await response.json()
+            assert response.status == 200, answer
+            assert answer.get("model", "law") == "law"
+    assert [each.spec.adapter for each in engine.sessions] == ["law"] * 4
+    await served.chat()
+    assert engine.sessions[-1].spec.adapter is None
+    async with served.http.get("/v1/models/law") as response:
+        card = await response.json()
+        assert (card["id"], card["parent"]) == ("law", "tiny/scripted")
+    async with served.http.get("/v1/models") as response:
+        listed = (await response.json())["data"]
+        assert [each["id"] for each in listed] == ["tiny/scripted", "law"]
+    status, body = await served.chat(model="medicine")
+    assert (status, body["error"]["code"]) == (404, "model_not_found")
+    assert "'tiny/scripted', 'law' are" in body["error"]["message"]

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from caesura.runtime.engine import Engine
 from caesura.runtime.run.limits import Limits, bounded
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.plan import Plan, check_model, selected
+from caesura.runtime.server.chat.plan import Plan, adapter_of, selected
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items.given import Item
 from caesura.runtime.server.responses.items.messages import messages_of, with_instructions
@@ -77,13 +78,13 @@ def make_plan(
     request: ResponseRequest,
     items: Sequence[Item],
     history: History,
-    model: str,
+    engine: Engine,
     tools: Registry,
     limits: Limits,
     people: People | None,
 ) -> ResponsePlan:
     """Return the plan of `request`; raise `ApiError` for a model or tool that is not served."""
-    check_model(request.model, model)
+    adapter = adapter_of(request.model, engine)
     for what in left_out(request):
         say_once("the grammar of a custom tool" if what.startswith("grammar") else f"the {what}")
     offer = offered(request, tools, people)
@@ -103,6 +104,7 @@ def make_plan(
         template=request.template(),
         cache_salt=request.cache_salt,
         priority=request.priority,
+        adapter=adapter,
     )
     run = Plan(
         messages=messages,

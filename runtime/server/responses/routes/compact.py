@@ -8,7 +8,7 @@ from typing import Any
 from caesura.intercept.calls.events import TextDelta, TurnEnded
 from caesura.runtime.events import UsageCount
 from caesura.runtime.run.transcript import digest
-from caesura.runtime.server.chat.plan import Plan, check_model
+from caesura.runtime.server.chat.plan import Plan, adapter_of
 from caesura.runtime.server.decoding import apart, decode, owned
 from caesura.runtime.server.http.errors import invalid
 from caesura.runtime.server.responses.items import ids
@@ -37,7 +37,7 @@ async def counted_tokens(
     headers: Mapping[str, str],
 ) -> int:
     """Return the number of tokens of the prompt of a request; raise `ApiError`."""
-    check_model(asked.model or state.engine.model, state.engine.model)
+    adapter_of(asked.model or state.engine.model, state.engine)
     reach = responses.reach(headers)
     items = await responses.resolved(given, reach)
     history = await responses.history(asked, {}, reach)
@@ -62,7 +62,7 @@ async def compacted(
 
     Raises `ApiError`, and what the run raises.
     """
-    check_model(asked.model, state.engine.model)
+    adapter = adapter_of(asked.model, state.engine)
     reach = responses.reach(headers)
     items = await responses.resolved(given, reach)
     history = await responses.history(asked, {}, reach)
@@ -72,7 +72,7 @@ async def compacted(
     question: Message = {"role": "user", "content": SUMMARISE}
     messages = with_instructions(asked.instructions, [*history.messages, *own, question])
     response_id = ids.new_id(ids.RESPONSE)
-    summary, usage = await _summary(state, messages, response_id, headers)
+    summary, usage = await _summary(state, messages, adapter, response_id, headers)
     return {
         "id": response_id,
         "object": "response.compaction",
@@ -83,7 +83,11 @@ async def compacted(
 
 
 async def _summary(
-    state: State, messages: list[Message], name: str, headers: Mapping[str, str]
+    state: State,
+    messages: list[Message],
+    adapter: str | None,
+    name: str,
+    headers: Mapping[str, str],
 ) -> tuple[str, dict[str, Any]]:
     """Return the model's answer to the messages, and the token counts."""
     sampling = Sampling()
@@ -91,7 +95,7 @@ async def _summary(
         messages=tuple(messages),
         conversation=digest(messages),
         user=None,
-        spec=SessionSpec(sampling=sampling, pausing=False, tool_choice="none"),
+        spec=SessionSpec(sampling=sampling, pausing=False, tool_choice="none", adapter=adapter),
         sampling=sampling,
         registry=Registry(),
         client_tools=frozenset(),

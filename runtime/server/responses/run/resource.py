@@ -47,7 +47,6 @@ class Resource:
     """
 
     request: ResponseRequest
-    model: str
     defaults: Sampling
     id: str = field(default_factory=lambda: ids.new_id(ids.RESPONSE))
     created_at: int = field(default_factory=lambda: int(time.time()))
@@ -81,7 +80,7 @@ class Resource:
             "completed_at": self.completed_at,
             "error": self.error,
             "incomplete_details": {"reason": self.incomplete} if self.incomplete else None,
-            "model": self.model,
+            "model": self.request.model,
             "output": list(self.output),
             "usage": self.usage,
         }

@@ -64,9 +64,9 @@ class Attended:
             bool(told["covers_previous"]),
         )
 
-    def resource(self, model: str, defaults: Sampling) -> Resource:
+    def resource(self, defaults: Sampling) -> Resource:
         """Return the response object, as it was when the response began."""
-        return Resource(self.request, model, defaults, id=self.response, created_at=self.created_at)
+        return Resource(self.request, defaults, id=self.response, created_at=self.created_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from caesura.runtime.journal.kept import KeptRun
 from caesura.runtime.journal.record import Recorded
-from caesura.runtime.server.chat.plan import check_model
+from caesura.runtime.server.chat.plan import adapter_of
 from caesura.runtime.server.http.errors import ApiError, invalid
 from caesura.runtime.server.keys.door import reaches
 from caesura.runtime.server.keys.key import Reach
@@ -129,17 +129,16 @@ class Responses(Inputs):
         self._in_background(self.resume(records))
 
     async def _begin_again(self, begun: Begun, kept: KeptRun) -> None:
-        first, engine = begun.first, self._state.engine
+        first = begun.first
         plan = await self._planned(first.request, first.items, begun.history)
-        resource = first.resource(engine.model, engine.default_sampling)
+        resource = first.resource(self._state.engine.default_sampling)
         part = self._part(resource, first.items, begun.history, plan, begun.sender.origin.tenant)
         part.kept = kept
         await self._start(part, plan, begun.history, begun.sender, {}, 0.0)
 
     def _attended(self, run: LiveRun, attended: Attended) -> Part:
         """Return the response in which a run went on, as it was before the server ended."""
-        engine = self._state.engine
-        resource = attended.resource(engine.model, engine.default_sampling)
+        resource = attended.resource(self._state.engine.default_sampling)
         answer = run.part.answer.following(resource)
         return self._following(run, answer, attended.items, attended.covers_previous)
 
@@ -182,7 +181,7 @@ class Responses(Inputs):
         self, request: ResponseRequest, items: Sequence[Item], history: History
     ) -> ResponsePlan:
         state = self._state
-        about = (state.engine.model, state.tools, state.limits, state.people)
+        about = (state.engine, state.tools, state.limits, state.people)
         return await asyncio.to_thread(make_plan, request, items, history, *about)
 
     def _part(
@@ -197,8 +196,7 @@ class Responses(Inputs):
         return Part(answer, items, plan.listed, history=history.messages, tenant=tenant)
 
     def _resource(self, request: ResponseRequest) -> Resource:
-        engine = self._state.engine
-        return Resource(request, engine.model, engine.default_sampling)
+        return Resource(request, self._state.engine.default_sampling)
 
     async def _start(
         self,
@@ -284,7 +282,7 @@ class Responses(Inputs):
             message = "input: send the decisions about one response, and nothing behind them."
             raise invalid(message, "input")
         run = runs.pop()
-        check_model(request.model, self._state.engine.model)
+        adapter_of(request.model, self._state.engine)
         place = self._enter(headers)
         covers = request.previous_response_id == run.part.id
         answer = run.part.answer.following(self._resource(request))

@@ -152,6 +152,7 @@ class SurvivingRequest:
             trace_headers=self.trace_headers,
             cache_salt=self._spec.cache_salt,
             priority=self._spec.priority,
+            adapter=self._engine.adapter(self._spec.adapter),
             media=turn.media,
             route=self._engine.routes.of(turn.tokens, self._spec.cache_salt),
         )

@@ -36,7 +36,7 @@ CLIENTS = Shown(client={name: (name, None) for name in NAMES})
 
 def answer(shown: Shown = SHOWN, **fields: Any) -> Answer:
     request = ResponseRequest(model="m", input="x", **fields)
-    return Answer(Resource(request, "m", Sampling()), shown)
+    return Answer(Resource(request, Sampling()), shown)
 
 
 def turn_end(reason: Any) -> TurnEnded:
@@ -215,7 +215,7 @@ def test_an_approval_ends_the_response_and_the_next_one_shows_the_call(checked: 
     events += first.take(turn_end("call")) + first.ask("1", "mcpr_1", "{}")
     assert first.waits
     checked(events + first.end(0.0))
-    second = first.following(Resource(ResponseRequest(model="m", input="x"), "m", Sampling()))
+    second = first.following(Resource(ResponseRequest(model="m", input="x"), Sampling()))
     events = second.begin() + second.take(returned("1", "asking")) + second.end(0.0)
     checked(events)
     (item,) = events[-1]["response"]["output"]

@@ -15,7 +15,7 @@ from caesura.runtime.server.responses.items.given import items_of
 from caesura.runtime.server.responses.items.messages import messages_of
 from caesura.runtime.server.responses.request.plan import History, make_plan, say_once
 from caesura.runtime.server.responses.request.schema import parse
-from caesura.runtime.testing import call, calls, say
+from caesura.runtime.testing import ScriptedEngine, call, calls, say
 from caesura.tools.registry import Registry
 from tests.runtime.server.responses.test_responses import MODEL, TOOL, events, parsed, post
 from tests.scheduler.real_templates import renderer_of
@@ -113,7 +113,8 @@ async def test_claude_codes_first_request_is_answered(serve_script: Any) -> None
 @pytest.mark.parametrize("template", ["qwen3", "qwen3_5_think", "gptoss", "mistral_small_3_2"])
 def test_both_first_requests_are_rendered_whole(template: str) -> None:
     request, items = parse(json.dumps(CODEX))
-    plan = make_plan(request, items, History(), MODEL, Registry(), Limits(), None).run
+    engine = ScriptedEngine(model=MODEL)
+    plan = make_plan(request, items, History(), engine, Registry(), Limits(), None).run
     _, chat = parse_messages(json.dumps(CLAUDE).encode())
     tools = [tool.spec() for tool in chat.tools]
     tokenizer, renderer = renderer_of(template)
