@@ -14,7 +14,7 @@ from tests.engine.test_stock_server import vllm_server
 pytestmark = [pytest.mark.engine, pytest.mark.slow]
 
 QUESTION: Any = [{"role": "user", "content": "What is 48 * 17?"}]
-KEY = "secret"
+KEY, CLIENT = "secret", "client-secret"
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +22,16 @@ async def address(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str
     folder: Path = tmp_path_factory.mktemp("plugin")
     config = folder / "caesura.toml"
     config.write_text(f'[data]\ndirectory = "{folder}"\n')
+    keys = folder / "keys"
+    keys.write_text(f"{KEY} role=admin\n{CLIENT}\n")
     environment = {
         "VLLM_PLUGINS": "caesura",
+        "CAESURA_API_KEY_FILE": str(keys),
         "CAESURA_CONFIG": str(config),
         "CAESURA_TRACE": str(folder / "traces.sqlite"),
     }
     async with vllm_server(
-        folder / "records.jsonl", 60, "--api-key", KEY, **environment
+        folder / "records.jsonl", 60, "--api-key", KEY, CLIENT, **environment
     ) as started:
         yield started
 
@@ -121,3 +124,18 @@ async def test_the_key_guards_our_routes_too(http: aiohttp.ClientSession) -> Non
     for path in ("/v1/trace", "/v1/pending", "/artifacts/x.png"):
         async with http.get(path) as response:
             assert response.status == 401, path
+
+
+async def test_a_clients_key_gets_what_is_its_own(
+    client: AsyncOpenAI, http: aiohttp.ClientSession
+) -> None:
+    made = await client.responses.create(model="tiny", input="Hello, who are you?")
+    headers = {"Authorization": f"Bearer {CLIENT}"}
+    for path, status in (
+        ("/v1/models", 200),
+        (f"/v1/responses/{made.id}", 404),
+        ("/v1/trace", 403),
+        ("/metrics", 403),
+    ):
+        async with http.get(path, headers=headers) as response:
+            assert response.status == status, path
