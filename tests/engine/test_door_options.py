@@ -10,10 +10,15 @@ import aiohttp
 import pytest
 import torch
 from safetensors.torch import save_file
+from vllm import SamplingParams
+from vllm.inputs import tokens_input
 
+from caesura.intercept.calls.events import CallFinished, TurnEnded
 from caesura.runtime.launch import start_engine, vllm_server
 from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
+from caesura.scheduler.errors import UsageError
+from caesura.scheduler.messages import CallRule, Sampling, SessionSpec
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
 
@@ -29,7 +34,7 @@ TEMPLATE = """
 {{ '<|im_start|>' + m.role + '\\n' }}{% for part in m.content %}{{ part.text }}{% endfor %}
 {{- ' zebra' * repeats + '<|im_end|>\\n' }}
 {%- endfor -%}
-{{ '<|im_start|>assistant\\n' }}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}
 """
 """A template that takes texts as parts, and whose length shows whether a variable was set."""
 
@@ -170,6 +175,50 @@ async def check_adapters_answer(client: Client) -> None:
         assert texts == [said[model]] * 2
         await client.check_listed(model)
     assert len(set(said.values())) == len(said), said
+
+
+async def test_an_adapter_writes_on_behind_a_pause(
+    optioned: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows a pause is what the adapter writes behind the same tokens in one request."""
+    monkeypatch.setattr(optioned, "max_answer_tokens", None)  # a call has more tokens
+    nothing = {"type": "object", "properties": {}, "additionalProperties": False}
+    look = {"type": "function", "function": {"name": "look", "parameters": nothing}}
+    rule = CallRule(required=True, single=True)
+    forced = Sampling(temperature=0, calls=rule, max_tokens=200)
+    free = Sampling(temperature=0, max_tokens=MOST)
+    written = []
+    async with served(optioned):
+        for name in (None, *ADAPTERS):
+            session = optioned.open(SessionSpec([look], adapter=name))
+            events = [event async for event in session.turn(HELLO, forced)]
+            [call_id] = [each.call_id for each in events if isinstance(each, CallFinished)]
+            request, before = session.request_id, list(session.tokens)
+            result = {"role": "tool", "tool_call_id": call_id, "content": "Seen."}
+            events = [event async for event in session.turn([result], free)]
+            ended = events[-1]
+            assert isinstance(ended, TurnEnded) and session.request_id == request
+            at = len(session.tokens) - ended.completion_tokens
+            prompt, after = session.tokens[:at], session.tokens[at:]
+            assert prompt[: len(before)] == before
+            assert after == await whole(optioned, prompt, name)
+            written.append(after)
+            await session.close()
+        assert len(set(map(tuple, written))) == len(written)
+        with pytest.raises(UsageError, match="no adapter 'none such'; there are: lawyer, surgeon"):
+            optioned.open(SessionSpec(adapter="none such"))
+
+
+async def whole(engine: VllmEngine, prompt: list[int], name: str | None) -> list[int]:
+    """Return what vLLM samples behind a prompt in a request of its own."""
+    params = SamplingParams(temperature=0, max_tokens=MOST)
+    made: list[int] = []
+    request = engine.llm.generate(
+        tokens_input(prompt), params, f"whole-{name}", lora_request=engine.adapter(name)
+    )
+    async for output in request:
+        made = list(output.outputs[0].token_ids)
+    return made
 
 
 async def test_all_routes_render_and_limit_the_same(optioned: VllmEngine) -> None:
