@@ -98,10 +98,72 @@ async def test_a_schema_holds(door: Door, settled: Settled) -> None:
     pattern = r'\{"direction": "(north|south)", "sure": (true|false)\}'
     answer = await door.chat(extra_body={"structured_outputs": {"regex": pattern}})
     Way.model_validate_json(answer.choices[0].message.content)
-    # A tiny model may write spaces without end where JSON allows them.
-    schema = {"name": "way", "schema": Way.model_json_schema()}
-    loose = await door.chat(response_format={"type": "json_schema", "json_schema": schema})
-    assert loose.choices[0].message.content.lstrip().startswith("{")
+
+
+# What XGrammar cannot express is left to guidance.
+NUMBERS = {
+    "type": "object",
+    "properties": {
+        "number": {"type": "integer", "multipleOf": 3, "minimum": 0, "maximum": 9},
+        "even": {"enum": [2, 4]},
+    },
+    "required": ["number", "even"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("schema", [Way.model_json_schema(), NUMBERS], ids=["way", "numbers"])
+@pytest.mark.parametrize("tools", [[], ["calculator"]], ids=["vllm", "server tools"])
+async def test_json_of_a_small_model_ends_before_the_limit(
+    door: Door, settled: Settled, schema: dict[str, Any], tools: list[str]
+) -> None:
+    if tools and schema is NUMBERS:
+        pytest.skip("beside tools such a schema is refused")
+    # The model calls a tool first where it has one.
+    asked, most = (QUESTION, 200) if tools else (HELLO, 60)
+    form = {"type": "json_schema", "json_schema": {"name": "way", "schema": schema}}
+    answer = await door.chat(
+        messages=asked,
+        max_tokens=most,
+        response_format=form,
+        extra_body={"server_tools": tools},
+    )
+    (choice,) = answer.choices
+    assert choice.finish_reason == "stop", choice
+    assert set(json.loads(choice.message.content)) == set(schema["properties"])
+    status, said = await door.post(
+        "/v1/messages",
+        model=MODEL,
+        max_tokens=most,
+        messages=asked,
+        temperature=0,
+        server_tools=tools,
+        output_config={"format": {"type": "json_schema", "schema": schema}},
+    )
+    assert status == 200, said
+    assert said["stop_reason"] == "end_turn"
+    assert set(json.loads(said["content"][0]["text"])) == set(schema["properties"])
+    named = {"type": "json_schema", "name": "way", "schema": schema}
+    body = {"model": MODEL, "input": asked, "max_output_tokens": most, "server_tools": tools}
+    status, told = await door.post("/v1/responses", text={"format": named}, temperature=0, **body)
+    assert (status, told["status"]) == (200, "completed"), told
+    text = told["output"][0]["content"][0]["text"]
+    assert set(json.loads(text)) == set(schema["properties"])
+
+
+async def test_an_object_of_a_small_model_ends_before_the_limit(
+    door: Door, settled: Settled
+) -> None:
+    answer = await door.chat(response_format={"type": "json_object"})
+    text = answer.choices[0].message.content
+    assert "  " not in text and "\n" not in text
+
+
+async def test_openais_client_parses_an_answer(door: Door, settled: Settled) -> None:
+    answer = await door.openai.chat.completions.parse(
+        model=MODEL, messages=HELLO, response_format=Way
+    )
+    assert isinstance(answer.choices[0].message.parsed, Way)
 
 
 async def test_fields_that_only_vllm_knows(door: Door, settled: Settled) -> None:

@@ -255,3 +255,17 @@ def test_names_are_escaped_where_they_are_json() -> None:
     assert made is not None and made.structural_tag is not None
     text = '<tool_call>\n{"name": "a\\"b", "arguments": {}}\n</tool_call>'
     assert allows(Grammar.from_structural_tag(made.structural_tag), text)
+
+
+@pytest.mark.parametrize(("compact", "most"), [(True, 1), (False, 8)])
+def test_white_space_in_the_json_of_an_answer_is_bounded(compact: bool, most: int) -> None:
+    model = stand_in("hermes")
+    made = GrammarMaker([row_of("hermes")], model.tokenizer, "", compact)
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    for tools in ((), TOOLS):
+        found = made.of_turn(tools, Sampling(text=TextFormat("json_schema", schema)), "")
+        assert found is not None and found.structural_tag is not None
+        rules = Grammar.from_structural_tag(found.structural_tag)
+        for spaces in (0, 1, most, most + 1, 20):
+            text = f'{{"a":{" " * spaces}1}}'
+            assert allows(rules, text) == (spaces <= most)

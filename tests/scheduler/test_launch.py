@@ -7,6 +7,7 @@ from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.vllm.client.launch import (
+    WHITE_SPACE,
     check_scheduler,
     for_cpu,
     parse_engine_args,
@@ -20,6 +21,19 @@ def test_vllms_own_flags_are_read_as_vllm_serve_does() -> None:
     given = parse_engine_args(["--max-model-len", "4k", "--tensor-parallel-size", "2"])
     assert given == {"max_model_len": 4000, "tensor_parallel_size": 2}
     assert parse_engine_args([]) == {}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--structured-outputs-config", '{"backend": "xgrammar"}'],
+        ['--structured-outputs-config={"disable_any_whitespace": false}'],
+    ],
+)
+def test_white_space_in_json_is_the_users_choice(arguments: list[str]) -> None:
+    told = parse_engine_args(arguments)[WHITE_SPACE]
+    assert not told.disable_any_whitespace
+    assert WHITE_SPACE not in parse_engine_args(["--reasoning-parser", "qwen3"])
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense", "3"], ["--tensor-parallel-size", "many"]])

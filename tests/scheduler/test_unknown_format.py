@@ -49,7 +49,9 @@ def engine_with(
     )
     config.get_diff_sampling_param = partial(ModelConfig.get_diff_sampling_param, config)
     vllm_config = SimpleNamespace(
-        structured_outputs_config=SimpleNamespace(reasoning_parser=reasoning_parser)
+        structured_outputs_config=SimpleNamespace(
+            reasoning_parser=reasoning_parser, disable_any_whitespace=False
+        )
     )
     llm: Any = SimpleNamespace(
         get_tokenizer=lambda: tokenizer,

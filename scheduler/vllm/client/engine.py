@@ -120,7 +120,7 @@ class VllmEngine:
         self.renderer = made(self.tokenizer, self.ends, *about_text)
         self.render_threads = RenderThreads()
         self.media = MediaRenderer(llm, self.renderer, self.render_threads, shown)
-        self.grammars = GrammarMaker(self.formats, self.tokenizer, template)
+        self.grammars = GrammarMaker(self.formats, self.tokenizer, template, _is_compact(llm))
         self.splicer = Splicer(
             self.renderer, self.render_threads, self._context_tokens, Answers() if splice else None
         )
@@ -461,6 +461,11 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
     if tokenizer.eos_token_id is not None:
         ends.add(tokenizer.eos_token_id)
     return frozenset(ends)
+
+
+def _is_compact(llm: AsyncLLM) -> bool:
+    """Return whether grammars of JSON shall allow little white space."""
+    return bool(llm.vllm_config.structured_outputs_config.disable_any_whitespace)
 
 
 def _reasoning_parser(llm: AsyncLLM) -> str:

@@ -17,7 +17,9 @@ from caesura.scheduler.vllm.client.grammars.python_arguments import PythonArgume
 MAX_ARGUMENT_SPACES = 2
 """White space in a row within a call's arguments, since some models write it without end."""
 MAX_TEXT_SPACES = 8
-"""White space in a row within the JSON of an answer, some of which models indent."""
+"""White space in a row within the JSON of an answer, which models may indent."""
+MAX_COMPACT_SPACES = 1
+"""White space in a row where JSON shall be compact, as most models write it."""
 
 ANY_TEXT: Part = {"type": "any_text"}
 SPACES: Part = {"type": "regex", "pattern": r"[ \n]{0,4}"}
@@ -142,12 +144,12 @@ def text_or_calls(
     }
 
 
-def text_in(form: TextFormat) -> Part:
-    """Return a text in the format."""
+def text_in(form: TextFormat, max_spaces: int = MAX_TEXT_SPACES) -> Part:
+    """Return a text in the format; JSON has at most `max_spaces` of white space in a row."""
     match form.kind:
         case "json_schema" | "json_object":
             schema = form.value if form.kind == "json_schema" else {"type": "object"}
-            spaces = {"max_whitespace_cnt": MAX_TEXT_SPACES}
+            spaces = {"max_whitespace_cnt": max_spaces}
             return {"type": "json_schema", "json_schema": schema, **spaces}
         case "regex":
             return {"type": "regex", "pattern": form.value}

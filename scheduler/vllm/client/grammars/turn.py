@@ -15,6 +15,8 @@ from caesura.scheduler.messages import CallRule, Sampling, TextFormat, ToolSpec
 from caesura.scheduler.vllm.client.grammars.basic import Part, either
 from caesura.scheduler.vllm.client.grammars.parts import (
     ANY_TEXT,
+    MAX_COMPACT_SPACES,
+    MAX_TEXT_SPACES,
     behind_messages,
     behind_thinking,
     calls,
@@ -27,9 +29,15 @@ from caesura.scheduler.vllm.client.grammars.parts import (
 class GrammarMaker:
     """Makes the grammars of one model's turns."""
 
-    def __init__(self, formats: Sequence[str], tokenizer: Any, template: str) -> None:
-        """Create it for a model that writes calls in `formats` behind a chat template."""
+    def __init__(
+        self, formats: Sequence[str], tokenizer: Any, template: str, compact: bool = False
+    ) -> None:
+        """Create it for a model that writes calls in `formats` behind a chat template.
+
+        With `compact`, the JSON of an answer holds no more than one space in a row.
+        """
         self._formats = tuple(formats)
+        self._compact = compact
         has_args_token = "[ARGS]" in tokenizer.get_vocab()
         by_turn_first = sorted(formats, key=lambda name: name not in TURN_FORMATS)
         shapes = [shape_of(name, has_args_token) for name in by_turn_first]
@@ -102,7 +110,7 @@ class GrammarMaker:
                 # vLLM chooses another grammar library for it.
                 return StructuredOutputsParams(json=form.value)
             case "json_schema" | "json_object":
-                return _tag(text_in(form))  # with a bound on white space, which vLLM's has not
+                return _tag(self._text_in(form))  # with a bound on white space
             case "regex":
                 return StructuredOutputsParams(regex=form.value)
             case "choice":
@@ -110,11 +118,14 @@ class GrammarMaker:
             case "grammar":
                 return StructuredOutputsParams(grammar=form.value)
 
+    def _text_in(self, form: TextFormat) -> Part:
+        return text_in(form, MAX_COMPACT_SPACES if self._compact else MAX_TEXT_SPACES)
+
     def _text(self, form: TextFormat | None) -> Part:
         """Return the answer in the format, or any answer without one."""
         if form is not None and form.kind == "json_schema":
             _check(form.value, "of the output format")
-        part = ANY_TEXT if form is None else text_in(form)
+        part = ANY_TEXT if form is None else self._text_in(form)
         return final_message(part) if self._has_channels else part
 
 
