@@ -1,10 +1,11 @@
 """The scheduler's settings, given under `caesura` in vLLM's `additional_config`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any
 
+from caesura.intercept.calls.formats import resolve
 from caesura.intercept.kv.costs import MIN_LINK_SHARE
 from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS
 from caesura.scheduler.admission import DEFAULT_ADMISSION, make_admission
@@ -31,8 +32,11 @@ FAIR = ("off", "tenant")
 POLICIES = ("handling", "ranking", "admission")
 """The settings that a recording always tells."""
 
-UNTOLD = ("calibration", "pauses", "records", "weights")
-"""The settings that no recording tells: paths, records themselves, and the names of tenants."""
+UNTOLD = ("calibration", "formats", "pauses", "records", "weights")
+"""The settings that no recording tells.
+
+They are paths, records themselves, the names of tenants, and how the model writes its calls.
+"""
 
 NO_BOUND = 1 << 62
 """A number of steps that no request waits."""
@@ -69,8 +73,9 @@ class Settings:
     `calibration` is the path of a file that `caesura calibrate` wrote. `pauses` is the path of a
     file that keeps observed pauses and sessions over restarts. After `pause_deadline` seconds of a
     pause, its KV cache is discarded, on the host too. The KV cache of a request that ended with
-    calls is kept for its follow-up for `retention` seconds (0: not at all). With `records`, every
-    pause and every step is recorded.
+    calls is kept for its follow-up for `retention` seconds (0: not at all). `formats` are those of
+    the calls of client-side tools; None reads them off the model's chat template. With `records`,
+    every pause and every step is recorded.
     """
 
     handling: str = DEFAULT_HANDLING
@@ -97,6 +102,7 @@ class Settings:
     pauses: str | None = None
     pause_deadline: float = 600.0
     retention: float = 120.0
+    formats: Sequence[str] | None = None
     records: bool = True
 
     def __post_init__(self) -> None:
@@ -114,6 +120,7 @@ class Settings:
         self._check_fair()
         self._check_chunk()
         self._check_limits()
+        self._check_formats()
         for name in ("pause_deadline", "retention"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
@@ -129,6 +136,14 @@ class Settings:
         if not isinstance(self.weights, Mapping):
             raise ValueError(f"caesura.weights must be numbers by tenant, got {self.weights!r}")
         Accounts(self.weights)
+
+    def _check_formats(self) -> None:
+        if self.formats is not None:
+            if isinstance(self.formats, str) or not isinstance(self.formats, Sequence):
+                raise ValueError(
+                    f"caesura.formats must be a list of call formats, got {self.formats!r}"
+                )
+            resolve(self.formats, ())
 
     def _check_limits(self) -> None:
         for name, least in LIMITS.items():

@@ -45,11 +45,16 @@ class CallDetector:
         vllm_config: VllmConfig,
         vocabulary: Vocabulary | None = None,
         formats: tuple[CallFormat, ...] | None = None,
+        format_names: Sequence[str] | None = None,
     ) -> None:
-        """Create it; `vocabulary` and `formats` replace those of the model's tokenizer."""
+        """Create it; `vocabulary` and `formats` replace those of the model's tokenizer.
+
+        So do formats by `format_names`, where no `formats` are given.
+        """
         self._model_config = vllm_config.model_config
         self._vocabulary = vocabulary
         self._formats = formats
+        self._format_names = format_names
 
     def called(self, request: Request, watch: Watch | None) -> FoundCall | None:
         """Return the last call in a request's output, or None if it holds none.
@@ -109,14 +114,18 @@ class CallDetector:
     def _load_formats(self) -> tuple[CallFormat, ...]:
         """Return the formats in which the model writes whole turns of calls."""
         if self._formats is None:
-            try:
-                tokenizer = cached_tokenizer_from_config(self._model_config)
-                names = format_names(tokenizer, template_of(tokenizer))
-            except Exception:
-                logger.exception("cannot read this model's tokenizer, so calls are not detected")
-                names = ()
+            names = self._shown_formats() if self._format_names is None else self._format_names
             self._formats = resolve((name for name in names if name != INLINE), ())
         return self._formats
+
+    def _shown_formats(self) -> Sequence[str]:
+        """Return the names of the formats that the model's own chat template shows."""
+        try:
+            tokenizer = cached_tokenizer_from_config(self._model_config)
+            return format_names(tokenizer, template_of(tokenizer))
+        except Exception:
+            logger.exception("cannot read this model's tokenizer, so calls are not detected")
+            return ()
 
 
 def _turn_of(request: Request, watch: Watch | None) -> Sequence[int]:

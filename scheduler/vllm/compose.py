@@ -135,7 +135,7 @@ def compose(scheduler: Scheduler, given: Dependencies) -> Parts:
     costs = CostTracker(*with_link(measured or PRIOR, planner))
     paused_kvs = PausedKVs()
     recorder = _recorder(port, settings, given, paused_kvs, planner)
-    detector = CallDetector(config, given.vocabulary, given.formats)
+    detector = CallDetector(config, given.vocabulary, given.formats, settings.formats)
     sessions = _sessions(config, settings, given, recorder, detector)
     manager = PausedKVManager(port, settings, costs, sessions, recorder, paused_kvs, planner)
     stops = CallStops(detector)

@@ -25,6 +25,18 @@ NO_TOOLS = SessionSpec((), GREEDY, pausing=False)
 THANKS = {"role": "user", "content": "Thank you! And who are you, and what can you do for me?"}
 
 
+def over(template: str, engine: VllmEngine) -> VllmEngine:
+    """Return an engine whose chat template is one of the real ones, over the process of another."""
+    options = {"chat_template": str(TEMPLATES / f"{template}.jinja")}
+    return VllmEngine(
+        engine.llm,
+        engine.model,
+        engine.formats,
+        server_options=options,
+        thinking_as_text=True,  # the bundled model never ends what it thinks
+    )
+
+
 async def read(session: VllmSession, messages: Sequence[Message]) -> list[Event]:
     return [event async for event in session.turn(messages)]
 
@@ -101,8 +113,7 @@ async def test_a_template_that_drops_thinking_costs_no_recomputation(
     engine: VllmEngine, settled: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DeepSeek-R1's template opens the thinking in the prompt, and drops it from the history."""
-    template = (TEMPLATES / "deepseek_r1_distill.jinja").read_text()
-    monkeypatch.setattr(engine.tokenizer, "chat_template", template)
+    engine = over("deepseek_r1_distill", engine)
     history, tokens, live = await asked(engine, NO_TOOLS, "Hello! Who are you?", LONG)
     assert len(history[1]["content"]) > CPU_BLOCK_SIZE
     spliced = engine.open(NO_TOOLS)

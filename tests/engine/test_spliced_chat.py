@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from caesura.runtime.server import create_app
 from caesura.runtime.server.listen import listening
 from caesura.scheduler.vllm.client.engine import VllmEngine
 from caesura.tools import Registry, calculator
-from tests.scheduler.real_templates import TEMPLATES
+
+from .test_follow_ups import over
 
 pytestmark = pytest.mark.engine
 
@@ -49,8 +51,8 @@ class Client:
         return {why: int(count) for why, count in found}
 
 
-@pytest.fixture
-async def client(engine: VllmEngine, settled: Any) -> AsyncIterator[Client]:
+@asynccontextmanager
+async def served(engine: VllmEngine) -> AsyncIterator[Client]:
     async with vllm_server(engine) as vllm:
         app = create_app(engine, Registry(), vllm=vllm)
         async with listening(app, shutdown_timeout=1) as port:
@@ -58,6 +60,12 @@ async def client(engine: VllmEngine, settled: Any) -> AsyncIterator[Client]:
             made.openai._client.base_url = f"http://127.0.0.1:{port}"
             yield made
             await made.openai.close()
+
+
+@pytest.fixture
+async def client(engine: VllmEngine, settled: Any) -> AsyncIterator[Client]:
+    async with served(engine) as client:
+        yield client
 
 
 def echoed(message: Any) -> Any:
@@ -87,10 +95,13 @@ async def test_the_result_of_a_clients_tool_is_spliced(client: Client, streams: 
 
 
 async def test_a_template_that_drops_thinking_costs_no_recomputation(
-    client: Client, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, settled: Any
 ) -> None:
-    template = (TEMPLATES / "deepseek_r1_distill.jinja").read_text()
-    monkeypatch.setattr(engine.tokenizer, "chat_template", template)
+    async with served(over("deepseek_r1_distill", engine)) as client:
+        await _check_splice_of_thinking(client)
+
+
+async def _check_splice_of_thinking(client: Client) -> None:
     hot: Any = {"temperature": 2, "seed": 7, "max_tokens": 100}
     first = await client.chat({"role": "user", "content": "Hello!"}, **hot)
     message = echoed(first.choices[0].message)

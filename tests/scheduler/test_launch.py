@@ -1,14 +1,18 @@
 """Mistakes that are told before an engine starts."""
 
+from pathlib import Path
+
 import pytest
-from vllm.config import SchedulerConfig
+from vllm.config import ModelConfig, SchedulerConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
 from caesura.runtime.launch import BUNDLED_MODEL
 from caesura.scheduler.errors import UsageError
+from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm.client.launch import (
     WHITE_SPACE,
     check_scheduler,
+    chosen_formats,
     for_cpu,
     parse_engine_args,
     start,
@@ -52,6 +56,21 @@ def test_an_unknown_format() -> None:
         start(BUNDLED_MODEL, formats=["xml"])
     with pytest.raises(UsageError, match="hermes and glm cannot be read together"):
         start(BUNDLED_MODEL, formats=["hermes", "glm"])
+
+
+def test_the_scheduler_is_told_the_formats_that_were_chosen(tmp_path: Path) -> None:
+    model = ModelConfig(model=str(BUNDLED_MODEL), enforce_eager=True)
+    template = tmp_path / "qwen.jinja"
+    template.write_text("<tool_call>\\n<function=a>\\n<parameter=b>")
+    assert chosen_formats(model, None, {}) is None
+    assert chosen_formats(model, ["glm"], {}) == ("glm",)
+    assert chosen_formats(model, None, {"chat_template": str(template)}) == ("qwen3_coder",)
+    assert "vllm:step3" in (chosen_formats(model, None, {"tool_call_parser": "step3"}) or ())
+    settings = Settings(formats=("qwen3_coder",))
+    assert "formats" not in settings.told()
+    for wrong in ("glm", ["xml"], 3):
+        with pytest.raises(ValueError, match="format"):
+            Settings(formats=wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["CaesuraScheduler", "CaesuraAsyncScheduler"])

@@ -164,3 +164,16 @@ def test_only_what_cannot_be_read_here_is_left_to_vllms_server(
     tokenizer = bundled(template)
     tokenizer.add_tokens(["<think>", "</think>"] if template == THINKS else [])
     assert parses_alone(engine_with(tokenizer, formats, parser)) is alone
+
+
+@pytest.mark.parametrize(("chosen", "tool"), [(None, None), (("glm",), "search")])
+def test_calls_are_detected_in_the_formats_that_were_chosen(
+    chosen: tuple[str, ...] | None, tool: str | None
+) -> None:
+    tokens = AutoTokenizer.from_pretrained(BUNDLED_MODEL).encode(
+        "<tool_call>search\n<arg_key>q</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"
+    )
+    config: Any = SimpleNamespace(model_config=ModelConfig(model=str(BUNDLED_MODEL)))
+    request: Any = SimpleNamespace(output_token_ids=tokens)
+    found = CallDetector(config, format_names=chosen).called(request, None)
+    assert (found and found.tool) == tool

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from vllm.config import KVTransferConfig, SchedulerConfig, VllmConfig
+from vllm.config import KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.usage.usage_lib import UsageContext
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -29,11 +30,12 @@ from caesura.scheduler.settings import Settings
 from caesura.scheduler.vllm import CaesuraAsyncScheduler, CaesuraScheduler
 from caesura.scheduler.vllm.api_server.tapped import TappedLLM
 from caesura.scheduler.vllm.client.engine import VllmEngine, given_template, unknown_format
-from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats
+from caesura.scheduler.vllm.client.parsing.names import load_plugin, named_formats, with_parser
 from caesura.scheduler.vllm.compose import SETTINGS_KEY, calibration_of, identity
 from caesura.scheduler.vllm.control.secret import share_by_environment
 from caesura.scheduler.vllm.scheduler import PausingScheduler
 from caesura.scheduler.vllm.swap.connector import CaesuraConnector
+from caesura.scheduler.vllm.tokenizer import format_names, template_of
 
 logger = logging.getLogger(__name__)
 
@@ -164,13 +166,13 @@ def start(
         given["additional_config"] = {**ours["additional_config"], **given["additional_config"]}
         args = AsyncEngineArgs(model=model, **given)
         config = args.create_engine_config(usage_context=UsageContext.ENGINE_CONTEXT)
-    except OSError as error:
-        # A model that is not here or cannot be fetched: the message says it all.
-        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from error
+    except (OSError, ValueError, TypeError) as error:
+        # The message of a model that is not here or cannot be fetched says it all.
+        cause = None if isinstance(error, OSError) else error
+        raise UsageError(f"vLLM cannot serve {model!r}: {error}") from cause
     calibration = _calibration(config)
     _use_own_classes(config)
+    _tell_formats(config, chosen_formats(config.model_config, formats, server_options or {}))
     if WHITE_SPACE not in given:
         _write_compact_json(config)
     launch = partial(_started, config, args)
@@ -195,6 +197,30 @@ def _use_own_classes(config: VllmConfig) -> None:
     )
     if config.parallel_config.worker_cls == VLLMS_CPU_WORKER:
         config.parallel_config.worker_cls = OWN_CPU_WORKER
+
+
+def chosen_formats(
+    model_config: ModelConfig, formats: Sequence[str] | None, server_options: Mapping[str, Any]
+) -> tuple[str, ...] | None:
+    """Return the formats of calls that the user has chosen, by name, parser or chat template.
+
+    None means those that the model's own template shows. Raises `UsageError` for unknown names.
+    """
+    if formats is not None:
+        return named_formats(formats)
+    template, parser = given_template(server_options), server_options.get("tool_call_parser")
+    if template is None and parser is None:
+        return None
+    tokenizer = cached_tokenizer_from_config(model_config)
+    shown = template_of(tokenizer) if template is None else template
+    return with_parser(format_names(tokenizer, shown), parser)
+
+
+def _tell_formats(config: VllmConfig, names: Sequence[str] | None) -> None:
+    """Let the scheduler detect the calls of client-side tools in these formats, unless None."""
+    if names is not None:
+        told = config.additional_config.get(SETTINGS_KEY) or {}
+        config.additional_config[SETTINGS_KEY] = {"formats": names, **told}
 
 
 def _write_compact_json(config: VllmConfig) -> None:
