@@ -174,6 +174,22 @@ def test_what_was_discarded_and_evicted_is_computed_again(asynchronous: bool) ->
     assert world.computed_again["a"] >= 70
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_prompt_is_not_starved_by_those_that_decode(asynchronous: bool) -> None:
+    """Of a limit of 36 tokens, nine that decode leave less than a block of 32."""
+    options = {"asynchronous": asynchronous, "block_size": 32, "chunk": 36}
+    world = StatefulWorld(int(asynchronous), "align", **options)
+    for number in range(9):
+        world.session(f"s{number}", range(40), "x" * 90)
+    for _ in range(30):
+        world.step()
+    late = world.session("late", range(50, 250), "y" * 5)
+    while not any(session.finished for session in world.sessions.values()):
+        world.step()
+    assert late.finished, "its prompt waited until the others ended"
+    world.run()
+
+
 @pytest.mark.parametrize("seed", range(6))
 @CACHED
 @IN_EVERY_MODE

@@ -178,13 +178,27 @@ class EngineState032(EngineState):
         sessions = scheduler.num_waiting_for_streaming_input
         most_tokens = scheduler.max_num_scheduled_tokens
         scheduler.num_waiting_for_streaming_input = kept_slots
-        scheduler.max_num_scheduled_tokens = min(most_tokens, max_tokens)
+        scheduler.max_num_scheduled_tokens = min(most_tokens, self._whole_blocks(max_tokens))
         try:
             yield
         finally:
             scheduler.num_waiting_for_streaming_input = sessions
             scheduler.max_num_scheduled_tokens = most_tokens
             self._put_back()
+
+    def _whole_blocks(self, max_tokens: int) -> int:
+        """Return the limit on a step's tokens with room for a block beside those that decode.
+
+        vLLM cuts chunks to whole blocks where it caches recurrent states at their ends, unless a
+        block is longer than the limit. A chunk for which less than a block is left would wait for
+        as long as others decode.
+        """
+        scheduler = self._scheduler
+        block = int(scheduler.cache_config.block_size)
+        if not scheduler.need_mamba_block_aligned_split or max_tokens < block:
+            return max_tokens
+        others = len(scheduler.running) * (1 + scheduler.num_spec_tokens)
+        return max(max_tokens, block + others)
 
     def work_of(self, output: SchedulerOutput) -> StepWork:
         requests, block_size = self._scheduler.requests, self.block_size
