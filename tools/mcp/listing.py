@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from caesura.tools.mcp.patterns import without_patterns
+from caesura.tools.mcp.patterns import without_lost_references, without_patterns
 from caesura.tools.mcp.settings import ServerSettings
 from caesura.tools.result import Output
 from caesura.tools.source import free_name
@@ -63,10 +63,17 @@ def _tool(
 ) -> Tool:
     schema: dict[str, Any] = copy.deepcopy(dict(listed.input_schema))
     without_patterns(schema)
+    lost = without_lost_references(schema)
     description = (listed.description or listed.title or "")[:MAX_DESCRIPTION_CHARACTERS]
     known = (description, schema, _is_safe(listed))
     if old is not None and (old.description, old.parameters, old.safe_to_repeat) == known:
         return old
+    if lost:
+        LOG.warning(
+            "tool %r: its schema lacks %s, to which it refers: any value is sent there",
+            name,
+            lost[0],
+        )
     remote = listed.name
 
     async def run(**arguments: Any) -> Output:

@@ -1,8 +1,8 @@
-"""Removal of the parts of a server's JSON schema that could hang its validation."""
+"""Removal of the parts of a server's JSON schema that would hinder its validation."""
 
 from typing import Any
 
-_NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
+from caesura.tools.schema.validator import lost_references, subschemas
 
 
 def without_patterns(schema: Any) -> None:
@@ -11,14 +11,15 @@ def without_patterns(schema: Any) -> None:
     A server's expression could take for ever on an argument. So could a part with its own dialect
     (`$schema`), whose checks are not counted. A property that is named "pattern" stays.
     """
-    waiting: list[tuple[Any, bool]] = [(schema, False)]
-    while waiting:
-        here, names = waiting.pop()  # whether its keys are names, and not keywords
-        if isinstance(here, list):
-            waiting += [(each, False) for each in here]
-        elif isinstance(here, dict):
-            if not names:
-                here.pop("pattern", None)
-                here.pop("patternProperties", None)
-                here.pop("$schema", None)  # it would bypass our counting checks
-            waiting += [(each, not names and key in _NAMED) for key, each in here.items()]
+    for part in subschemas(schema):
+        part.pop("pattern", None)
+        part.pop("patternProperties", None)
+        part.pop("$schema", None)  # it would bypass our counting checks
+
+
+def without_lost_references(schema: dict[str, Any]) -> list[str]:
+    """Remove the references that lead nowhere from a JSON schema, in place, and return them.
+
+    Such a part then takes any value, which the server checks itself.
+    """
+    return [part.pop("$ref") for part in lost_references(schema)]

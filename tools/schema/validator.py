@@ -9,6 +9,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
 from jsonschema.validators import extend
 from referencing import Registry as References
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
 from caesura.tools.schema.arguments import ArgumentsError, path_text, unknown_argument
 from caesura.tools.schema.signature import Validator
@@ -21,9 +23,9 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
     """Return a validator for a JSON schema (draft 2020-12) of type "object".
 
     Raises ValueError for another schema. Arguments that the schema does not name are allowed
-    unless it sets `"additionalProperties": false`. References outside the schema are never
-    fetched. Arguments that need more than MAX_CHECKS checks are refused: a schema with recursive
-    references could need any number, and the checks block the event loop.
+    unless it sets `"additionalProperties": false`. References outside the schema are refused, and
+    never fetched. Arguments that need more than MAX_CHECKS checks are refused: a schema with
+    recursive references could need any number, and the checks block the event loop.
     """
     if parameters.get("type") != "object":
         raise ValueError(
@@ -34,6 +36,11 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
         Draft202012Validator.check_schema(parameters)
     except SchemaError as error:
         raise ValueError(f"parameters is not a valid JSON schema: {error.message}") from error
+    if lost := lost_references(parameters):
+        raise ValueError(
+            f"parameters refers to {lost[0]['$ref']!r}, which it does not hold: add it there, or"
+            " leave the reference out"
+        )
     # An empty set of references: the default one would fetch a remote "$ref".
     validator = _CountingValidator(parameters, registry=References())
 
@@ -56,6 +63,45 @@ def schema_validator(parameters: Mapping[str, Any]) -> Validator:
         return arguments
 
     return validate
+
+
+_NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+
+
+def subschemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON schema whose keys are keywords, and not names, at any depth.
+
+    What a caller removes from an object before it asks for the next one is not looked at.
+    """
+    waiting: list[tuple[Any, bool]] = [(schema, False)]
+    while waiting:
+        here, names = waiting.pop()
+        if isinstance(here, list):
+            waiting += [(each, False) for each in here]
+        elif isinstance(here, dict):
+            if not names:
+                yield here
+            waiting += [(each, not names and key in _NAMED) for key, each in here.items()]
+
+
+def lost_references(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a schema whose `$ref` leads to nothing that the schema holds.
+
+    A schema with an `$id` in it has none, since its references begin elsewhere.
+    """
+    parts = [*subschemas(schema)]
+    if any("$id" in part for part in parts):
+        return []
+    resource = DRAFT202012.create_resource(dict(schema))
+    resolver = References().with_resource("", resource).resolver()
+
+    def is_lost(reference: Any) -> bool:
+        try:
+            return isinstance(reference, str) and resolver.lookup(reference) is None
+        except (Unresolvable, ValueError):
+            return True
+
+    return [part for part in parts if is_lost(part.get("$ref"))]
 
 
 class _TooMany(Exception):

@@ -12,7 +12,8 @@ from caesura.tools.artifacts import ArtifactStore
 from caesura.tools.errors import ToolError
 from caesura.tools.mcp.content import MAX_CHARACTERS, MAX_FILES, output_of
 from caesura.tools.mcp.lines import Endless, lines, read_message
-from caesura.tools.mcp.patterns import without_patterns
+from caesura.tools.mcp.patterns import without_lost_references, without_patterns
+from caesura.tools.schema.validator import schema_validator
 from tests.tools.mcp.calls import PNG
 
 
@@ -83,6 +84,14 @@ def test_a_property_called_pattern_stays():
     schema = {"properties": {"pattern": {"type": "string", "pattern": "a"}}, "pattern": "b"}
     without_patterns(schema)
     assert schema == {"properties": {"pattern": {"type": "string"}}}
+
+
+def test_a_reference_that_leads_nowhere_takes_any_value():
+    lost = {"type": "array", "items": {"$ref": "#/$defs/F"}, "$defs": {"F": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"lost": lost, "found": {"$ref": "#/properties"}}}
+    assert without_lost_references(schema) == ["#/$defs/F"]
+    assert lost["items"] == {} and schema["properties"]["found"] == {"$ref": "#/properties"}
+    assert schema_validator(schema)({"lost": ["a"]}) == {"lost": ["a"]}
 
 
 def result(*blocks: object, **fields: object) -> mcp_types.CallToolResult:
