@@ -76,6 +76,7 @@ REFUSED = {
     "enable_server_load_tracking": "read caesura_requests_in_flight in /metrics instead",
     "enable_force_include_usage": "send stream_options: {include_usage: true} in requests instead",
     "sse_keep_alive_interval": "every idle stream gets a comment every 15 s",
+    "reasoning_effort_map": "set chat_template_kwargs in requests instead",
     "anthropic_disabled_thinking_effort": "set chat_template_kwargs in requests instead",
     "log_error_stack": "start with --verbose, before `--`",
     "fingerprint_mode": "the fingerprint is in answers of vLLM's routes alone; leave it out",
@@ -166,6 +167,7 @@ _BELOW = _names(
     structured_outputs_config swa_bounded_replay tensor_parallel_size tokenizer tokenizer_mode
     tokenizer_revision trust_remote_code ubatch_size use_fp64_gumbel use_replayssm
     use_tqdm_on_load video_pruning_method video_pruning_rate watermark watermark_config
+    monokernel sleep_mode_backend watchdog_config
     weight_transfer_config worker_cls worker_extension_cls
     """
 )
@@ -222,13 +224,21 @@ def check_flags(arguments: Sequence[str]) -> None:
             raise refused(field)
 
 
+def _opposite(name: str) -> str:
+    for one, other in (("enable_", "disable_"), ("disable_", "enable_")):
+        if name.startswith(one):
+            return other + name.removeprefix(one)
+    return name
+
+
 def field_of(flag: str) -> str | None:
     """Return the name of the field that a flag of vLLM's sets, or None for another flag.
 
-    A flag may set a part of a field, and `--no-` before its name switches it off.
+    A flag may set a part of a field, and `--no-` before its name switches it off. So does
+    `--disable-` in the place of `--enable-`, or the other way round.
     """
     if not flag.startswith("--"):
         return SHORT.get(flag)
     name = flag.removeprefix("--").partition(".")[0].replace("-", "_")
-    names = (name, name.removeprefix("no_"), SHORT.get(flag))
+    names = (name, name.removeprefix("no_"), _opposite(name), SHORT.get(flag))
     return next((each for each in names if each is not None and acts(each) is not None), None)

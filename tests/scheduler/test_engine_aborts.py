@@ -34,6 +34,7 @@ class Engine:
         self.ends_itself = False
         self.context_tokens = 100
         self.observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+        self.adapter = lambda name: None
         self.output_handler: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property

@@ -25,6 +25,7 @@ class Engines:
         self.restarts = 0
         self.context_tokens = 100
         self.observability_config = SimpleNamespace(otlp_traces_endpoint=None)
+        self.adapter = lambda name: None
         self.errored = False
         self.output_handler = None
 

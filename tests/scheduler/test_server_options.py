@@ -67,11 +67,10 @@ def given(action: Any) -> list[str]:
     if not action.option_strings:
         return ["x"]
     switches = action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction)
-    negative = "--no-" if switches and action.default is True else "--"
-    flags = [each for each in action.option_strings if each.startswith(negative)]
-    flag = next(each for each in flags if negative == "--no-" or not each.startswith("--no-"))
-    if switches:
-        return [flag]
+    flags = [each for each in action.option_strings if each.startswith("--")]
+    if switches:  # the second flag, if there is one, switches it off
+        return [flags[-1] if action.default is True else flags[0]]
+    flag = flags[0]
     if action.choices is not None:
         return [flag, *[str(each) for each in action.choices if each != action.default][:1]]
     for value in ("x", "9", "x.yaml", '["x"]', '{"image": "x"}'):
@@ -87,7 +86,10 @@ def given(action: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_acts_on_half_of_the_port_is_refused_by_name(name: str) -> None:
-    (action,) = [each for each in options() if each.dest == name]
+    found = [each for each in options() if each.dest == name]
+    if not found:
+        pytest.skip("another release of vLLM has it")
+    (action,) = found
     arguments = given(action)
     with pytest.raises(UsageError) as refused:
         parse_serve_options(arguments)
