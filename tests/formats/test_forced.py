@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from vllm.sampling_params import StructuredOutputsParams
 from xgrammar import Grammar
 from xgrammar.testing import _is_grammar_accept_string as allows
 
@@ -11,7 +12,7 @@ from caesura.intercept.calls.call_shapes import NAME, NUMBER, CallShape, shape_o
 from caesura.intercept.calls.watch import Verdict
 from caesura.scheduler.errors import UsageError
 from caesura.scheduler.messages import CallRule, Sampling, TextFormat
-from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker
+from caesura.scheduler.vllm.client.grammars.turn import GrammarMaker, single_spaced
 
 from .rendering import kind
 from .world import MARKERS, decode, row_of, stand_in
@@ -255,6 +256,28 @@ def test_names_are_escaped_where_they_are_json() -> None:
     assert made is not None and made.structural_tag is not None
     text = '<tool_call>\n{"name": "a\\"b", "arguments": {}}\n</tool_call>'
     assert allows(Grammar.from_structural_tag(made.structural_tag), text)
+
+
+def test_json_that_vllm_was_asked_for_takes_single_spaces() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    for given in ({"json": schema}, {"json": json.dumps(schema)}, {"json_object": True}):
+        tag = single_spaced(StructuredOutputsParams(**given)).structural_tag
+        assert tag is not None
+        rules = Grammar.from_structural_tag(tag)
+        for text in ('{"a": 1}', '{"a":1}', '{ "a": 1 }'):
+            assert allows(rules, text)
+        assert not allows(rules, '{"a":  1}') and not allows(rules, "[]")
+    lost = {"type": "object", "properties": {"a": {"$ref": "#/$defs/Lost"}}}
+    for stays in (
+        {"regex": "a"},
+        {"json": {"type": "integer", "multipleOf": 3}},
+        {"json": lost},
+        {"json": "no schema"},
+        {"json": schema, "whitespace_pattern": " "},
+        {"json": schema, "disable_any_whitespace": True},
+    ):
+        params = StructuredOutputsParams(**stays)
+        assert single_spaced(params) is params
 
 
 @pytest.mark.parametrize(("compact", "most"), [(True, 1), (False, 8)])

@@ -4,6 +4,7 @@ vLLM's HTTP server keeps the tokens of its answers to itself. Who calls the serv
 can open a tap around the call, and finds the tokens in it. The same way it can say which salt the
 prefix cache takes for the requests of the call, whichever route makes them. Among data-parallel
 engines, requests of that server go where the others go: to the one that has the KV of their prompt.
+Their grammars of JSON allow as little white space as those of other requests.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -12,8 +13,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from vllm.outputs import PoolingRequestOutput, RequestOutput
+from vllm.sampling_params import SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from caesura.scheduler.vllm.client.grammars.turn import single_spaced
 from caesura.scheduler.vllm.client.ranks.routes import Route, routes_of
 
 
@@ -64,10 +67,10 @@ class TappedLLM(AsyncLLM):
     """vLLM's client; without a tap and a salt, and with one engine, it does what vLLM's does."""
 
     def generate(
-        self, prompt: Any, *args: Any, **settings: Any
+        self, prompt: Any, sampling_params: SamplingParams, *args: Any, **settings: Any
     ) -> AsyncGenerator[RequestOutput, None]:
         """Start a request, and yield its outputs; see `AsyncLLM.generate`."""
-        prompt = _with_salt(prompt)
+        prompt, args = _with_salt(prompt), (self._compact(sampling_params), *args)
         tokens = prompt.get("prompt_token_ids") if isinstance(prompt, dict) else None
         if tokens and settings.get("data_parallel_rank") is None:
             route = routes_of(self).of(tokens, prompt.get("cache_salt"))
@@ -82,6 +85,18 @@ class TappedLLM(AsyncLLM):
         for tap in taps:
             tap.requests += 1
         return _followed(outputs, taps)
+
+    def _compact(self, params: SamplingParams) -> SamplingParams:
+        """Return settings whose grammar of JSON allows little white space, if it does by default.
+
+        vLLM itself takes the setting beside a named backend only: then the user has chosen.
+        """
+        config, asked = self.vllm_config.structured_outputs_config, params.structured_outputs
+        if asked is None or config.backend != "auto" or not config.disable_any_whitespace:
+            return params
+        made = params.clone()
+        made.structured_outputs = single_spaced(asked)
+        return made
 
     def encode(
         self, prompt: Any, *args: Any, **settings: Any

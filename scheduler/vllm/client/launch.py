@@ -224,10 +224,11 @@ def _tell_formats(config: VllmConfig, names: Sequence[str] | None) -> None:
 
 
 def _write_compact_json(config: VllmConfig) -> None:
-    """Let grammars of JSON allow no white space between its parts, on all routes.
+    """Let grammars of JSON allow little white space between its parts, on all routes.
 
     Small models write blanks up to the token limit where a grammar allows any. vLLM's arguments
-    take the setting only beside one backend, although both backends of `auto` obey it.
+    take the setting only beside one backend, although both backends of `auto` obey it. It allows
+    none where XGrammar, by which Caesura allows single spaces, cannot express a schema.
     """
     config.structured_outputs_config.disable_any_whitespace = True
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output.backend_xgrammar import has_xgrammar_unsupported_json_features
+from xgrammar import Grammar
 
 from caesura.intercept.calls.call_shapes import ONE_AT_A_TIME, CallShape, shape_of
 from caesura.intercept.calls.formats import HARMONY, TURN_FORMATS
@@ -132,6 +133,27 @@ class GrammarMaker:
 def _tag(part: Part) -> StructuredOutputsParams:
     whole = {"type": "structural_tag", "format": part}
     return StructuredOutputsParams(structural_tag=json.dumps(whole, ensure_ascii=False))
+
+
+def single_spaced(given: StructuredOutputsParams) -> StructuredOutputsParams:
+    """Return the grammar that was given, with one space at most between the parts of JSON.
+
+    vLLM allows white space without end, or none. A grammar that chooses for itself stays as it is,
+    and so does one that XGrammar cannot express.
+    """
+    chosen = given.whitespace_pattern or given.disable_additional_properties
+    if chosen or given.disable_any_whitespace or (given.json is None and not given.json_object):
+        return given
+    try:
+        schema = json.loads(given.json) if isinstance(given.json, str) else given.json
+        if has_xgrammar_unsupported_json_features(schema or {}):
+            return given
+        form = TextFormat("json_schema", schema) if schema else TextFormat("json_object")
+        made = _tag(text_in(form, MAX_COMPACT_SPACES))
+        Grammar.from_structural_tag(made.structural_tag or "")
+    except (AttributeError, TypeError, ValueError, RuntimeError, RecursionError):
+        return given  # vLLM says what is wrong with it
+    return made
 
 
 def _name(tool: ToolSpec) -> str:
