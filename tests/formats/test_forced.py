@@ -267,10 +267,12 @@ def test_json_that_vllm_was_asked_for_takes_single_spaces() -> None:
         for text in ('{"a": 1}', '{"a":1}', '{ "a": 1 }'):
             assert allows(rules, text)
         assert not allows(rules, '{"a":  1}') and not allows(rules, "[]")
+    odd = {"type": "integer", "multipleOf": 3}
+    made = single_spaced(StructuredOutputsParams(json=odd)).json
+    assert made == {**odd, "x-guidance": {"whitespace_flexible": False}}
     lost = {"type": "object", "properties": {"a": {"$ref": "#/$defs/Lost"}}}
     for stays in (
         {"regex": "a"},
-        {"json": {"type": "integer", "multipleOf": 3}},
         {"json": lost},
         {"json": "no schema"},
         {"json": schema, "whitespace_pattern": " "},

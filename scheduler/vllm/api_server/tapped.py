@@ -66,6 +66,13 @@ def salted(salt: Salt) -> Iterator[None]:
 class TappedLLM(AsyncLLM):
     """vLLM's client; without a tap and a salt, and with one engine, it does what vLLM's does."""
 
+    compact_json = False
+    """Whether grammars of JSON allow little white space.
+
+    Small models write blanks up to the token limit where a grammar allows any. vLLM's own setting
+    is refused beside its default backend, and allows none at all.
+    """
+
     def generate(
         self, prompt: Any, sampling_params: SamplingParams, *args: Any, **settings: Any
     ) -> AsyncGenerator[RequestOutput, None]:
@@ -87,15 +94,11 @@ class TappedLLM(AsyncLLM):
         return _followed(outputs, taps)
 
     def _compact(self, params: SamplingParams) -> SamplingParams:
-        """Return settings whose grammar of JSON allows little white space, if it does by default.
-
-        vLLM itself takes the setting beside a named backend only: then the user has chosen.
-        """
-        config, asked = self.vllm_config.structured_outputs_config, params.structured_outputs
-        if asked is None or config.backend != "auto" or not config.disable_any_whitespace:
+        """Return settings whose grammar of JSON allows little white space, with `compact_json`."""
+        if params.structured_outputs is None or not self.compact_json:
             return params
         made = params.clone()
-        made.structured_outputs = single_spaced(asked)
+        made.structured_outputs = single_spaced(params.structured_outputs)
         return made
 
     def encode(

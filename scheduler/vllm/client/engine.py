@@ -465,7 +465,8 @@ def _end_tokens(llm: AsyncLLM, tokenizer: Any) -> frozenset[int]:
 
 def _is_compact(llm: AsyncLLM) -> bool:
     """Return whether grammars of JSON shall allow little white space."""
-    return bool(llm.vllm_config.structured_outputs_config.disable_any_whitespace)
+    chosen = llm.vllm_config.structured_outputs_config.disable_any_whitespace
+    return bool(chosen or getattr(llm, "compact_json", False))
 
 
 def _reasoning_parser(llm: AsyncLLM) -> str:

@@ -173,9 +173,7 @@ def start(
     calibration = _calibration(config)
     _use_own_classes(config)
     _tell_formats(config, chosen_formats(config.model_config, formats, server_options or {}))
-    if WHITE_SPACE not in given:
-        _write_compact_json(config)
-    launch = partial(_started, config, args)
+    launch = partial(_started, config, args, compact_json=WHITE_SPACE not in given)
     llm = launch()
     texts = (thinking_as_text, special_tokens_in_text)
     try:
@@ -223,24 +221,17 @@ def _tell_formats(config: VllmConfig, names: Sequence[str] | None) -> None:
         config.additional_config[SETTINGS_KEY] = {"formats": names, **told}
 
 
-def _write_compact_json(config: VllmConfig) -> None:
-    """Let grammars of JSON allow little white space between its parts, on all routes.
+def _started(config: VllmConfig, args: AsyncEngineArgs, *, compact_json: bool) -> AsyncLLM:
+    """Start the engine's process, and return vLLM's client of it. May be called again.
 
-    Small models write blanks up to the token limit where a grammar allows any. vLLM's arguments
-    take the setting only beside one backend, although both backends of `auto` obey it. It allows
-    none where XGrammar, by which Caesura allows single spaces, cannot express a schema.
+    With `compact_json`, grammars of JSON allow little white space, on all routes.
     """
-    config.structured_outputs_config.disable_any_whitespace = True
-
-
-def _started(config: VllmConfig, args: AsyncEngineArgs) -> AsyncLLM:
-    """Start the engine's process, and return vLLM's client of it. May be called again."""
     # A start writes into its configuration what it finds out, such as ports.
     config = copy.deepcopy(config)
     needs_program = _names_program(config)
     try:
         with _deaf_to_ctrl_c(), nullcontext() if needs_program else _program_runs_once():
-            return TappedLLM.from_vllm_config(
+            llm = TappedLLM.from_vllm_config(
                 config,
                 usage_context=UsageContext.ENGINE_CONTEXT,
                 enable_log_requests=args.enable_log_requests,
@@ -254,6 +245,8 @@ def _started(config: VllmConfig, args: AsyncEngineArgs) -> AsyncLLM:
             f"the engine did not start: {error} (VLLM_LOGGING_LEVEL=INFO shows its log)"
             f"{UNGUARDED if needs_program else ''}"
         ) from error
+    llm.compact_json = compact_json
+    return llm
 
 
 def check_scheduler(config: SchedulerConfig) -> None:

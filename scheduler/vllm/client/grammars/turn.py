@@ -135,11 +135,14 @@ def _tag(part: Part) -> StructuredOutputsParams:
     return StructuredOutputsParams(structural_tag=json.dumps(whole, ensure_ascii=False))
 
 
+_NO_SPACES = {"whitespace_flexible": False}
+
+
 def single_spaced(given: StructuredOutputsParams) -> StructuredOutputsParams:
     """Return the grammar that was given, with one space at most between the parts of JSON.
 
-    vLLM allows white space without end, or none. A grammar that chooses for itself stays as it is,
-    and so does one that XGrammar cannot express.
+    vLLM allows white space without end, or none. A schema that XGrammar cannot express gets none,
+    by a key of guidance's, which vLLM then takes. A grammar that chooses for itself stays as it is.
     """
     chosen = given.whitespace_pattern or given.disable_additional_properties
     if chosen or given.disable_any_whitespace or (given.json is None and not given.json_object):
@@ -147,7 +150,7 @@ def single_spaced(given: StructuredOutputsParams) -> StructuredOutputsParams:
     try:
         schema = json.loads(given.json) if isinstance(given.json, str) else given.json
         if has_xgrammar_unsupported_json_features(schema or {}):
-            return given
+            return StructuredOutputsParams(json={"x-guidance": _NO_SPACES, **schema})
         form = TextFormat("json_schema", schema) if schema else TextFormat("json_object")
         made = _tag(text_in(form, MAX_COMPACT_SPACES))
         Grammar.from_structural_tag(made.structural_tag or "")
