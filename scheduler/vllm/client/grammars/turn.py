@@ -142,7 +142,7 @@ def single_spaced(given: StructuredOutputsParams) -> StructuredOutputsParams:
     """Return the grammar that was given, with one space at most between the parts of JSON.
 
     vLLM allows white space without end, or none. A schema that XGrammar cannot express gets none,
-    by a key of guidance's, which vLLM then takes. A grammar that chooses for itself stays as it is.
+    by a key of guidance's, if the engine uses that. A grammar that chooses itself stays as it is.
     """
     chosen = given.whitespace_pattern or given.disable_additional_properties
     if chosen or given.disable_any_whitespace or (given.json is None and not given.json_object):
