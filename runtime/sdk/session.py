@@ -18,7 +18,7 @@ from caesura.runtime.run.media import MediaFetcher
 from caesura.runtime.run.pause_hints import pauses_of
 from caesura.runtime.run.pictures import NO_PICTURES, Pictures, count_pictures
 from caesura.runtime.run.transcript import Transcript, asker_of, digest
-from caesura.runtime.supervision.alive import until_alive
+from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.admission.programs import Origin
 from caesura.scheduler.media import MediaRules
 from caesura.scheduler.messages import Message, Sampling, SessionSpec

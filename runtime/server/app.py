@@ -49,9 +49,8 @@ from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.state import State
 from caesura.runtime.server.trace import Traces
 from caesura.runtime.server.ui import page_routes
-from caesura.runtime.supervision.metrics import EngineMetrics
 from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.supervisor import Supervisor
+from caesura.runtime.supervision.supervisor import EngineMetrics, Supervisor
 from caesura.runtime.tracing.setup import tracing_of
 from caesura.runtime.whatif.replays import Replays
 from caesura.runtime.whatif.routes import whatif_routes

@@ -20,7 +20,7 @@ from caesura.runtime.server.keys.key import salted
 from caesura.runtime.server.request.asker import asker_of, owner_of
 from caesura.runtime.server.request.origin import origin_of
 from caesura.runtime.server.state import State
-from caesura.runtime.supervision.alive import until_alive
+from caesura.runtime.supervision.supervisor import until_alive
 from caesura.scheduler.messages import Message
 from caesura.tools.context import Scope
 from caesura.tools.dispatch.dispatcher import Dispatcher

@@ -13,7 +13,7 @@ from caesura.runtime.server.keys.auditing import Auditing
 from caesura.runtime.server.keys.door import Door
 from caesura.runtime.server.metrics import Metrics
 from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.runs import Runs
+from caesura.runtime.supervision.supervisor import Runs
 from caesura.runtime.whatif.replays import Replays
 from caesura.tools.people import People
 from caesura.tools.registry import Registry

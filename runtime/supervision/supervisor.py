@@ -1,15 +1,170 @@
-"""Watches an engine, and starts it again when it has died or does not answer."""
+"""Watches an engine, and starts it again when it has died or does not answer.
+
+`RestartPolicy` says when a dead engine is started again, and which deaths are a crash loop: times
+are seconds of any clock that never goes backwards, and the caller hands them in. `Runs` knows the
+runs under way, and ends those whose tools' results nobody can use. Restarts are counted as metrics
+and are entries of a recording.
+"""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakSet
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from caesura.runtime.engine import Engine
 from caesura.runtime.errors import CaesuraError, EngineFailed
-from caesura.runtime.supervision.policy import RestartPolicy, RestartRules
+from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.supervision.readiness import Phase, Readiness
+from caesura.scheduler.records import RestartRecord
+from caesura.tools.dispatch.dispatcher import Dispatcher
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRules:
+    """Exponential back-off with a ceiling, and the deaths that make a crash loop.
+
+    A death after a quiet window is answered at once, since most deaths are single. A failed start
+    counts as a death. Raises `ValueError` for a rule that is not positive.
+    """
+
+    first_seconds: float = 1.0
+    """The pause before the second restart of a window; it doubles for each further one."""
+    ceiling_seconds: float = 30.0
+    most_deaths: int = 5
+    """So many deaths within the window are a crash loop."""
+    window_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        for name in ("first_seconds", "ceiling_seconds", "most_deaths", "window_seconds"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)!r}")
+
+
+class RestartPolicy:
+    """Counts an engine's deaths and answers each."""
+
+    def __init__(self, rules: RestartRules) -> None:
+        """Create it before the first death."""
+        self._rules = rules
+        self._deaths: deque[float] = deque()
+
+    def died(self, now: float) -> float | None:
+        """Count a death at `now`; return the seconds to wait before the restart.
+
+        Returns None in a crash loop: another restart would not help.
+        """
+        rules = self._rules
+        self._deaths.append(now)
+        while self._deaths[0] <= now - rules.window_seconds:
+            self._deaths.popleft()
+        count = len(self._deaths)
+        if count >= rules.most_deaths:
+            return None
+        if count == 1:
+            return 0.0
+        # The exponent is bounded, since a large one would overflow before the ceiling holds.
+        return min(rules.ceiling_seconds, rules.first_seconds * 2.0 ** min(count - 2, 60))
+
+    @property
+    def why_given_up(self) -> str:
+        """The reason for giving up, for a person: how many deaths within how long."""
+        window = self._rules.window_seconds
+        return f"it died {len(self._deaths)} times within {window:g} s"
+
+
+class Runs:
+    """The runs of one server, each by the dispatcher of its tools."""
+
+    def __init__(self) -> None:
+        # A run's dispatcher lives as long as the run does.
+        self._dispatchers: WeakSet[Dispatcher] = WeakSet()
+        self._kept: WeakSet[Dispatcher] = WeakSet()
+
+    def add(self, dispatcher: Dispatcher, *, kept: bool = False) -> None:
+        """Know a run from now on, by its dispatcher; a later process goes on with a `kept` one."""
+        (self._kept if kept else self._dispatchers).add(dispatcher)
+
+    async def break_off(self, error: Exception) -> None:
+        """Cancel all tools under way and wait for their end; the runs of them raise `error`.
+
+        Runs that are kept go on elsewhere, and are left alone.
+        """
+        await _broken_off(list(self._dispatchers), error)
+
+    async def break_off_long(
+        self, error: Exception, asked: Collection[str], longest_seconds: float
+    ) -> None:
+        """Break off the runs that wait for people, and those whose tools need longer than this.
+
+        `asked` names the sessions that wait for people.
+        """
+        await _broken_off(_long(self._dispatchers, asked, longest_seconds), error)
+
+    def kept_long(self, asked: Collection[str], longest_seconds: float) -> set[str]:
+        """Return the sessions of the kept runs that wait in this way."""
+        return {each.scope.session for each in _long(self._kept, asked, longest_seconds)}
+
+
+def _long(
+    dispatchers: Iterable[Dispatcher], asked: Collection[str], longest_seconds: float
+) -> list[Dispatcher]:
+    return [
+        each
+        for each in dispatchers
+        if each.in_flight
+        and (each.scope.session in asked or each.expected_seconds_left() > longest_seconds)
+    ]
+
+
+async def _broken_off(dispatchers: Iterable[Dispatcher], error: Exception) -> None:
+    await asyncio.gather(*(each.break_off(error) for each in dispatchers))
+
+
+class RecordedRestarts:
+    """Is told by a supervisor what happens, and writes entries for each death.
+
+    The first says at once that the engine is down, and the last what came of it.
+    """
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.time) -> None:
+        """Create it; `clock` gives Unix seconds."""
+        self._recorder = recorder
+        self._clock = clock
+        self._died: list[tuple[float, str]] = []
+
+    def tell(self, what: str, why: str, seconds: float) -> None:
+        """Take in what happened; see `supervisor.Tell`."""
+        now = self._clock()
+        if what in ("died", "hung"):
+            self._died.append((now - seconds, why))
+            self._write("down", self._died[0][1], len(self._died) - 1)
+            return
+        starts = len(self._died)
+        if what == "restarted":
+            self._write("restarted", self._died[0][1], starts, now - self._died[0][0])
+        else:
+            self._write("given up", why, starts - 1)
+        self._died = []
+
+    def _write(self, state: str, why: str, starts: int, seconds: float | None = None) -> None:
+        record = RestartRecord(self._died[0][0], why, starts, seconds, state)
+        self._recorder.add([record.entry()])
+
+
+async def until_alive(engine: Engine) -> None:
+    """Return once the engine takes requests; raise `EngineFailed` if it never will again."""
+    try:
+        await engine.check_health()
+    except EngineFailed as error:
+        await engine.revived(error)
+
 
 log = logging.getLogger(__name__)
 
@@ -165,3 +320,37 @@ class Supervisor:
 
 async def _nothing(error: EngineLost) -> None:
     pass
+
+
+MAX_REASON_CHARACTERS = 200
+
+
+class EngineMetrics(Collector):
+    """Restarts, deaths, and whether the engine is up."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        supervisor, readiness = self._supervisor, self._supervisor.readiness
+        up = GaugeMetricFamily("caesura_engine_up", "Whether the engine takes requests.")
+        up.add_metric([], float(readiness.phase is Phase.READY))
+        yield up
+        restarts = CounterMetricFamily(
+            "caesura_engine_restarts", "How many times the engine was started again."
+        )
+        restarts.add_metric([], supervisor.restarts)
+        yield restarts
+        deaths = CounterMetricFamily(
+            "caesura_engine_deaths", "Deaths of the engine, by kind.", labels=["kind"]
+        )
+        for kind, count in supervisor.deaths.items():
+            deaths.add_metric([kind], count)
+        yield deaths
+        if readiness.reason:
+            last = GaugeMetricFamily(
+                "caesura_engine_last_death", "Why the engine died the last time.", labels=["reason"]
+            )
+            last.add_metric([readiness.reason[:MAX_REASON_CHARACTERS]], 1)
+            yield last

@@ -9,8 +9,7 @@ from caesura.runtime.launch import ask, cause_of_death
 from caesura.runtime.recording.recorder import Recorder
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.recorded import RecordedRestarts
-from caesura.runtime.supervision.supervisor import Supervisor
+from caesura.runtime.supervision.supervisor import RecordedRestarts, Supervisor
 
 
 def supervisor_of(

@@ -17,9 +17,8 @@ from caesura.runtime.server import serve
 from caesura.runtime.server.about import loading_app
 from caesura.runtime.server.sockets.limits import SocketLimits
 from caesura.runtime.server.sockets.listener import open_listener
-from caesura.runtime.supervision.policy import RestartRules
 from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import EngineLost, Supervisor
+from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor
 from caesura.runtime.testing import ScriptedEngine, call
 from caesura.tools.people import People, with_approval
 from caesura.tools.registry import Registry

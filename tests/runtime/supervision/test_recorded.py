@@ -8,7 +8,7 @@ from caesura.runtime.cli.serve.supervised import supervisor_of
 from caesura.runtime.errors import EngineFailed
 from caesura.runtime.server.load.queue_bound import QueueBound
 from caesura.runtime.supervision.readiness import Readiness
-from caesura.runtime.supervision.recorded import RecordedRestarts
+from caesura.runtime.supervision.supervisor import RecordedRestarts
 from caesura.runtime.testing import ScriptedEngine
 
 

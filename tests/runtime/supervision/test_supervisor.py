@@ -6,10 +6,8 @@ from contextlib import suppress
 import pytest
 
 from caesura.runtime.errors import EngineFailed
-from caesura.runtime.supervision.alive import until_alive
-from caesura.runtime.supervision.policy import RestartRules
 from caesura.runtime.supervision.readiness import Phase, Readiness
-from caesura.runtime.supervision.supervisor import EngineLost, Supervisor
+from caesura.runtime.supervision.supervisor import EngineLost, RestartRules, Supervisor, until_alive
 from caesura.runtime.testing import ScriptedEngine
 from caesura.scheduler.messages import SessionSpec
 
