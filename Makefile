@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table campaign node ui records lint format serve bench gpu-check bench-sim bench-papers model lock clean
+.PHONY: help setup dev demo test test-slow test-all vllm-tests clients clients-table campaign node ui records lint format serve walk bench gpu-check bench-sim bench-papers model lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,9 @@ format: dev ## Format the code
 
 serve: setup ## Serve the bundled model at http://127.0.0.1:8000/v1
 	@$(BIN)/caesura serve
+
+walk: dev ## Count the files that a completion, a pause and a run of models enter
+	@$(BIN)/python -m benchmarks.walk
 
 bench: dev ## Measure against stock vLLM, in pairs (about 15 minutes)
 	@$(BIN)/python -m benchmarks.plain
