@@ -1,4 +1,4 @@
-"""The documents name files that exist, and the table of rooms stays short."""
+"""The documents name files that exist, and the architecture stays one page."""
 
 import re
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 PAGES = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_ROW_WORDS = 25
+MAX_ARCHITECTURE_WORDS = 1200
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`]+)`")
@@ -59,6 +60,10 @@ def test_every_room_is_a_folder() -> None:
 def test_rows_of_the_rooms_stay_short() -> None:
     lengths = {cells[0]: len(" ".join(cells).split()) for cells in rooms()}
     assert {room: words for room, words in lengths.items() if words > MAX_ROW_WORDS} == {}
+
+
+def test_the_architecture_is_one_page() -> None:
+    assert len(ARCHITECTURE.read_text().split()) <= MAX_ARCHITECTURE_WORDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
