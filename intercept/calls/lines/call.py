@@ -12,7 +12,7 @@ from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.lines.fence import Fence
 
-MAX_HEAD_BYTES = 512
+MAX_ACTION_BYTES = 512
 """Length of the text between the label of the action and that of its input."""
 
 NO_TOOL = frozenset({"none", "n/a", "finish"})
@@ -33,10 +33,10 @@ def _beginnings(text: bytes) -> bytes:
     return pattern
 
 
-_NAME = rb"([^\n]*)"
-_HEAD = re.compile(_NAME + rb"\n\s*(?:" + b"|".join(map(re.escape, _INPUTS)) + rb")")
+_ACTION = rb"([^\n]*)"
+_HEAD = re.compile(_ACTION + rb"\n\s*(?:" + b"|".join(map(re.escape, _INPUTS)) + rb")")
 # All beginnings of such texts.
-_MAYBE = re.compile(_NAME + rb"(?:\n\s*(?:" + b"|".join(map(_beginnings, _INPUTS)) + rb"))?\Z")
+_MAYBE_ACTION = re.compile(_ACTION + rb"(?:\n\s*(?:" + b"|".join(map(_beginnings, _INPUTS)) + rb"))?\Z")
 _QUOTES = "`*\"' \t\r"
 
 # What begins the next line of a model that gives no input.
@@ -98,7 +98,7 @@ class ReactCall:
         if not self.name:
             head = _HEAD.match(self._taken)
             if head is None:
-                undecided = len(self._taken) < MAX_HEAD_BYTES and _MAYBE.match(self._taken)
+                undecided = len(self._taken) < MAX_ACTION_BYTES and _MAYBE_ACTION.match(self._taken)
                 self.begun = None if undecided else False
                 return None if undecided else self._taken
             self.name = head[1].decode(errors="replace").strip(_QUOTES)

@@ -2,10 +2,10 @@
 
 import re
 
-_OPENS = re.compile(rb"(`{3,})(.*)", re.DOTALL)
-_INFO = re.compile(rb"[\w+-]*[ \t\r]*")
-_CLOSES = re.compile(rb" {0,3}(`{3,})[ \t\r]*")
-_BREAK = b"Observation:"
+_FENCE_OPENS = re.compile(rb"(`{3,})(.*)", re.DOTALL)
+_FENCE_INFO = re.compile(rb"[\w+-]*[ \t\r]*")
+_FENCE_CLOSES = re.compile(rb" {0,3}(`{3,})[ \t\r]*")
+_FENCE_BREAK = b"Observation:"
 
 
 class Fence:
@@ -43,12 +43,12 @@ class Fence:
 
     def _ends(self, line: bytes) -> bool:
         """Read one line; return whether it ends the block."""
-        opens = _OPENS.match(line) if not self._run else None
+        opens = _FENCE_OPENS.match(line) if not self._run else None
         if opens is not None:
             return self._open(len(opens[1]), opens[2])
-        closes = _CLOSES.fullmatch(line)
+        closes = _FENCE_CLOSES.fullmatch(line)
         self.closed = closes is not None and len(closes[1]) >= self._run
-        if not self.closed and not line.startswith(_BREAK):
+        if not self.closed and not line.startswith(_FENCE_BREAK):
             self._lines.append(line)
             return False
         return True
@@ -59,6 +59,6 @@ class Fence:
         if behind.rstrip().endswith(b"`" * run):
             self._lines.append(behind.rstrip()[:-run])
             self.closed = True
-        elif not _INFO.fullmatch(behind):
+        elif not _FENCE_INFO.fullmatch(behind):
             self._lines.append(behind)
         return self.closed
