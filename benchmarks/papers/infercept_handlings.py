@@ -5,8 +5,7 @@ They are known by name only in a process that runs `simulate_step`.
 
 from collections.abc import Sequence
 
-from caesura.intercept.kv.handling import HANDLINGS
-from caesura.intercept.kv.handling.taking import oldest_largest_first
+from caesura.intercept.kv.handling import HANDLINGS, oldest_largest_first
 from caesura.intercept.kv.views import Decision, PausedKVView, StepView
 from caesura.simulator.results import RunResult
 from caesura.simulator.study.plan import Cell

@@ -9,28 +9,28 @@ from typing import Literal
 
 from caesura.intercept.calls.formats import (
     DEEPSEEK_V3,
+    DEEPSEEK_V4,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
+    DSML,
     GLM,
     HARMONY,
     HERMES,
+    HUNYUAN_A13B,
     INLINE,
     INLINE_CLOSE,
+    INTERNLM,
     KIMI_K2,
     LLAMA3_JSON,
+    LONGCAT,
+    MINIMAX_M2,
     MISTRAL,
     PYTHONIC,
     QWEN3_CODER,
     REACT,
-)
-from caesura.intercept.calls.rows.form import CallFormat
-from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
-from caesura.intercept.calls.rows.tagged import (
-    DEEPSEEK_V4,
-    DEEPSEEK_V32,
-    DEEPSEEK_V41,
-    DSML,
-    MINIMAX_M2,
     SEED_OSS,
+    CallFormat,
 )
 
 NAME = "{NAME}"

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from caesura.intercept.calls.formats import (
     BY_PARSER,
     DEEPSEEK_V3,
+    DEEPSEEK_V4,
     DEEPSEEK_V31,
+    DEEPSEEK_V32,
+    DEEPSEEK_V41,
     GLM,
     HARMONY,
     HERMES,
+    HUNYUAN_A13B,
     INLINE,
+    INTERNLM,
     KIMI_K2,
     LLAMA3_JSON,
+    LONGCAT,
+    MINIMAX_M2,
     MISTRAL,
     PYTHONIC,
     QWEN3_CODER,
     REACT,
-)
-from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
-from caesura.intercept.calls.rows.tagged import (
-    DEEPSEEK_V4,
-    DEEPSEEK_V32,
-    DEEPSEEK_V41,
-    MINIMAX_M2,
     SEED_OSS,
 )
 

@@ -2,22 +2,76 @@
 
 A row says which bytes open a call, which bytes close it, and where the request pauses. A call in
 the middle of a sentence pauses at its close. Other calls pause at the end of their turn, so that
-all calls of the turn run in parallel. `docs/formats.md` shows a call in each format.
+all calls of the turn run in parallel. Families that write calls alike share what makes their rows.
+`docs/formats.md` shows a call in each format.
 """
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from caesura.intercept.calls.rows.form import KEY, NAME
-from caesura.intercept.calls.rows.form import CallFormat as CallFormat
-from caesura.intercept.calls.rows.marked import HUNYUAN_A13B, INTERNLM, LONGCAT
-from caesura.intercept.calls.rows.tagged import (
-    DEEPSEEK_V4,
-    DEEPSEEK_V4_MISSPELT,
-    DEEPSEEK_V32,
-    DEEPSEEK_V41,
-    MINIMAX_M2,
-    SEED_OSS,
-)
+KEY = r'\{\s*"name"\s*:\s*"([^"\\]{1,64})"'
+"""A pattern for the begin of a JSON object that names its tool; the group is the name."""
+
+NAME = r"([^\s<>(){}\[\]|]{1,64})"
+"""A pattern for a tool's name before a tag or a bracket."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFormat:
+    """One way of writing calls.
+
+    `opens`: texts that open a call. `closes`: the text that closes a call; None where its JSON
+    closes it, or where the call lasts to the end of the turn. `pause`: `call` pauses at the token
+    that completes `closes`, `turn` at the token that ends the turn. `anchors`: texts that open a
+    call only as the first text of a turn. Without `opens` and `anchors` any text may hold calls.
+    `certain`: text that opens a call is never meant for the user, so text that cannot be parsed is
+    a malformed call and not prose.
+
+    `body` is the kind of content: `json`, where `closes` is ignored while an object is open;
+    `line`, the same if the line begins with JSON; or `text`. `inner` are tags within a call: after
+    the first tag, `closes` counts only directly after the second. `breaks` end a call even within
+    its JSON. `section` are the texts around all calls of a turn.
+
+    `named` is a pattern for the tool's name. `telling` matches a text that is certainly a call, so
+    that the call may be announced before it ends. Both patterns begin at the opener. `shape` shows
+    a call to a model that has written a malformed one. `parser` names vLLM's tool parser for the
+    format, which vLLM's server is given; None if it is given ours. `guarded`: an opener counts only
+    where a call may follow it (`call_body.begins_call`); elsewhere it is a mention. `thinks`: the
+    markers of `caesura.intercept.calls.thinking` count; other model families have channels.
+    `in_code`: an opener that is plain text counts in code too (`mentions.Code`). `results`:
+    texts that open a call's result, which the model must not write itself; behind a call, at the
+    begin of a line, they end the turn. `keys`: a call is a JSON object with its `name`, or a list
+    of such objects, and one of these keys holds the arguments; empty where another parser reads
+    the calls.
+    """
+
+    name: str
+    opens: tuple[str, ...]
+    closes: str | None
+    pause: Literal["call", "turn"]
+    anchors: tuple[str, ...] = ()
+    certain: bool = True
+    body: Literal["json", "line", "text"] = "text"
+    inner: tuple[str, str] | None = None
+    breaks: tuple[str, ...] = ()
+    section: tuple[str, str] = ("", "")
+    named: str = ""
+    telling: str = ""
+    shape: str = ""
+    parser: str | None = None
+    guarded: bool = False
+    thinks: bool = True
+    in_code: bool = False
+    results: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+    @property
+    def opens_anywhere(self) -> bool:
+        """Whether a call has no known begin, so that every turn may hold one."""
+        return not self.opens and not self.anchors
+
 
 INLINE_CLOSE = ") ->"
 
@@ -191,6 +245,95 @@ REACT = CallFormat(
     ),
 )
 INLINE = "inline"
+
+
+DSML = "｜DSML｜"
+"""What stands at the begin of all tags of DeepSeek's since V3.2; one token of its vocabulary."""
+
+
+def _invoked(name: str, section: str, tag: str = "", results: tuple[str, ...] = ()) -> CallFormat:
+    """Return the row of a family that writes `<invoke name="NAME">` in a section of calls.
+
+    `tag` is what stands before `invoke` and `parameter` in their tags. The section is the opener
+    and the closer, since tags within it are plain text.
+    """
+    return CallFormat(
+        name,
+        (f"<{section}>",),
+        f"</{section}>",
+        "turn",
+        inner=(f"<{tag}invoke name=", f"</{tag}invoke>"),
+        named=r"""invoke name=["']?([^\s<>"']{1,64})""",
+        shape=(
+            f'<{section}><{tag}invoke name="NAME"><{tag}parameter name="KEY">VALUE'
+            f"</{tag}parameter></{tag}invoke></{section}>"
+        ),
+        parser=name,
+        guarded=True,
+        results=results,
+    )
+
+
+SEED_OSS = CallFormat(
+    "seed_oss",
+    ("<seed:tool_call>",),
+    "</seed:tool_call>",
+    "turn",
+    inner=("<function=", "</function>"),
+    named=rf"<function={NAME}>",
+    shape=(
+        "<seed:tool_call><function=NAME><parameter=KEY>VALUE</parameter></function>"
+        "</seed:tool_call>"
+    ),
+    parser="seed_oss",
+    guarded=True,
+)
+MINIMAX_M2 = _invoked("minimax_m2", "minimax:tool_call")
+DEEPSEEK_V32 = _invoked("deepseek_v32", f"{DSML}function_calls", DSML, ("<function_results>",))
+DEEPSEEK_V4 = _invoked("deepseek_v4", f"{DSML}tool_calls", DSML, ("<tool_result>",))
+DEEPSEEK_V4_MISSPELT = replace(
+    DEEPSEEK_V4, opens=(f"<{DSML}toolcalls>", f"<{DSML}tool>"), certain=False
+)
+"""The openers that vLLM's parser has seen DeepSeek V4 write by mistake."""
+DEEPSEEK_V41 = _invoked("deepseek_v41", f"{DSML} calls", f"{DSML} ", ("<tool_result>",))
+
+
+def _marked(
+    name: str,
+    opens: str,
+    closes: str,
+    keys: tuple[str, ...] = ("arguments",),
+    several: bool = False,
+) -> CallFormat:
+    """Return the row of a family that writes calls as JSON between markers.
+
+    One of `keys` holds the arguments, and with `several` the JSON is a list.
+    """
+    call = f'{{"name": NAME, "{keys[0]}": {{...}}}}'
+    return CallFormat(
+        name,
+        (opens,),
+        closes,
+        "turn",
+        body="json",
+        named=KEY.removeprefix(r"\{\s*"),
+        telling=(
+            re.escape(opens) + (r"\s*\[" if several else "")
+            + rf'\s*{KEY}\s*,\s*"(?:{"|".join(keys)})"\s*:\s*\{{'
+        ),
+        shape=f"{opens}[{call}, ...]{closes}" if several else f"{opens}{call}{closes}",
+        parser=name,
+        guarded=True,
+        keys=keys,
+    )  # fmt: skip
+
+
+LONGCAT = _marked("longcat", "<longcat_tool_call>", "</longcat_tool_call>")
+HUNYUAN_A13B = _marked("hunyuan_a13b", "<tool_calls>", "</tool_calls>", several=True)
+INTERNLM = _marked(
+    "internlm", "<|action_start|><|plugin|>", "<|action_end|>", ("parameters", "arguments")
+)
+
 
 TURN_FORMATS = {
     form.name: form

@@ -22,7 +22,7 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import INLINE_CLOSE
 from caesura.intercept.calls.markers import first_hit, held_back
-from caesura.intercept.calls.mentions.code import Code
+from caesura.intercept.calls.mentions import Code
 
 RESULT_LIMIT = "]"
 _PARSE_TRIES = 10

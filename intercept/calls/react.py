@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
+from caesura.intercept.calls.call_body import ReactCall
 from caesura.intercept.calls.events import (
     ArgumentsDelta,
     CallFinished,
@@ -19,9 +20,8 @@ from caesura.intercept.calls.events import (
 )
 from caesura.intercept.calls.formats import REACT
 from caesura.intercept.calls.inline import inline_arguments, python_expression
-from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import first_hit, held_back
-from caesura.intercept.calls.mentions.code import Code
+from caesura.intercept.calls.mentions import Code
 
 _OBSERVATION = "Observation:"
 _NOTHING = ("", "none", "null", "n/a")

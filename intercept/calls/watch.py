@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
-from caesura.intercept.calls.call_body import CallBody
+from caesura.intercept.calls.call_body import CallBody, ReactCall
 from caesura.intercept.calls.formats import CallFormat, resolve
-from caesura.intercept.calls.lines.call import ReactCall
 from caesura.intercept.calls.markers import (
     Hit,
     all_beginnings,
@@ -21,8 +20,7 @@ from caesura.intercept.calls.markers import (
     first_hit,
     own_markers,
 )
-from caesura.intercept.calls.mentions.code import MARKS, Code, plain_openers
-from caesura.intercept.calls.mentions.turn_begin import TurnBegin
+from caesura.intercept.calls.mentions import MARKS, Code, TurnBegin, plain_openers
 from caesura.intercept.calls.thinking import MARKERS, REGIONS, Thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.pause_hints import PauseHint, hints_from_wire

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.pause_forecasts import ForecastTrust, PauseForecast
+from caesura.intercept.kv.pause_durations import Durations, ForecastTrust, PauseForecast
 from caesura.intercept.pause_hints import PERSON
 
 MAX_TOOLS = 1000

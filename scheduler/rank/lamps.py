@@ -15,7 +15,7 @@ are the second terms of the equations.
 from dataclasses import dataclass
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.intercept.kv.handling.lamps import forward_seconds, least, wastes
+from caesura.intercept.kv.handling import forward_seconds, least, wastes
 from caesura.intercept.kv.views import Action
 from caesura.intercept.kv.waste import waste_preserve, waste_swap
 from caesura.scheduler.rank.view import Queued, QueueView, Score

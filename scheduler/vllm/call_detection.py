@@ -10,7 +10,7 @@ from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.formats import INLINE, CallFormat, resolve
-from caesura.intercept.calls.mentions.turn_begin import TurnBegin
+from caesura.intercept.calls.mentions import TurnBegin
 from caesura.intercept.calls.thinking import without_thinking
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.calls.watch import Watch, WatchPlan

@@ -16,7 +16,7 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.intercept.kv.costs import PRIOR, CostModel, CostTracker
-from caesura.intercept.kv.step_tokens import StepTokens
+from caesura.intercept.kv.step_budget import StepTokens
 from caesura.scheduler.admission import make_admission
 from caesura.scheduler.admission.fair import Accounts
 from caesura.scheduler.calibration import Calibration

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from vllm.v1.request import RequestStatus
 
-from caesura.intercept.kv.handling.taking import oldest_largest_first
+from caesura.intercept.kv.handling import oldest_largest_first
 from caesura.intercept.kv.views import Action, Decision, PausedKVView, StepView
 
 from .invariants import check_all, check_rest, said_as_planned

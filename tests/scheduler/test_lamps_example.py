@@ -5,7 +5,7 @@ import pytest
 from benchmarks.papers import lamps_example as example
 from benchmarks.papers.lamps_example import POLICIES, TABLE, by_memory, completions, schedule
 from caesura.intercept.kv.costs import CostModel
-from caesura.intercept.kv.handling.lamps import least, wastes
+from caesura.intercept.kv.handling import least, wastes
 
 
 def average(units: str) -> float:

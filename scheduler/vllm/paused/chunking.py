@@ -7,7 +7,7 @@ from vllm.v1.request import Request
 
 from caesura.intercept.kv.costs import CostTracker
 from caesura.intercept.kv.states import Pause, State
-from caesura.intercept.kv.step_tokens import StepTokens
+from caesura.intercept.kv.step_budget import StepTokens
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.engine_state.requests import computed_tokens
 from caesura.scheduler.vllm.paused.paused_kv import PausedKV

@@ -8,7 +8,7 @@ blocks are free.
 from collections.abc import Iterable, Mapping, Sequence
 
 from caesura.intercept.kv.costs import COPY_TOKENS
-from caesura.intercept.kv.offload_order import copy_order, writes_behind
+from caesura.intercept.kv.step_budget import copy_order, writes_behind
 from caesura.intercept.kv.views import Decision
 from caesura.scheduler.vllm.engine_state import Block
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vllm.v1.request import Request
 
-from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.pause_forecasts import PauseForecast
+from caesura.intercept.kv.pause_durations import Durations, PauseForecast
 from caesura.intercept.kv.states import Pause, State, Step
 from caesura.intercept.kv.views import Prices
 from caesura.scheduler.vllm.engine_state import Block, EngineState

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from caesura.intercept.kv.costs import MIN_LINK_SHARE, CostTracker
-from caesura.intercept.kv.offload_order import link_blocks
+from caesura.intercept.kv.step_budget import link_blocks
 from caesura.intercept.kv.views import PausedKVView, StepView
 from caesura.scheduler.vllm.engine_state import EngineState
 from caesura.scheduler.vllm.paused.paused_kv import PausedBlocks, PausedKV, can_lose

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from vllm.v1.request import Request
 
 from caesura.intercept.calls.watch import WatchPlan
-from caesura.intercept.kv.pause_durations import Durations
-from caesura.intercept.kv.pause_forecasts import ForecastTrust, PauseForecast
+from caesura.intercept.kv.pause_durations import Durations, ForecastTrust, PauseForecast
 from caesura.scheduler.admission.programs import Origin, Programs
 from caesura.scheduler.admission.view import Admission
 from caesura.scheduler.predict.facts import Facts

@@ -5,10 +5,9 @@ from math import inf
 from typing import TypedDict
 
 from caesura.intercept.calls.events import ResumeReport
-from caesura.intercept.kv.hindsight import Came, account
 from caesura.intercept.kv.pressure import Charge
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
-from caesura.intercept.kv.waste import prices
+from caesura.intercept.kv.waste import Came, account, prices
 from caesura.intercept.pause_hints import PERSON
 from caesura.scheduler.records import (
     DecisionRow,

@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from caesura.intercept.kv.costs import Direction
-from caesura.intercept.kv.workers_pace import WorkersPace
+from caesura.intercept.kv.costs import Direction, WorkersPace
 from caesura.scheduler.vllm.engine_state import Block, Blocks
 from caesura.scheduler.vllm.engine_state.blocks import ids_of, referenced_once
 from caesura.scheduler.vllm.swap.host import HostStore, Key

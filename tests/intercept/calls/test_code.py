@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from caesura.intercept.calls.formats import resolve
-from caesura.intercept.calls.mentions.code import Code, plain_openers
+from caesura.intercept.calls.mentions import Code, plain_openers
 from caesura.intercept.calls.vocabulary import Vocabulary
 
 TEXTS = [

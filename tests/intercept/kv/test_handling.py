@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caesura.intercept.kv.handling import DEFAULT_HANDLING, HANDLINGS, make_handling
-from caesura.intercept.kv.handling.caesura import MAX_TURNOVERS, recompute_turnover_seconds
-from caesura.intercept.kv.handling.ttl import MAX_MEANS, best_times
-from caesura.intercept.kv.offload_order import turnover_seconds
+from caesura.intercept.kv.handling import (
+    DEFAULT_HANDLING,
+    HANDLINGS,
+    MAX_MEANS,
+    MAX_TURNOVERS,
+    best_times,
+    make_handling,
+    recompute_turnover_seconds,
+)
 from caesura.intercept.kv.pause_durations import Durations
+from caesura.intercept.kv.step_budget import turnover_seconds
 from caesura.intercept.kv.views import PausedKVView, StepView
 
 from .views import ANY_STEP, any_pauses, known, paused, step

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caesura.intercept.kv.hindsight import Account, Came, account
 from caesura.intercept.kv.pressure import Charge, Pressure
 from caesura.intercept.kv.views import PausedKVView, StepView
-from caesura.intercept.kv.waste import discard_price
+from caesura.intercept.kv.waste import Account, Came, account, discard_price
 
 from .views import ANY_STEP, any_paused, paused, step
 

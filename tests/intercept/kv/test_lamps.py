@@ -8,8 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from caesura.intercept.kv.costs import CostModel
-from caesura.intercept.kv.handling import make_handling
-from caesura.intercept.kv.handling.lamps import forward_seconds, least, wastes
+from caesura.intercept.kv.handling import forward_seconds, least, make_handling, wastes
 from caesura.intercept.kv.views import PausedKVView, Prices, StepView
 
 from .views import ANY_STEP, COST, any_paused, any_pauses, known, paused, step

@@ -1,6 +1,6 @@
 """Copies behind: whose KV is copied first."""
 
-from caesura.intercept.kv.offload_order import (
+from caesura.intercept.kv.step_budget import (
     IDLE_STEP_SECONDS,
     copy_order,
     link_blocks,

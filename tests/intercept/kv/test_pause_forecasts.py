@@ -2,8 +2,7 @@
 
 import pytest
 
-from caesura.intercept.kv.pause_durations import SAMPLE_SIZE, Durations
-from caesura.intercept.kv.pause_forecasts import ForecastTrust
+from caesura.intercept.kv.pause_durations import SAMPLE_SIZE, Durations, ForecastTrust
 
 LEARNED = Durations(10.0, 2.0, (5.0, 15.0, 5.0, 15.0) * 10)
 MEAN = LEARNED.mean

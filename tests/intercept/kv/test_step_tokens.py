@@ -3,7 +3,7 @@
 import pytest
 
 from caesura.intercept.kv.costs import SMALLEST_CHUNK
-from caesura.intercept.kv.step_tokens import StepTokens
+from caesura.intercept.kv.step_budget import StepTokens
 
 MOST = 2048
 SATURATION = 256

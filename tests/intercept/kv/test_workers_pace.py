@@ -1,6 +1,6 @@
 """Copies of several workers count when all have made theirs, at the pace of the slowest."""
 
-from caesura.intercept.kv.workers_pace import Pace, WorkersPace
+from caesura.intercept.kv.costs import Pace, WorkersPace
 
 
 def test_one_worker_is_its_own_pace() -> None:

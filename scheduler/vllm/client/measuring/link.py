@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from caesura.intercept.kv.costs import CostModel, Direction
-from caesura.intercept.kv.offload_order import IDLE_STEP_SECONDS
+from caesura.intercept.kv.step_budget import IDLE_STEP_SECONDS
 from caesura.scheduler.calibration import fit_rate
 from caesura.scheduler.vllm.client.measuring.steps import Progress, medians, sizes
 from caesura.scheduler.vllm.client.measuring.traffic import PausedSession, Traffic

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from caesura.intercept.calls.formats import BY_PARSER, HARMONY, CallFormat, resolve
-from caesura.intercept.calls.mentions.code import plain_openers
+from caesura.intercept.calls.mentions import plain_openers
 from caesura.intercept.calls.vocabulary import Vocabulary
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from caesura.intercept.calls.call_body import JsonText
 from caesura.intercept.calls.formats import CallFormat
-from caesura.intercept.calls.json_text import JsonText
 from caesura.intercept.calls.markers import first_hit, held_back
 from caesura.scheduler.vllm.client.parsing.calls import UNREADABLE, Found, Piece, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader, clean_name

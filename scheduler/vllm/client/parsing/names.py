@@ -12,13 +12,13 @@ from caesura.intercept.calls.formats import (
     GLM,
     HARMONY,
     HERMES,
+    HUNYUAN_A13B,
     LLAMA3_JSON,
     NAMES,
     PYTHONIC,
     QWEN3_CODER,
     turn_format,
 )
-from caesura.intercept.calls.rows.marked import HUNYUAN_A13B
 from caesura.scheduler.errors import UsageError
 
 ROWS = {

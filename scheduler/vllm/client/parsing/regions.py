@@ -8,7 +8,7 @@ from caesura.intercept.calls.call_body import CallBody
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import CallFormat
 from caesura.intercept.calls.markers import first_hit, held_back, unmarked
-from caesura.intercept.calls.mentions.code import Code
+from caesura.intercept.calls.mentions import Code
 from caesura.scheduler.vllm.client.parsing.calls import (
     UNCLOSED,
     CallEvents,

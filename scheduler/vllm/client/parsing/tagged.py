@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from caesura.intercept.calls.formats import GLM, QWEN3_CODER, resolve
-from caesura.intercept.calls.rows.form import CallFormat
-from caesura.intercept.calls.rows.tagged import (
+from caesura.intercept.calls.formats import (
     DEEPSEEK_V4,
     DEEPSEEK_V32,
     DEEPSEEK_V41,
     DSML,
+    GLM,
     MINIMAX_M2,
+    QWEN3_CODER,
     SEED_OSS,
+    CallFormat,
+    resolve,
 )
 from caesura.scheduler.messages import ToolSpec
 from caesura.scheduler.vllm.client.parsing.argument_types import ArgumentTypes, types_of

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from caesura.intercept.calls.events import Event, TextDelta
 from caesura.intercept.calls.formats import LLAMA3_JSON, CallFormat
-from caesura.intercept.calls.mentions.turn_begin import TurnBegin
+from caesura.intercept.calls.mentions import TurnBegin
 from caesura.scheduler.vllm.client.parsing.announcing import Announcer
 from caesura.scheduler.vllm.client.parsing.calls import CallEvents, name_in
 from caesura.scheduler.vllm.client.parsing.reading import CallReader
